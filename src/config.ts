@@ -1,0 +1,138 @@
+import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
+import type { LogLevel } from "effect/LogLevel"
+import { StartupError } from "./infrastructure/StartupError.ts"
+
+type Parse<A> = (text: string) => Result.Result<A, string>
+
+/** Reads one variable; unset or empty is `None`. A wrong value is one line: the variable, its fault and an example. */
+const read = <A>(name: string, example: string, parse: Parse<A>) =>
+  Config.option(Config.String(name)).pipe(
+    Effect.orDie,
+    Effect.flatMap((text) => {
+      if (Option.isNone(text) || text.value === "") return Effect.succeed(undefined)
+      return Result.match(parse(text.value), {
+        onSuccess: (value) => Effect.succeed(value as A | undefined),
+        onFailure: (fault) =>
+          Effect.fail(new StartupError({ message: `${name} ${fault}; for example ${name}=${example}` })),
+      })
+    }),
+  )
+
+const text: Parse<string> = Result.succeed
+const secret: Parse<Redacted.Redacted<string>> = (value) => Result.succeed(Redacted.make(value))
+
+const integer =
+  (minimum: number, maximum: number): Parse<number> =>
+  (value) =>
+    /^\d{1,9}$/.test(value) && Number(value) >= minimum && Number(value) <= maximum
+      ? Result.succeed(Number(value))
+      : Result.fail(`must be a whole number from ${minimum} to ${maximum}`)
+
+const httpUrl: Parse<string> = (value) =>
+  URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)
+    ? Result.succeed(value.replace(/\/+$/, ""))
+    : Result.fail("must be an http or https URL")
+
+const oneOf =
+  <const A extends string>(...values: ReadonlyArray<A>): Parse<A> =>
+  (value) =>
+    values.includes(value.toLowerCase() as A)
+      ? Result.succeed(value.toLowerCase() as A)
+      : Result.fail(`must be one of ${values.join(", ")}`)
+
+const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(value), (word) => word === "true")
+
+const list =
+  <A>(item: Parse<A>): Parse<ReadonlyArray<A>> =>
+  (value) =>
+    Result.all(
+      value
+        .split(",")
+        .map((part) => part.trim())
+        .filter((part) => part !== "")
+        .map(item),
+    )
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+const duration: Parse<Duration.Duration> = (value) => {
+  const [, amount, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value) ?? []
+  return amount === undefined
+    ? Result.fail("must be a number with a unit: ms, s, m, h or d")
+    : Result.succeed(Duration.millis(Number(amount) * units[unit as keyof typeof units]))
+}
+
+const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
+  const bytes = Buffer.from(value, "base64")
+  return bytes.length === 32 && /^[A-Za-z0-9+/]{43}=$/.test(value)
+    ? Result.succeed(Redacted.make(new Uint8Array(bytes)))
+    : Result.fail("must be 32 bytes in base64 (several: the one in use first, separated by commas)")
+}
+
+const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
+  /^postgres(ql)?:\/\/./.test(value) && URL.canParse(value)
+    ? Result.succeed(Redacted.make(value))
+    : Result.fail("must be a PostgreSQL URL")
+
+const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)
+
+/** Everything that the environment says, checked. Fails with a `StartupError` of one line that prints no secret. */
+export const load = Effect.gen(function* () {
+  const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
+  const host = (yield* read("HOST", "127.0.0.1", text)) ?? "127.0.0.1"
+  const adminToken = yield* read("ADMIN_TOKEN", "$(openssl rand -hex 32)", (value) =>
+    value.length >= 16 && !/\s/.test(value)
+      ? secret(value)
+      : Result.fail("must be at least 16 characters without white space"),
+  )
+  if (adminToken === undefined && !isLoopback(host)) {
+    return yield* new StartupError({
+      message: `HOST is ${host}, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1`,
+    })
+  }
+  const urlHost = host.includes(":") ? `[${host}]` : host
+  const baseUrl = (yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)) ?? `http://${urlHost}:${port}`
+
+  const databaseUrl = yield* read("DATABASE_URL", "postgres://user:password@localhost:5432/gatehouse", postgresUrl)
+  const encryptionKeys = yield* read("ENCRYPTION_KEY", "$(openssl rand -base64 32)", list(encryptionKey))
+  if (databaseUrl !== undefined && encryptionKeys === undefined) {
+    return yield* new StartupError({
+      message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
+    })
+  }
+
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(text))
+  const allowedOwners = owners ?? (adminToken === undefined ? ["*"] : undefined)
+
+  return {
+    port,
+    host,
+    baseUrl,
+    adminToken,
+    databaseUrl,
+    dataDir: (yield* read("DATA_DIR", "./data", text)) ?? "./data",
+    encryptionKeys,
+    oidcAudiences: (yield* read("OIDC_AUDIENCE", baseUrl, list(text))) ?? [baseUrl],
+    /** `undefined`: guarded mode, and nothing was said. */
+    allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
+    githubIssuer:
+      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", httpUrl)) ??
+      "https://token.actions.githubusercontent.com",
+    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminToken === undefined,
+    trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
+    webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
+    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", duration)) ?? Duration.seconds(15),
+    ai: {
+      baseUrl: yield* read("AI_BASE_URL", "https://api.openai.com/v1", httpUrl),
+      model: yield* read("AI_MODEL", "gpt-5-mini", text),
+      apiKey: yield* read("AI_API_KEY", "sk-…", secret),
+    },
+    logLevel: ((yield* read("LOG_LEVEL", "info", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"))) ??
+      "info") satisfies Lowercase<LogLevel>,
+    logFormat:
+      (yield* read("LOG_FORMAT", "json", oneOf("pretty", "json"))) ?? (process.stdout.isTTY ? "pretty" : "json"),
+    otlpEndpoint: yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318", httpUrl),
+  }
+})
+
+/** The service's configuration: one value for each variable of the README's table. */
+export type Settings = Effect.Success<typeof load>

@@ -1,0 +1,97 @@
+import { Schema } from "effect"
+import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+
+/** What every key begins with, so that people and secret scanners know one when they see it. */
+export const keyPrefix = "svc_"
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+const randomLength = 36
+const checksumLength = 6
+const shape = new RegExp(`^${keyPrefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
+
+const crcTable = Uint32Array.from({ length: 256 }, (_, n) => {
+  let c = n
+  for (let bit = 0; bit < 8; bit++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1
+  return c
+})
+
+/** CRC-32 (IEEE 802.3) of ASCII text. */
+const crc32 = (text: string) => {
+  let crc = 0xffffffff
+  for (let i = 0; i < text.length; i++) crc = crcTable[(crc ^ text.charCodeAt(i)) & 0xff]! ^ (crc >>> 8)
+  return (crc ^ 0xffffffff) >>> 0
+}
+
+/** The CRC-32 of the random part as six base62 digits, most significant first. */
+const checksum = (random: string) => {
+  let digits = ""
+  for (let rest = crc32(random), i = 0; i < checksumLength; i++, rest = Math.floor(rest / 62)) {
+    digits = alphabet[rest % 62]! + digits
+  }
+  return digits
+}
+
+/**
+ * Makes a key out of random bytes: `svc_`, 36 base62 characters, 6 of checksum. A byte of 248 or more is passed over,
+ * so that every character is equally likely; `undefined` when too few bytes were left.
+ */
+export const fromRandomBytes = (bytes: Uint8Array): string | undefined => {
+  let random = ""
+  for (const byte of bytes) {
+    if (byte < 248 && random.length < randomLength) random += alphabet[byte % 62]!
+  }
+  return random.length === randomLength ? keyPrefix + random + checksum(random) : undefined
+}
+
+/** Whether text is a key as the service makes them, by its shape and checksum: a mistyped key costs no query. */
+export const isWellFormed = (key: string): boolean =>
+  shape.test(key) && checksum(key.slice(keyPrefix.length, -checksumLength)) === key.slice(-checksumLength)
+
+/** The part of a key that may be shown: `svc_` and eight characters. */
+export const displayPrefix = (key: string) => key.slice(0, keyPrefix.length + 8)
+
+/** A key as its owner sees it later: without the secret. */
+export const ApiKey = Schema.Struct({
+  id: Id,
+  name: Schema.String,
+  prefix: Schema.String.annotate({ description: "The first 12 characters of the key." }),
+  projectId: Schema.NullOr(Id).annotate({ description: "null: a key of the whole org." }),
+  createdAt: Timestamp,
+  expiresAt: Schema.NullOr(Timestamp),
+  lastUsedAt: Schema.NullOr(Timestamp).annotate({
+    description: "Within some seconds: written behind the validations.",
+  }),
+}).annotate({ identifier: "ApiKey" })
+export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
+
+/** A key at its creation: the only time that it is shown. */
+export const CreatedApiKey = Schema.Struct({
+  id: Id,
+  name: Schema.String,
+  prefix: Schema.String,
+  key: Schema.String.annotate({ description: "The full key. It is shown this once and stored nowhere." }),
+}).annotate({ identifier: "CreatedApiKey" })
+export interface CreatedApiKey extends Schema.Schema.Type<typeof CreatedApiKey> {}
+
+const newKey = {
+  name: NonEmptyText.annotate({ description: "A label, to know the key by.", examples: ["ci"] }),
+  expiresAt: Schema.optionalKey(
+    Timestamp.annotate({ description: "When the key stops being valid, in the future. Absent: never." }),
+  ),
+}
+export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: Id }).annotate({ identifier: "CreateProjectKey" })
+export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "CreateOrgKey" })
+
+export const ValidateKey = Schema.Struct({
+  key: Text.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
+    description: "The key to check.",
+  }),
+}).annotate({ identifier: "ValidateKey" })
+
+/** Whose key it is. */
+export const ValidKey = Schema.Struct({
+  keyId: Id,
+  orgId: Id,
+  projectId: Schema.String.annotate({ description: "Empty for a key of the whole org." }),
+}).annotate({ identifier: "ValidKey" })
+export interface ValidKey extends Schema.Schema.Type<typeof ValidKey> {}

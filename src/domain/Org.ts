@@ -1,0 +1,14 @@
+import { Schema } from "effect"
+import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
+
+/** An org: the tenant that projects, keys and webhook endpoints belong to. */
+export const Org = Schema.Struct({
+  orgId: Id,
+  name: Schema.String,
+  createdAt: Timestamp,
+}).annotate({ identifier: "Org" })
+export interface Org extends Schema.Schema.Type<typeof Org> {}
+
+export const CreateOrg = Schema.Struct({
+  name: NonEmptyText.annotate({ description: "What people call the org.", examples: ["Acme"] }),
+}).annotate({ identifier: "CreateOrg" })

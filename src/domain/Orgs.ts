@@ -1,0 +1,61 @@
+import { Context, DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { CurrentCaller, OrgScope } from "./Caller.ts"
+import { managedScope, requireAdministrator } from "./Caller.ts"
+import type { Forbidden, NotFound, Unauthorized, Unavailable } from "./Errors.ts"
+import type { CreateOrg, Org } from "./Org.ts"
+import type { Page } from "./Page.ts"
+import { toPage } from "./Page.ts"
+
+/** Where orgs are kept. */
+export class OrgRepository extends Context.Service<
+  OrgRepository,
+  {
+    readonly insert: (org: Org) => Effect.Effect<void, Unavailable>
+    readonly find: (orgId: string) => Effect.Effect<Org, NotFound | Unavailable>
+    /** Up to `limit + 1` orgs of the scope, oldest first. */
+    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Org>, Unavailable>
+  }
+>()("gatehouse/domain/Orgs/OrgRepository") {}
+
+/** Orgs, for those who may manage them. */
+export class Orgs extends Context.Service<
+  Orgs,
+  {
+    /** Creates an org; the administrator's. */
+    readonly create: (
+      input: typeof CreateOrg.Type,
+    ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    /** A page of the orgs that the caller manages. */
+    readonly list: (
+      page: Page,
+    ) => Effect.Effect<
+      { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null },
+      Unauthorized | Forbidden | Unavailable,
+      CurrentCaller
+    >
+  }
+>()("gatehouse/domain/Orgs") {
+  static readonly layer = Layer.effect(
+    Orgs,
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const random = yield* SecureRandom.SecureRandom
+
+      const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
+        yield* requireAdministrator
+        const org: Org = { orgId: yield* random.ulid, name: input.name, createdAt: yield* DateTime.now }
+        yield* repository.insert(org)
+        return org
+      })
+
+      const list = Effect.fn("Orgs.list")(function* (page: Page) {
+        const rows = yield* repository.list(yield* managedScope, page)
+        const { items, nextCursor } = toPage(rows, page.limit, (org) => org.orgId)
+        return { orgs: items, nextCursor }
+      })
+
+      return Orgs.of({ create, list })
+    }),
+  )
+}

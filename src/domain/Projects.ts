@@ -1,0 +1,112 @@
+import { Context, DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { CurrentCaller } from "./Caller.ts"
+import { managedScope, orgNotFound, OrgScope } from "./Caller.ts"
+import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
+import { Forbidden, NotFound } from "./Errors.ts"
+import { OrgRepository } from "./Orgs.ts"
+import type { Page } from "./Page.ts"
+import { toPage } from "./Page.ts"
+import type { CreateProject, Project, UpdateProject } from "./Project.ts"
+
+/** What a new project starts as: its org is the one named, or the default org (made when there is none yet). */
+export interface NewProject {
+  readonly projectId: string
+  readonly name: string
+  readonly orgId: string | undefined
+  /** The id that the default org gets if this makes it. */
+  readonly defaultOrgId: string
+  readonly now: DateTime.Utc
+}
+
+/** Where projects are kept. */
+export class ProjectRepository extends Context.Service<
+  ProjectRepository,
+  {
+    /** Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown. */
+    readonly insert: (project: NewProject) => Effect.Effect<Project, NotFound | Unavailable>
+    readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
+    /** Up to `limit + 1` projects of the scope, oldest first. */
+    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Project>, Unavailable>
+    /** Applies the changes at once, or none: a subdomain or a repository that is taken is a `Conflict`. */
+    readonly update: (
+      scope: OrgScope,
+      projectId: string,
+      changes: UpdateProject,
+      now: DateTime.Utc,
+    ) => Effect.Effect<Project, NotFound | Conflict | Unavailable>
+  }
+>()("gatehouse/domain/Projects/ProjectRepository") {}
+
+export const projectNotFound = () => new NotFound({ error: "There is no such project." })
+
+type Refused = Unauthorized | Forbidden | Unavailable
+
+/** Projects, for those who may manage them. */
+export class Projects extends Context.Service<
+  Projects,
+  {
+    /** Creates a project in the org named, else in the caller's own, else in the default org. */
+    readonly create: (input: typeof CreateProject.Type) => Effect.Effect<Project, NotFound | Refused, CurrentCaller>
+    /** A page of the projects that the caller manages, of one org when `orgId` is given. */
+    readonly list: (
+      query: Page & { readonly orgId?: string | undefined },
+    ) => Effect.Effect<
+      { readonly projects: ReadonlyArray<Project>; readonly nextCursor: string | null },
+      NotFound | Refused,
+      CurrentCaller
+    >
+    readonly get: (projectId: string) => Effect.Effect<Project, NotFound | Refused, CurrentCaller>
+    /** Changes a project; linking it to a repository lets that repository's first CI run register. */
+    readonly update: (
+      projectId: string,
+      changes: UpdateProject,
+    ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentCaller>
+  }
+>()("gatehouse/domain/Projects") {
+  static readonly layer = Layer.effect(
+    Projects,
+    Effect.gen(function* () {
+      const repository = yield* ProjectRepository
+      const orgs = yield* OrgRepository
+      const random = yield* SecureRandom.SecureRandom
+
+      const create = Effect.fn("Projects.create")(function* (input: typeof CreateProject.Type) {
+        const scope = yield* managedScope
+        const ownOrg = scope._tag === "OneOrg" ? scope.orgId : undefined
+        if (ownOrg !== undefined && input.orgId !== undefined && input.orgId !== ownOrg) {
+          return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
+        }
+        return yield* repository.insert({
+          projectId: yield* random.ulid,
+          name: input.name,
+          orgId: input.orgId ?? ownOrg,
+          defaultOrgId: yield* random.ulid,
+          now: yield* DateTime.now,
+        })
+      })
+
+      const list = Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
+        const scope = yield* managedScope
+        if (query.orgId !== undefined && scope._tag === "OneOrg" && scope.orgId !== query.orgId) {
+          return yield* orgNotFound()
+        }
+        const wanted = query.orgId === undefined ? scope : OrgScope.OneOrg({ orgId: query.orgId })
+        const rows = yield* repository.list(wanted, query)
+        if (rows.length === 0 && wanted._tag === "OneOrg") yield* orgs.find(wanted.orgId)
+        const { items, nextCursor } = toPage(rows, query.limit, (project) => project.projectId)
+        return { projects: items, nextCursor }
+      })
+
+      const get = Effect.fn("Projects.get")(function* (projectId: string) {
+        return yield* repository.find(yield* managedScope, projectId)
+      })
+
+      const update = Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
+        return yield* repository.update(yield* managedScope, projectId, changes, yield* DateTime.now)
+      })
+
+      return Projects.of({ create, list, get, update })
+    }),
+  )
+}

@@ -1,0 +1,12 @@
+import type { Effect } from "effect"
+import { Context } from "effect"
+import type { Unavailable } from "./Errors.ts"
+
+/** Whether requests can be served. */
+export class Readiness extends Context.Service<
+  Readiness,
+  {
+    /** Succeeds when the database answers and its migrations are in. */
+    readonly check: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/Readiness") {}

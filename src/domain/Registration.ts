@@ -1,0 +1,12 @@
+import { Schema } from "effect"
+
+/** What a CI run is told: `preview` is there only when it is true. */
+export const Registration = Schema.Struct({
+  ok: Schema.Boolean,
+  projectId: Schema.optionalKey(Schema.String),
+  branch: Schema.optionalKey(Schema.String).annotate({
+    description: "The head branch of a pull request, else the branch or tag that was pushed.",
+  }),
+  preview: Schema.optionalKey(Schema.Boolean).annotate({ description: "true when this is not production." }),
+}).annotate({ identifier: "Registration" })
+export interface Registration extends Schema.Schema.Type<typeof Registration> {}

@@ -1,0 +1,36 @@
+import { HttpApi, OpenApi } from "effect/http-api"
+import { ApiKeysGroup } from "./groups/ApiKeys.ts"
+import { DeploymentsGroup } from "./groups/Deployments.ts"
+import { OrgsGroup } from "./groups/Orgs.ts"
+import { ProjectsGroup } from "./groups/Projects.ts"
+import { SystemGroup } from "./groups/System.ts"
+import { RequestErrors } from "./middleware.ts"
+import { describeApi } from "./openapi.ts"
+
+/** The definition of everything the service answers; the server, the client and the OpenAPI document come from it. */
+export class Api extends HttpApi.make("gatehouse")
+  .add(ApiKeysGroup)
+  .add(OrgsGroup)
+  .add(ProjectsGroup)
+  .add(DeploymentsGroup)
+  .add(SystemGroup)
+  .middleware(RequestErrors)
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Gatehouse",
+      version: "0.1.0",
+      license: { name: "MIT" },
+      description: [
+        "API keys, projects, deployments registered by the CI's own token, and webhooks.",
+        "",
+        "**Open mode** (the server has no `ADMIN_TOKEN`; it listens on loopback only): operations under `/api/v0` need no",
+        "credential, as the empty security requirement `{}` on them says. **Guarded mode** (`ADMIN_TOKEN` is set): the",
+        "credentials listed on an operation are what it lets in, and the empty one does not count, except on",
+        "`POST /api/v0/keys/validate`. In both modes a credential that is sent is checked: a wrong one is a 401.",
+        "",
+        'Every answer that is not a 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`, and every answer carries an',
+        "`x-request-id`: the caller's own when it sent one.",
+      ].join("\n"),
+      transform: describeApi,
+    }),
+  ) {}

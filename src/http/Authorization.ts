@@ -1,0 +1,78 @@
+import { Context, Effect, Layer, Redacted } from "effect"
+import { Digest } from "effect/crypto"
+import { HttpServerRequest } from "effect/http"
+import { ApiKeys } from "../domain/ApiKeys.ts"
+import { Caller, CurrentCaller } from "../domain/Caller.ts"
+import { Unauthorized } from "../domain/Errors.ts"
+import * as Credentials from "./credentials.ts"
+import { Authorization, OptionalAuthorization } from "./middleware.ts"
+
+/** The administrator's token; `undefined` is open mode. */
+export class AdminToken extends Context.Service<
+  AdminToken,
+  { readonly token: Redacted.Redacted<string> | undefined }
+>()("gatehouse/http/Authorization/AdminToken") {}
+
+const required = new Unauthorized({
+  error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>.",
+})
+const refused = new Unauthorized({ error: "The credential is not valid." })
+
+const equal = (a: Uint8Array, b: Uint8Array) => {
+  let difference = a.length ^ b.length
+  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!
+  return difference === 0
+}
+
+/** Turns the credentials of requests into callers. */
+const identify = Effect.gen(function* () {
+  const { token: adminToken } = yield* AdminToken
+  const digest = yield* Digest.Digest
+  const keys = yield* ApiKeys
+  const open = adminToken === undefined
+  // Hashes of one length are compared, so that the time taken tells nothing of the token.
+  const hash = (token: Redacted.Redacted<string>) =>
+    digest.digest(Digest.sha256, new TextEncoder().encode(Redacted.value(token)))
+  const adminHash = adminToken === undefined ? undefined : yield* hash(adminToken)
+
+  const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+    const credential = yield* Credentials.read(request.headers)
+    if (credential === undefined) return Caller.Anonymous()
+    if (credential.bearer && adminHash !== undefined && equal(yield* hash(credential.token), adminHash)) {
+      return Caller.Administrator()
+    }
+    const { keyId, orgId, projectId } = yield* keys
+      .authenticate(credential.token)
+      .pipe(Effect.catchTag("Unauthorized", () => Effect.fail(refused)))
+    return projectId === "" ? Caller.OrgKey({ keyId, orgId }) : Caller.ProjectKey({ keyId, orgId, projectId })
+  })
+
+  return { open, toCaller }
+})
+
+/** The middleware that lets nobody in without a credential, open mode excepted. */
+export const layer = Layer.effect(
+  Authorization,
+  Effect.map(identify, ({ open, toCaller }) =>
+    Authorization.of(
+      Effect.fnUntraced(function* (operation) {
+        const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
+        if (caller._tag === "Anonymous" && !open) return yield* required
+        return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
+      }),
+    ),
+  ),
+)
+
+/** The middleware for operations that anyone may call. */
+export const optionalLayer = Layer.effect(
+  OptionalAuthorization,
+  Effect.map(identify, ({ open, toCaller }) =>
+    OptionalAuthorization.of(
+      Effect.fnUntraced(function* (operation) {
+        const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
+        return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
+      }),
+    ),
+  ),
+)

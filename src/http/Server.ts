@@ -1,0 +1,27 @@
+import { ByteSize, Layer } from "effect"
+import { HttpIncomingMessage, HttpRouter } from "effect/http"
+import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
+import { PrometheusMetrics } from "effect/observability"
+import { Api } from "./Api.ts"
+import * as Authorization from "./Authorization.ts"
+import * as Faults from "./Faults.ts"
+import * as ApiKeys from "./handlers/ApiKeys.ts"
+import * as Deployments from "./handlers/Deployments.ts"
+import * as Orgs from "./handlers/Orgs.ts"
+import * as Projects from "./handlers/Projects.ts"
+import * as System from "./handlers/System.ts"
+import * as RequestErrors from "./RequestErrors.ts"
+
+const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
+  Layer.provide([ApiKeys.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
+  Layer.provide([Authorization.layer, Authorization.optionalLayer, RequestErrors.layer]),
+)
+
+/** The page that explains the interface; its script comes from this server, so that it works without internet. */
+const docs = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFonts: false } })
+
+/** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
+export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, PrometheusMetrics.layerHttp(), Faults.layer), {
+  disableLogger: true,
+  disableListenLog: true,
+}).pipe(Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))))

@@ -1,0 +1,66 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidateKey, ValidKey } from "../../domain/ApiKey.ts"
+import { Forbidden, NotFound, TooManyRequests, Unauthorized } from "../../domain/Errors.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { Id } from "../../domain/Schemas.ts"
+import { Authorization, OptionalAuthorization } from "../middleware.ts"
+import { access } from "../security.ts"
+
+export class ApiKeysGroup extends HttpApiGroup.make("keys")
+  .add(
+    HttpApiEndpoint.post("createForProject", "/api/v0/keys", {
+      payload: CreateProjectKey,
+      success: CreatedApiKey,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Create an API key of a project")
+      .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
+    HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
+      params: { orgId: Id },
+      payload: CreateOrgKey,
+      success: CreatedApiKey,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.administrator)
+      .annotate(OpenApi.Summary, "Create an API key of an org")
+      .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
+    HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
+      params: { orgId: Id },
+      query: pageQuery,
+      success: Schema.Struct({ keys: Schema.Array(ApiKey), nextCursor: NextCursor }).annotate({
+        identifier: "ApiKeyPage",
+      }),
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List an org's API keys")
+      .annotate(OpenApi.Description, "Its own and its projects' keys, oldest first, without their secrets."),
+    HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
+      params: { orgId: Id, id: Id },
+      success: Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" }),
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Delete an API key")
+      .annotate(OpenApi.Description, "Any key of the org, a project's too. It is refused from then on."),
+    HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
+      payload: ValidateKey,
+      success: ValidKey,
+      error: [Unauthorized, TooManyRequests],
+    })
+      .middleware(OptionalAuthorization)
+      .annotateMerge(access.anyone)
+      .annotate(OpenApi.Summary, "Validate an API key")
+      .annotate(
+        OpenApi.Description,
+        "Tells whose key it is. Every reason for which a key is not valid gives the same 401. A caller without a " +
+          "credential may fail 600 times a minute per client address; a gateway sends a credential of its own.",
+      ),
+  )
+  .annotateMerge(OpenApi.annotations({ title: "API keys", description: "Issue, check and delete API keys." })) {}

@@ -1,0 +1,18 @@
+import { Effect, Redacted } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApiKeys } from "../../domain/ApiKeys.ts"
+import { Api } from "../Api.ts"
+import { clientAddress } from "../clientAddress.ts"
+
+export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
+  Effect.map(ApiKeys, (keys) =>
+    handlers.handleAll({
+      createForProject: ({ payload }) => keys.createForProject(payload),
+      createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
+      list: ({ params, query }) => keys.list(params.orgId, query),
+      remove: ({ params }) => Effect.as(keys.remove(params.orgId, params.id), { deleted: true }),
+      validate: ({ payload }) =>
+        Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(payload.key), address)),
+    }),
+  ),
+)

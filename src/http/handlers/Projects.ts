@@ -1,0 +1,15 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Projects } from "../../domain/Projects.ts"
+import { Api } from "../Api.ts"
+
+export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
+  Effect.map(Projects, (projects) =>
+    handlers.handleAll({
+      create: ({ payload }) => projects.create(payload),
+      list: ({ query }) => projects.list(query),
+      get: ({ params }) => projects.get(params.projectId),
+      update: ({ params, payload }) => projects.update(params.projectId, payload),
+    }),
+  ),
+)

@@ -1,0 +1,13 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Readiness } from "../../domain/Readiness.ts"
+import { Api } from "../Api.ts"
+
+export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
+  Effect.map(Readiness, (readiness) =>
+    handlers.handleAll({
+      healthz: () => Effect.succeed({ ok: true }),
+      readyz: () => Effect.as(readiness.check, { ok: true }),
+    }),
+  ),
+)

@@ -1,0 +1,27 @@
+import { HttpApiMiddleware } from "effect/http-api"
+import type { CurrentCaller } from "../domain/Caller.ts"
+import {
+  InternalError,
+  InvalidRequest,
+  PayloadTooLarge,
+  Unauthorized,
+  Unavailable,
+  UnsupportedMediaType,
+} from "../domain/Errors.ts"
+
+/** Every operation: a request that does not fit its schema is a 400 that names the field. Lists the server's own faults. */
+export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("gatehouse/http/RequestErrors", {
+  error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
+}) {}
+
+/** Operations that want to know the caller: in guarded mode a credential is required, and one that is sent is checked. */
+export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentCaller }>()(
+  "gatehouse/http/Authorization",
+  { error: [Unauthorized, Unavailable] },
+) {}
+
+/** Operations that anyone may call: a credential that is sent is checked, and none is required in either mode. */
+export class OptionalAuthorization extends HttpApiMiddleware.Service<
+  OptionalAuthorization,
+  { provides: CurrentCaller }
+>()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}

@@ -1,0 +1,39 @@
+import { OpenApi } from "effect/http-api"
+
+/** The names of the security schemes in the OpenAPI document. */
+export const securitySchemes = {
+  adminToken: {
+    type: "http",
+    scheme: "bearer",
+    description: "ADMIN_TOKEN of the server: the administrator. Without ADMIN_TOKEN the server runs in open mode.",
+  },
+  apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org's or a project's." },
+  apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "The same API key in its own header." },
+  ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
+} as const
+
+const describe = (sentence: string, schemes: ReadonlyArray<keyof typeof securitySchemes>, optional: boolean) =>
+  OpenApi.annotations({
+    override: {
+      security: [...(optional ? [{}] : []), ...schemes.map((scheme) => ({ [scheme]: [] }))],
+      "x-gatehouse-access": sentence,
+    },
+  })
+
+/**
+ * Who may call an operation, for the OpenAPI document: `{}` among the requirements is open mode, where none is needed.
+ */
+export const access = {
+  administrator: describe("Guarded mode: the administrator. Open mode: anyone.", ["adminToken"], true),
+  management: describe(
+    "Guarded mode: the administrator, or an org key for its own org. Open mode: anyone.",
+    ["adminToken", "apiKey", "apiKeyHeader"],
+    true,
+  ),
+  anyone: describe(
+    "Anyone, in both modes; callers with a credential of their own are never rate limited.",
+    ["adminToken", "apiKey", "apiKeyHeader"],
+    true,
+  ),
+  ci: describe("A CI run, by its OIDC token.", ["ciToken"], false),
+}

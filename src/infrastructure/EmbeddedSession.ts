@@ -1,0 +1,98 @@
+import { Duplex } from "node:stream"
+import type { Engine } from "./EmbeddedDatabase.ts"
+
+interface Options {
+  /** Waits for the sessions before this one, and gives the engine; `ended` tells when this one is over. */
+  readonly takeTurn: (ended: Promise<void>) => Promise<Engine>
+  readonly onNotification: (channel: string, payload: string) => void
+}
+
+/**
+ * The server's end of one connection to the embedded engine, as the driver's socket. The engine has a single session and
+ * knows neither startup nor the end of one: this makes each connection begin clean.
+ */
+export class EmbeddedSession extends Duplex {
+  readonly #options: Options
+  #engine: Engine | undefined
+
+  constructor(options: Options) {
+    super()
+    this.#options = options
+  }
+
+  override _read() {}
+
+  override _write(chunk: Buffer, _encoding: string, done: (error?: Error) => void) {
+    this.#take([chunk], done)
+  }
+
+  /** What was written while the engine was at work goes to it in one piece. */
+  override _writev(chunks: Array<{ chunk: Buffer }>, done: (error?: Error) => void) {
+    this.#take(
+      chunks.map(({ chunk }) => chunk),
+      done,
+    )
+  }
+
+  override _final(done: () => void) {
+    done()
+    this.destroy()
+  }
+
+  #take(chunks: ReadonlyArray<Buffer>, done: (error?: Error) => void) {
+    this.#answer(chunks).then(() => done(), done)
+  }
+
+  async #answer(chunks: ReadonlyArray<Buffer>) {
+    if (this.#engine === undefined) return this.#begin(chunks[0]!)
+    // Each write is whole messages, and Terminate is written by itself.
+    const frames = chunks.filter((chunk) => chunk[0] !== TERMINATE)
+    if (frames.length === 0) return
+    const answer = await this.#engine(Buffer.concat(frames))
+    if (this.destroyed) return
+    for (const [channel, payload] of notifications(answer)) this.#options.onNotification(channel, payload)
+    this.push(answer)
+  }
+
+  async #begin(startup: Buffer) {
+    // A statement cannot be cancelled: the engine reads nothing while it is at work.
+    if (startup.readInt32BE(4) === CANCEL_REQUEST) return void this.destroy()
+    const ended = new Promise<void>((resolve) => this.once("close", resolve))
+    const engine = await this.#options.takeTurn(ended)
+    for (const sql of reset) {
+      if (this.destroyed) return
+      await engine(simpleQuery(sql))
+    }
+    this.#engine = engine
+    this.push(greeting)
+  }
+}
+
+const TERMINATE = 0x58
+const CANCEL_REQUEST = 80877102
+const NOTIFICATION = 0x41
+
+/** Ends what the session before left: its transaction, statements, settings and locks. LISTEN stays: it is everyone's. */
+const reset = ["ROLLBACK", "DEALLOCATE ALL", "RESET ALL", "SELECT pg_advisory_unlock_all()"]
+
+const simpleQuery = (sql: string): Uint8Array => {
+  const frame = Buffer.from(`Q....${sql}\0`)
+  frame.writeInt32BE(frame.length - 1, 1)
+  return frame
+}
+
+/** AuthenticationOk, BackendKeyData, ReadyForQuery. */
+const greeting = Buffer.from("5200000008000000004b0000000c00000001000000015a0000000549", "hex")
+
+/** The notifications among backend messages: channel and payload. */
+const notifications = function* (answer: Uint8Array): Generator<readonly [channel: string, payload: string]> {
+  const bytes = Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength)
+  for (let at = 0; at < bytes.length; at += 1 + bytes.readInt32BE(at + 1)) {
+    if (bytes[at] !== NOTIFICATION) continue
+    const channelEnd = bytes.indexOf(0, at + 9)
+    yield [
+      bytes.toString("utf8", at + 9, channelEnd),
+      bytes.toString("utf8", channelEnd + 1, bytes.indexOf(0, channelEnd + 1)),
+    ]
+  }
+}

@@ -1,0 +1,33 @@
+import { NodeHttpClient } from "@effect/platform-node"
+import { Layer, Logger, References } from "effect"
+import type { LogLevel } from "effect/LogLevel"
+import { Otlp } from "effect/observability"
+
+const levels: Record<string, LogLevel> = {
+  trace: "Trace",
+  debug: "Debug",
+  info: "Info",
+  warn: "Warn",
+  error: "Error",
+  fatal: "Fatal",
+  none: "None",
+}
+
+/**
+ * Logs on standard output, pretty or one JSON object a line; with an OTLP endpoint (OpenTelemetry's HTTP protocol, its
+ * base URL) traces, metrics and logs go there as well.
+ */
+export const layer = (options: {
+  readonly level: string
+  readonly format: "pretty" | "json"
+  readonly otlpEndpoint: string | undefined
+}) => {
+  const logger = options.format === "json" ? Logger.consoleJson : Logger.consolePretty()
+  const base = Layer.merge(
+    Logger.layer([logger]),
+    Layer.succeed(References.MinimumLogLevel, levels[options.level] ?? "Info"),
+  )
+  if (options.otlpEndpoint === undefined) return base
+  const otlp = Otlp.layerJson({ baseUrl: options.otlpEndpoint, resource: { serviceName: "gatehouse" } })
+  return Layer.merge(base, otlp.pipe(Layer.provide(NodeHttpClient.layerUndici)))
+}

@@ -1,0 +1,44 @@
+import { Cause, Effect } from "effect"
+import { SqlError } from "effect/sql"
+import { Unavailable } from "../domain/Errors.ts"
+
+const unavailable = new Unavailable({ error: "The database cannot be reached; try again." })
+
+/** SQLSTATEs of a database that is there and cannot serve just now; the connection classes 08 and 28 come typed. */
+const passing = new Set([
+  "25006", // read-only: a standby that is not promoted yet
+  "53100", // disk full
+  "53200", // out of memory
+  "53300", // too many connections
+  "57014", // statement_timeout: it did not get through in time
+  "57P01", // shutting down
+  "57P02",
+  "57P03", // starting up
+  "57P05", // idle-session time-out
+])
+
+const isUnreachable = ({ reason }: SqlError.SqlError) =>
+  reason._tag === "ConnectionError" ||
+  reason._tag === "AuthenticationError" ||
+  passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
+
+/**
+ * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or does not get done within
+ * 8 seconds, is `Unavailable` (503); any other SQL error is a defect (500). Put it around the whole operation,
+ * `withTransaction` included: a rollback on a lost connection dies with the SQL error instead of failing with it.
+ */
+export const orUnavailable = <A, E, R>(
+  effect: Effect.Effect<A, E, R>,
+): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
+  effect.pipe(
+    Effect.timeoutOrElse({ duration: "8 seconds", orElse: () => Effect.fail(unavailable) }),
+    Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
+      const faults = cause.reasons
+        .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))
+        .filter(SqlError.isSqlError)
+      if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
+      return faults.some(isUnreachable)
+        ? Effect.andThen(Effect.logDebug("The database cannot be reached", cause), Effect.fail(unavailable))
+        : Effect.die(faults[0])
+    }),
+  )

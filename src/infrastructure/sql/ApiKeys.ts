@@ -1,0 +1,89 @@
+import { DateTime, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApiKey } from "../../domain/ApiKey.ts"
+import type { NewApiKey } from "../../domain/ApiKeys.ts"
+import { ApiKeyRepository } from "../../domain/ApiKeys.ts"
+import { orgNotFound } from "../../domain/Caller.ts"
+import { NotFound } from "../../domain/Errors.ts"
+import { projectNotFound } from "../../domain/Projects.ts"
+import { orUnavailable } from "../orUnavailable.ts"
+import { afterCursor, decodeRows, inScope } from "./fragments.ts"
+
+const Row = Schema.Struct({
+  ...ApiKey.fields,
+  createdAt: Schema.DateTimeUtcFromDate,
+  expiresAt: Schema.NullOr(Schema.DateTimeUtcFromDate),
+  lastUsedAt: Schema.NullOr(Schema.DateTimeUtcFromDate),
+})
+const decode = decodeRows(Row)
+
+/** API keys in PostgreSQL. */
+export const layer = Layer.effect(
+  ApiKeyRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const columns = sql.literal(`
+      id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
+      last_used_at AS "lastUsedAt"`)
+
+    const values = (key: NewApiKey) => sql`
+      ${key.id}, ${key.name}, ${key.prefix}, decode(${key.hash}, 'hex'), ${DateTime.toDateUtc(key.createdAt)},
+      ${key.expiresAt === null ? null : DateTime.toDateUtc(key.expiresAt)}`
+
+    const insertOr = (missing: () => NotFound) =>
+      Effect.flatMap((rows: ReadonlyArray<unknown>) => (rows.length === 0 ? Effect.fail(missing()) : Effect.void))
+
+    return ApiKeyRepository.of({
+      insertForProject: (scope, projectId, key) =>
+        sql`
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id, project_id)
+          SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
+          RETURNING id`.pipe(orUnavailable, insertOr(projectNotFound)),
+
+      insertForOrg: (orgId, key) =>
+        sql`
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id)
+          SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
+          RETURNING id`.pipe(orUnavailable, insertOr(orgNotFound)),
+
+      remove: (orgId, keyId) =>
+        sql`
+          DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
+          RETURNING id`.pipe(
+          orUnavailable,
+          insertOr(() => new NotFound({ error: "The org has no such key." })),
+        ),
+
+      list: (orgId, page) =>
+        sql`
+          SELECT ${columns} FROM api_keys
+          WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}
+          ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+
+      findByHash: (hash) =>
+        sql<{ keyId: string; orgId: string; projectId: string; expiresAt: Date | null }>`
+          SELECT id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", expires_at AS "expiresAt"
+          FROM api_keys WHERE hash = decode(${hash}, 'hex')`.pipe(
+          Effect.map(([row]) =>
+            row === undefined
+              ? Option.none()
+              : Option.some({
+                  ...row,
+                  expiresAt: row.expiresAt === null ? null : DateTime.fromDateUnsafe(row.expiresAt),
+                }),
+          ),
+          orUnavailable,
+        ),
+
+      touch: (usage) =>
+        sql`
+          UPDATE api_keys SET last_used_at = used.at
+          FROM unnest(${[...usage.keys()]}::text[], ${[...usage.values()].map(DateTime.toDateUtc)}::timestamptz[])
+            AS used (id, at)
+          WHERE api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)`.pipe(
+          Effect.asVoid,
+          orUnavailable,
+        ),
+    })
+  }),
+)

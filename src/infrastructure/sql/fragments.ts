@@ -1,0 +1,20 @@
+import { Effect, Schema } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { OrgScope } from "../../domain/Caller.ts"
+import type { Page } from "../../domain/Page.ts"
+
+/** The tenant's condition of a WHERE: rows of the scope's org, or of every org. */
+export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org_id") =>
+  scope._tag === "EveryOrg" ? sql.literal("true") : sql`${sql(column)} = ${scope.orgId}`
+
+/** The page's condition of a WHERE, for lists in the order of their ids. */
+export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: "oldest" | "newest" = "oldest") => {
+  if (page.cursor === undefined) return sql.literal("true")
+  return order === "oldest" ? sql`id > ${page.cursor}` : sql`id < ${page.cursor}`
+}
+
+/** Reads rows by a schema; a row that does not fit is a fault of ours, not the caller's. */
+export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
+  const decode = Schema.decodeUnknownEffect(Schema.Array(row))
+  return Effect.flatMap((rows: ReadonlyArray<unknown>) => Effect.orDie(decode(rows)))
+}

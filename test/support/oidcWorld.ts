@@ -1,0 +1,29 @@
+import { NodeHttpClient } from "@effect/platform-node"
+import { Context, Effect, Layer, Redacted } from "effect"
+import type { HttpClient } from "effect/http"
+import { TestClock } from "effect/testing"
+import { CiTokens } from "#src/domain/CiToken.ts"
+import * as Oidc from "#src/infrastructure/Oidc.ts"
+import { makeOidcProvider } from "./oidc.ts"
+
+/** The moment that these tests begin at, in milliseconds. */
+export const startOfTest = Date.UTC(2026, 10, 20, 17)
+
+/** A provider and a verifier that trusts it, under a test clock; `options` replace what the verifier is told. */
+export const oidcWorld = Effect.fnUntraced(function* (
+  options: Partial<Oidc.OidcOptions> = {},
+  client: Layer.Layer<HttpClient.HttpClient> = NodeHttpClient.layerUndici,
+) {
+  yield* TestClock.setTime(startOfTest)
+  const provider = yield* makeOidcProvider()
+  const layer = Oidc.layer({ issuer: provider.issuer, audiences: [provider.audience], ...options })
+  const tokens = Context.get(yield* Layer.build(Layer.provide(layer, client)), CiTokens)
+  const verify = (token: string) => tokens.verify(Redacted.make(token))
+  return {
+    provider,
+    verify,
+    /** Signs a token as `provider.sign` does, and verifies it. */
+    verifySigned: (...args: Parameters<typeof provider.sign>) => Effect.flatMap(provider.sign(...args), verify),
+  }
+})
+export type OidcWorld = Effect.Success<ReturnType<typeof oidcWorld>>
