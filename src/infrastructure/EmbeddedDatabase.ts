@@ -54,7 +54,8 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
       thread.ended.catch((cause: Error) => {
         // What was in memory is lost with the engine; a new one would pass for an empty database.
         if (!inMemory) current = undefined
-        for (const { onLost } of subscribers) onLost(cause)
+        // A copy: who is told may connect again, and is not to be told of the same loss twice.
+        for (const { onLost } of [...subscribers]) onLost(cause)
       })
     }
     return closing ? Promise.reject(new Error("The embedded database is closed")) : current.opened
@@ -69,8 +70,8 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
 
   let turn: Promise<void> = Promise.resolve()
   return {
-    connect: () =>
-      new EmbeddedSession({
+    connect: () => {
+      const session = new EmbeddedSession({
         // The driver may retire a session and open another before the first has ended.
         takeTurn: (ended) => {
           const mine = turn.then(engine)
@@ -80,7 +81,11 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
         onNotification: (channel, payload) => {
           for (const { onNotification } of subscribers) onNotification(channel, payload)
         },
-      }),
+      })
+      const subscriber: Subscriber = { onNotification: () => {}, onLost: (cause) => session.destroy(cause) }
+      subscribers.add(subscriber)
+      return session.once("close", () => subscribers.delete(subscriber))
+    },
     subscribe: (subscriber) => {
       subscribers.add(subscriber)
       return () => subscribers.delete(subscriber)
@@ -107,26 +112,30 @@ const startThread = (task: EmbeddedTask): Thread => {
   const opened = Promise.withResolvers<Engine>()
   const ended = Promise.withResolvers<void>()
   const waiting: Array<PromiseWithResolvers<Uint8Array>> = []
-  let fault = "its thread ended"
+  let fault: string | undefined
+  let over: Error | undefined
 
   worker.on("message", (reply: EmbeddedReply) => {
     if (reply instanceof Uint8Array) waiting.shift()!.resolve(reply)
     else if (reply === "open")
       opened.resolve((frames) => {
         const answer = Promise.withResolvers<Uint8Array>()
-        waiting.push(answer)
-        worker.postMessage(frames)
+        if (over !== undefined) answer.reject(over)
+        else {
+          waiting.push(answer)
+          worker.postMessage(frames)
+        }
         return answer.promise
       })
-    else fault = reply.fault
+    else fault ??= reply.fault // the first is the reason, the others its consequences
   })
-  worker.on("error", (error) => (fault = String(error)))
+  worker.on("error", (error) => (fault ??= String(error)))
   worker.on("exit", (code) => {
-    const cause = new Error(`The embedded database stopped: ${fault}`)
-    opened.reject(cause)
-    for (const { reject } of waiting.splice(0)) reject(cause)
+    over = new Error(`The embedded database stopped: ${fault ?? `its thread ended with ${code}`}`)
+    opened.reject(over)
+    for (const { reject } of waiting.splice(0)) reject(over)
     if (code === 0) ended.resolve()
-    else ended.reject(cause)
+    else ended.reject(over)
   })
   opened.promise.catch(() => {})
   ended.promise.catch(() => {})

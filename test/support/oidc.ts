@@ -1,6 +1,6 @@
 import { Clock, Effect, type Scope } from "effect"
 import { createHmac, generateKeyPairSync, type JsonWebKey, type KeyObject, sign } from "node:crypto"
-import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http"
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 
 /** A signing key of a provider, real or pretended, and the public half as it is published. */
@@ -100,7 +100,7 @@ export type Behaviour =
   | "normal"
   | "down" // the connection is cut
   | "error" // 500
-  | "slow" // no answer
+  | "slow" // no answer, until it behaves otherwise
   | "trickle" // the answer begins, and never ends
   | "redirect" // to /elsewhere, where the true keys are
   | "oversized" // the true keys, and 300 KiB more
@@ -149,12 +149,11 @@ const start = (audience: string, listening: () => void) => {
   let published: ReadonlyArray<unknown> = [rsaKey("key-1").jwk]
   const requests: Array<{ readonly path: string; readonly headers: IncomingHttpHeaders }> = []
   const waiting = new Set<() => void>()
+  const held = new Set<() => void>()
 
   const json = (response: ServerResponse, body: object) =>
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
-  const server = createServer((request, response) => {
-    requests.push({ path: request.url ?? "", headers: request.headers })
-    waiting.forEach((check) => check())
+  const answer = (request: IncomingMessage, response: ServerResponse) => {
     if (request.url === "/elsewhere") return json(response, { keys: published })
     if (request.url !== "/.well-known/jwks") return response.writeHead(404).end()
     switch (behaviour) {
@@ -165,11 +164,11 @@ const start = (audience: string, listening: () => void) => {
       case "error":
         return response.writeHead(500).end(JSON.stringify({ keys: published }))
       case "slow":
-        return undefined
+        return held.add(() => answer(request, response))
       case "trickle":
         return response.writeHead(200).write(`{"keys":[`)
       case "redirect":
-        return response.writeHead(302, { location: "/elsewhere" }).end()
+        return response.writeHead(302, { location: "/elsewhere" }).end(JSON.stringify({ keys: published }))
       case "oversized":
         response.writeHead(200).write(JSON.stringify({ keys: published }).slice(0, -1))
         return response.end(`,"padding":"${"x".repeat(300 * 1024)}"}`)
@@ -178,6 +177,11 @@ const start = (audience: string, listening: () => void) => {
       case "no-key-set":
         return json(response, { keys: "none" })
     }
+  }
+  const server = createServer((request, response) => {
+    requests.push({ path: request.url ?? "", headers: request.headers })
+    waiting.forEach((check) => check())
+    answer(request, response)
   }).listen(0, "127.0.0.1", listening)
 
   const provider = (): OidcProvider => {
@@ -194,6 +198,9 @@ const start = (audience: string, listening: () => void) => {
         }),
       behave: (next) => {
         behaviour = next
+        const late = [...held]
+        held.clear()
+        late.forEach((answer) => answer())
       },
       publish: (...keys) => {
         published = keys.map((key) => (key !== null && typeof key === "object" && "privateKey" in key ? key.jwk : key))

@@ -1,0 +1,26 @@
+import { Effect, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
+
+/** How much log may be replayed at a start after a crash, in bytes. */
+const LOG_BEFORE_CHECKPOINT = 64 * 1024 * 1024
+
+/**
+ * Does, each minute, what a PostgreSQL server's autovacuum and checkpointer do: the embedded engine has no background
+ * processes, and without these its log and its tables only ever grow. The thresholds are autovacuum's.
+ */
+export const upkeep: Effect.Effect<void, never, SqlClient.SqlClient> = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const worn = yield* sql<{ name: string }>`
+    SELECT format('%I.%I', schemaname, relname) AS name
+    FROM pg_stat_all_tables JOIN pg_class ON pg_class.oid = relid
+    WHERE relkind = 'r' AND (n_dead_tup > 50 + 0.2 * n_live_tup OR n_mod_since_analyze > 50 + 0.1 * n_live_tup
+      OR n_ins_since_vacuum > 1000 + 0.2 * n_live_tup OR age(relfrozenxid) > 100000000)`
+  for (const { name } of worn) yield* sql`VACUUM (ANALYZE) ${sql.literal(name)}`
+  const [log] = yield* sql<{ bytes: number }>`
+    SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn)::float8 AS bytes FROM pg_control_checkpoint()`
+  if (log!.bytes > LOG_BEFORE_CHECKPOINT) yield* sql`CHECKPOINT`
+}).pipe(
+  Effect.catchCause((cause) => Effect.logWarning("The upkeep of the embedded database failed", cause)),
+  Effect.repeat(Schedule.spaced("1 minute")),
+  Effect.asVoid,
+)
