@@ -1,8 +1,15 @@
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, type Redacted } from "effect"
-import { Migrator, SqlClient } from "effect/sql"
-import { readdir } from "node:fs/promises"
+import type { Redacted } from "effect"
+import { Cause, Context, Effect, Layer, Queue, Schedule } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, SqlError } from "effect/sql"
+import { Unavailable } from "../domain/Errors.ts"
 import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
+import { upkeep } from "./EmbeddedUpkeep.ts"
+import * as Migrations from "./Migrations.ts"
+import * as Notifications from "./Notifications.ts"
+import { isUnreachable } from "./orUnavailable.ts"
+import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "./StartupError.ts"
 
 /** Where the data is. */
@@ -18,66 +25,101 @@ export class Database extends Context.Service<
   Database,
   {
     readonly kind: "postgres" | "embedded"
-    /** Succeeds when the database answers and its migrations are in; fails within two seconds otherwise. */
-    readonly ready: Effect.Effect<void, unknown>
+    /** Succeeds when the database answers and its migrations are in; fails, within two seconds, when not. */
+    readonly ready: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/infrastructure/Database") {
   /**
-   * The database named by the options, migrated: PostgreSQL or the embedded one.
-   * Bind the result to a const; layers are shared by reference.
+   * The database that the options name, migrated, as `SqlClient`, `PgClient`, `Notifications` and `Database`; closed in the
+   * opposite order. Fails with a `StartupError` of one line. Bind the result to a const: layers are shared by reference.
    */
   static readonly layer = (
     options: DatabaseOptions,
-  ): Layer.Layer<Database | PgClient.PgClient | SqlClient.SqlClient, StartupError> => {
-    const client =
-      options.databaseUrl === undefined
-        ? PgClient.layerFrom(
-            Effect.flatMap(EmbeddedDatabase.make(options.dataDir), (embedded) =>
-              PgClient.make({
-                stream: embedded.connect,
-                ssl: false,
-                username: "postgres",
-                minConnections: 1,
-                maxConnections: 1,
-                multiplex: true,
-                multiplexConcurrency: 1024,
-              }),
-            ),
-          )
-        : PgClient.layer({ url: options.databaseUrl, maxConnections: 10, multiplex: true, multiplexConcurrency: 8 })
-    return Layer.effect(
-      Database,
-      Effect.gen(function* () {
-        yield* migrate
-        const sql = yield* SqlClient.SqlClient
-        return Database.of({
-          kind: options.databaseUrl === undefined ? "embedded" : "postgres",
-          ready: sql`select 1`.pipe(Effect.timeout("2 seconds"), Effect.asVoid),
-        })
-      }),
-    ).pipe(
-      Layer.provideMerge(client),
-      Layer.catchTag("SqlError", (cause) =>
-        Layer.effectContext(new StartupError({ message: `The database does not answer: ${cause.message}`, cause })),
-      ),
-    )
-  }
+  ): Layer.Layer<Database | PgClient.PgClient | SqlClient.SqlClient | Notifications.Notifications, StartupError> =>
+    Layer.effectContext(
+      options.databaseUrl === undefined ? embedded(options.dataDir) : postgres(options.databaseUrl),
+    ).pipe(Layer.provide(Reactivity.layer))
 }
 
-const folder = new URL("./migrations/", import.meta.url)
+const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
+  const database = yield* EmbeddedDatabase.make(dataDir)
+  // One connection, as the engine has one session; what has no transaction shares it in a pipeline.
+  const sql = yield* PgClient.make({
+    stream: database.connect,
+    ssl: false,
+    username: "postgres",
+    connectTimeout: "30 seconds",
+    minConnections: 1,
+    maxConnections: 1,
+    multiplex: true,
+    multiplexConcurrency: 1024,
+  }).pipe(cannotStart)
+  yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart)
+  yield* upkeep.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
-const loader = Effect.flatMap(
-  Effect.promise(() => readdir(folder).catch(() => [] as Array<string>)),
-  (names) =>
-    Migrator.fromGlob(
-      Object.fromEntries(
-        names
-          .filter((name) => /^\d+_.+\.[jt]s$/.test(name) && !name.endsWith(".d.ts"))
-          .map((name) => [name, () => import(new URL(name, folder).href)]),
+  const subscribe: Notifications.Subscribe<Error | SqlError.SqlError> = Effect.fnUntraced(function* (channel: string) {
+    const heard = yield* Queue.unbounded<string, Error>()
+    yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        database.subscribe({
+          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(heard, payload),
+          onLost: (cause) => Queue.failCauseUnsafe(heard, Cause.fail(cause)),
+        }),
       ),
-    ),
-)
+      (stop) => Effect.sync(stop),
+    )
+    yield* sql`LISTEN ${sql(channel)}`
+    return Queue.take(heard)
+  })
+  return yield* provide("embedded", sql, Notifications.make(subscribe))
+})
 
-const migrate = Migrator.make({})({ loader, table: "migrations" }).pipe(
-  Effect.catchTag("MigrationError", (cause) => Effect.fail(new StartupError({ message: cause.message, cause }))),
-)
+const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacted<string>) {
+  yield* PostgresDatabase.unboundedClient(url).pipe(
+    Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
+    Effect.scoped,
+    // Started together with the server, the service is often the first to be up.
+    Effect.tapError((error) => Effect.logDebug("The database cannot be reached yet", error)),
+    Effect.retry({
+      while: (error) => SqlError.isSqlError(error) && isUnreachable(error),
+      schedule: Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(20)]),
+    }),
+    cannotStart,
+  )
+  const sql = yield* PostgresDatabase.client(url).pipe(cannotStart)
+  return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(url, sql)))
+})
+
+const provide = Effect.fnUntraced(function* (
+  kind: "postgres" | "embedded",
+  sql: PgClient.PgClient,
+  notifications: Notifications.Notifications["Service"],
+) {
+  const known = yield* Migrations.newest
+  const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not in." })
+  const ready = Migrations.applied.pipe(
+    Effect.provideService(SqlClient.SqlClient, sql),
+    Effect.timeout("2 seconds"),
+    // Newer is well: a replica of the next version may have come up beside this one.
+    Effect.filterOrFail((there) => there >= known),
+    Effect.catchCause((cause) => Effect.andThen(Effect.logDebug("Not ready", cause), Effect.fail(notReady))),
+    Effect.asVoid,
+  )
+  return Context.make(Database, Database.of({ kind, ready })).pipe(
+    Context.add(PgClient.PgClient, sql),
+    Context.add(SqlClient.SqlClient, sql),
+    Context.add(Notifications.Notifications, notifications),
+  )
+})
+
+const cannotStart = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.mapError(effect, (error) =>
+    SqlError.isSqlError(error)
+      ? new StartupError({ message: `The database cannot be used: ${describe(error)}`, cause: error })
+      : (error as Exclude<E, SqlError.SqlError>),
+  )
+
+const describe = (error: SqlError.SqlError) => {
+  const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
+  return message || code || error.message
+}

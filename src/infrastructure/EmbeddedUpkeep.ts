@@ -11,10 +11,11 @@ const LOG_BEFORE_CHECKPOINT = 64 * 1024 * 1024
 export const upkeep: Effect.Effect<void, never, SqlClient.SqlClient> = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const worn = yield* sql<{ name: string }>`
-    SELECT format('%I.%I', schemaname, relname) AS name
-    FROM pg_stat_all_tables JOIN pg_class ON pg_class.oid = relid
-    WHERE relkind = 'r' AND (n_dead_tup > 50 + 0.2 * n_live_tup OR n_mod_since_analyze > 50 + 0.1 * n_live_tup
-      OR n_ins_since_vacuum > 1000 + 0.2 * n_live_tup OR age(relfrozenxid) > 100000000)`
+    SELECT format('%I.%I', t.schemaname, t.relname) AS name
+    FROM pg_stat_all_tables t JOIN pg_class c ON c.oid = t.relid
+    WHERE c.relkind = 'r' AND (t.n_dead_tup > 50 + 0.2 * t.n_live_tup
+      OR t.n_mod_since_analyze > 50 + 0.1 * t.n_live_tup OR t.n_ins_since_vacuum > 1000 + 0.2 * t.n_live_tup
+      OR age(c.relfrozenxid) > 100000000)`
   for (const { name } of worn) yield* sql`VACUUM (ANALYZE) ${sql.literal(name)}`
   const [log] = yield* sql<{ bytes: number }>`
     SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn)::float8 AS bytes FROM pg_control_checkpoint()`

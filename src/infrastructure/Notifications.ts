@@ -1,5 +1,5 @@
-import type { Cause, Queue, Scope } from "effect"
-import { Context, Data, Effect, Queue as Queues, Schedule, Stream } from "effect"
+import type { Scope } from "effect"
+import { Context, Data, Effect, Queue, Schedule, Stream } from "effect"
 
 /** What a listener is told. Between `Up` and the next `Down` every notification committed reaches it. */
 export type Notification = Data.TaggedEnum<{
@@ -12,10 +12,10 @@ export type Notification = Data.TaggedEnum<{
 export const Notification = Data.taggedEnum<Notification>()
 
 /**
- * Begins to hear a channel: succeeds once the database has confirmed it, with a queue of payloads that fails as soon as
- * hearing is no longer sure.
+ * Begins to hear a channel: succeeds once the database has confirmed it, with an effect that takes the next payload and
+ * fails as soon as hearing is no longer sure.
  */
-export type Subscribe<E> = (channel: string) => Effect.Effect<Queue.Dequeue<string, E>, E, Scope.Scope>
+export type Subscribe<E> = (channel: string) => Effect.Effect<Effect.Effect<string, E>, E, Scope.Scope>
 
 /**
  * Notifications of the database, sent by SQL in the transaction they tell of: `SELECT pg_notify(channel, payload)`.
@@ -37,21 +37,19 @@ export const make = <E>(subscribe: Subscribe<E>) =>
   Notifications.of({
     listen: (channel) =>
       Stream.callback<Notification>((told) => {
-        const once = Effect.scoped(
-          Effect.gen(function* () {
-            const heard = yield* subscribe(channel)
-            yield* Effect.logDebug(`Hearing ${channel}`)
-            yield* Queues.offer(told, Notification.Up())
-            yield* Queues.take(heard).pipe(
-              Effect.flatMap((payload) => Queues.offer(told, Notification.Message({ payload }))),
-              Effect.forever,
-              // Before the scope closes: that may take its time.
-              Effect.ensuring(Queues.offer(told, Notification.Down())),
-            )
-          }),
-        )
-        return once.pipe(
-          Effect.catchCause((cause: Cause.Cause<E>) => Effect.logWarning(`Not hearing ${channel}; trying again`, cause)),
+        const once = Effect.gen(function* () {
+          const next = yield* subscribe(channel)
+          yield* Effect.logDebug(`Hearing ${channel}`)
+          yield* Queue.offer(told, Notification.Up())
+          yield* next.pipe(
+            Effect.flatMap((payload) => Queue.offer(told, Notification.Message({ payload }))),
+            Effect.forever,
+            // Before the scope closes: that may take its time.
+            Effect.ensuring(Queue.offer(told, Notification.Down())),
+          )
+        })
+        return Effect.scoped(once).pipe(
+          Effect.catchCause((cause) => Effect.logWarning(`Not hearing ${channel}; trying again`, cause)),
           Effect.repeat(Schedule.jittered(Schedule.spaced("1 second"))),
         )
       }),

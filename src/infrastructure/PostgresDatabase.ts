@@ -2,7 +2,7 @@ import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Effect, Queue, Random, RcRef, Redacted, Schedule, type Scope } from "effect"
 import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql/SqlClient"
-import { connect, type Socket, type TcpSocketConnectOpts } from "node:net"
+import { connect, type Socket, type TcpNetConnectOpts } from "node:net"
 import type { Subscribe } from "./Notifications.ts"
 
 /** How long the server may work on one statement; it is told, so that a slow one ends there too. */
@@ -37,7 +37,7 @@ const dial = (url: Redacted.Redacted<string>): Socket => {
   const { hostname, port, searchParams } = new URL(Redacted.value(url))
   const host = searchParams.get("host") ?? (decodeURIComponent(hostname).replace(/^\[(.*)\]$/, "$1") || "localhost")
   const number = Number(searchParams.get("port") ?? (port || 5432))
-  const tcp: TcpSocketConnectOpts = { host, port: number, noDelay: true, keepAlive: true, keepAliveInitialDelay: 5_000 }
+  const tcp: TcpNetConnectOpts = { host, port: number, noDelay: true, keepAlive: true, keepAliveInitialDelay: 5_000 }
   return connect(host.startsWith("/") ? { path: `${host}/.s.PGSQL.${number}` } : tcp)
 }
 
@@ -72,7 +72,7 @@ export const subscriptions: (
   sql: SqlClient,
 ) => Effect.Effect<Subscribe<SqlError.SqlError>, never, Scope.Scope> = Effect.fn("PostgresDatabase.subscriptions")(
   function* (url: Redacted.Redacted<string>, sql: SqlClient) {
-    const connection = yield* RcRef.make({
+    const connection: RcRef.RcRef<PgConnection.PgConnection, SqlError.SqlError> = yield* RcRef.make({
       acquire: Effect.gen(function* () {
         let socket: Socket | undefined
         const unpinned = yield* PgConnection.make({
@@ -103,14 +103,18 @@ export const subscriptions: (
         yield* Effect.raceFirst(
           Effect.repeat(alive, Schedule.spaced("2 seconds")),
           Effect.forever(Queue.take(probes)),
-        ).pipe(Effect.ensuring(Effect.suspend(() => RcRef.invalidate(connection))), Effect.ignore, Effect.forkScoped)
+        ).pipe(
+          // The next to listen is not to be given this one.
+          Effect.catchCause(() => RcRef.invalidate(connection)),
+          Effect.forkScoped,
+        )
         return pinned
       }),
     })
     return Effect.fnUntraced(function* (channel: string) {
       const listener = yield* RcRef.get(connection)
       const notifications = yield* listener.listen(channel)
-      return yield* payloads(notifications)
+      return Effect.map(Queue.take(notifications), ({ payload }) => payload)
     })
   },
 )

@@ -17,7 +17,8 @@ const passing = new Set([
   "57P05", // idle-session time-out
 ])
 
-const isUnreachable = ({ reason }: SqlError.SqlError) =>
+/** Whether an SQL error says that the database cannot be had just now, rather than that the statement is wrong. */
+export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   reason._tag === "ConnectionError" ||
   reason._tag === "AuthenticationError" ||
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")

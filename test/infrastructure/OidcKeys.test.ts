@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
-import { type Behaviour, ecKey, rs256, rsaKey } from "../support/oidc.ts"
+import { type Behaviour, ecKey, rs256, rsaKey, type SigningKey } from "../support/oidc.ts"
 import { oidcWorld } from "../support/oidcWorld.ts"
 
 /** A world, and the ways its tokens go: signed by one of several keys, accepted or refused. */
@@ -13,7 +13,11 @@ const keyWorld = Effect.fnUntraced(function* (...args: Parameters<typeof oidcWor
   return {
     ...world,
     accepts: signedBy,
-    refuses: (kid: string) => Effect.map(Effect.flip(signedBy(kid)), (error) => assert.instanceOf(error, Unauthorized)),
+    refuses: (kid: string) =>
+      Effect.map(Effect.flip(signedBy(kid)), (error) => {
+        assert.instanceOf(error, Unauthorized)
+        assert.include(error.error, "not one that the provider publishes")
+      }),
     unavailable: (kid: string) =>
       Effect.map(Effect.flip(signedBy(kid)), (error) => assert.instanceOf(error, Unavailable)),
     fetches: () => world.provider.requests.length,
@@ -173,12 +177,15 @@ describe("OidcKeys", () => {
       const unusable = [
         { ...jwk, use: "enc" },
         { ...jwk, alg: "RS512" },
-        { ...jwk, kty: "oct" },
-        { ...jwk, n: "***" },
+        { ...jwk, kty: "EC" },
+        { ...jwk, kid: 2 },
       ]
-      provider.publish(null, "key", {}, anonymous, ecKey("ec"), ...unusable, rsaKey("key-1"))
-      yield* accepts("key-1")
-      yield* refuses("key-2")
+      for (const member of [...unusable, anonymous, ecKey("key-2"), { ...jwk, e: 3 }, {}, null, "key-2"]) {
+        provider.publish(member as SigningKey, rsaKey("key-1"))
+        yield* accepts("key-1")
+        yield* refuses("key-2")
+        yield* TestClock.adjust("30 seconds")
+      }
     }),
   )
 

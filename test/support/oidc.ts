@@ -28,10 +28,10 @@ const pair = (
 
 /** The RSA key of a `kid`, made once per test file: making one is the slowest thing here. */
 export const rsaKey = (kid: string, modulusLength = 2048): SigningKey =>
-  remember(kid, () => pair(kid, generateKeyPairSync("rsa", { modulusLength }), "RS256"))
+  remember(`rsa ${modulusLength} ${kid}`, () => pair(kid, generateKeyPairSync("rsa", { modulusLength }), "RS256"))
 /** The P-256 key of a `kid`. */
 export const ecKey = (kid: string): SigningKey =>
-  remember(kid, () => pair(kid, generateKeyPairSync("ec", { namedCurve: "P-256" }), "ES256"))
+  remember(`ec ${kid}`, () => pair(kid, generateKeyPairSync("ec", { namedCurve: "P-256" }), "ES256"))
 
 export type Signer = (input: string) => Uint8Array
 export const rs256 =

@@ -1,0 +1,68 @@
+import { DateTime, Effect, Layer, Option } from "effect"
+import type { NewApiKey } from "#src/domain/ApiKeys.ts"
+import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
+import { orgNotFound } from "#src/domain/Caller.ts"
+import { NotFound } from "#src/domain/Errors.ts"
+import { projectNotFound } from "#src/domain/Projects.ts"
+import { inScope, pageOf, World } from "./World.ts"
+
+/** API keys in memory. */
+export const layer = Layer.effect(
+  ApiKeyRepository,
+  Effect.map(World, ({ keys, orgs, projects }) => {
+    const insert = ({ hash, ...key }: NewApiKey, orgId: string, projectId: string | null) => {
+      if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
+        return Effect.die(new Error("The id or the hash is taken"))
+      }
+      keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash })
+      return Effect.void
+    }
+
+    return ApiKeyRepository.of({
+      insertForProject: (scope, projectId, key) =>
+        Effect.suspend(() => {
+          const orgId = projects.get(projectId)?.row.orgId
+          if (orgId === undefined || !inScope(scope, orgId)) return Effect.fail(projectNotFound())
+          return insert(key, orgId, projectId)
+        }),
+
+      insertForOrg: (orgId, key) =>
+        Effect.suspend(() => (orgs.has(orgId) ? insert(key, orgId, null) : Effect.fail(orgNotFound()))),
+
+      remove: (orgId, keyId) =>
+        Effect.suspend(() => {
+          if (keys.get(keyId)?.orgId !== orgId) return Effect.fail(new NotFound({ error: "The org has no such key." }))
+          keys.delete(keyId)
+          return Effect.void
+        }),
+
+      list: (orgId, page) =>
+        Effect.sync(() => {
+          const rows = [...keys.values()].filter((stored) => stored.orgId === orgId).map(({ row }) => row)
+          return pageOf(rows, (row) => row.id, page)
+        }),
+
+      findByHash: (hash) =>
+        Effect.sync(() => {
+          const found = [...keys.values()].find((stored) => stored.hash === hash)
+          return Option.map(Option.fromUndefinedOr(found), ({ row: { id, projectId, expiresAt }, orgId }) => ({
+            keyId: id,
+            orgId,
+            projectId: projectId ?? "",
+            expiresAt,
+          }))
+        }),
+
+      touch: (usage) =>
+        Effect.sync(() => {
+          for (const [keyId, at] of usage) {
+            const stored = keys.get(keyId)
+            if (stored === undefined) continue
+            const last = stored.row.lastUsedAt
+            if (last !== null && !DateTime.isGreaterThan(at, last)) continue
+            keys.set(keyId, { ...stored, row: { ...stored.row, lastUsedAt: at } })
+          }
+        }),
+    })
+  }),
+)

@@ -1,0 +1,68 @@
+import { Context, Effect, Layer, Option } from "effect"
+import type { DateTime } from "effect"
+import type { ApiKey } from "#src/domain/ApiKey.ts"
+import type { OrgScope } from "#src/domain/Caller.ts"
+import type { Deployment } from "#src/domain/Deployment.ts"
+import type { Org } from "#src/domain/Org.ts"
+import type { Page } from "#src/domain/Page.ts"
+import type { Project } from "#src/domain/Project.ts"
+
+export interface StoredProject {
+  readonly row: Project
+  readonly repositoryId: string | null
+}
+
+export interface StoredKey {
+  readonly row: ApiKey
+  readonly orgId: string
+  readonly hash: string
+}
+
+/** What the fake repositories share, so that a key needs its project and a project its org. */
+export class World extends Context.Service<
+  World,
+  {
+    defaultOrgId: string | undefined
+    readonly orgs: Map<string, Org>
+    readonly projects: Map<string, StoredProject>
+    readonly keys: Map<string, StoredKey>
+    readonly deployments: Map<string, Deployment>
+  }
+>()("gatehouse/test/World") {
+  static readonly layer = Layer.sync(World, () => ({
+    defaultOrgId: undefined,
+    orgs: new Map(),
+    projects: new Map(),
+    keys: new Map(),
+    deployments: new Map(),
+  }))
+}
+
+export const inScope = (scope: OrgScope, orgId: string) => scope._tag === "EveryOrg" || scope.orgId === orgId
+
+/** `limit + 1` rows after the cursor, in the order of their ids. */
+export const pageOf = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1) => {
+  const compare = (a: string, b: string) => (a < b ? -order : a > b ? order : 0)
+  return [...rows]
+    .filter((row) => page.cursor === undefined || compare(id(row), page.cursor) > 0)
+    .sort((a, b) => compare(id(a), id(b)))
+    .slice(0, page.limit + 1)
+}
+
+export const findOr = <A, E>(found: A | undefined, missing: () => E): Effect.Effect<A, E> =>
+  Effect.mapError(Effect.fromOption(Option.fromUndefinedOr(found)), missing)
+
+/** The default org's id, making the org when there is none. */
+export const defaultOrg = (world: World["Service"], newId: string, now: DateTime.Utc) => {
+  if (world.defaultOrgId === undefined) {
+    world.defaultOrgId = newId
+    world.orgs.set(newId, { orgId: newId, name: "Default", createdAt: now })
+  }
+  return world.defaultOrgId
+}
+
+const sameText = (a: string | null, b: string) => a?.toLowerCase() === b.toLowerCase()
+
+/** Whether the project is linked to the repository of this name, in any case. */
+export const isLinkedTo = ({ hostOwner, hostRepo }: Project, owner: string, repo: string) =>
+  sameText(hostOwner, owner) && sameText(hostRepo, repo)
