@@ -1,50 +1,107 @@
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
-import { Layer } from "effect"
-import { createServer } from "node:http"
+import { Duration, Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
+import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
+import { DeliveryLog } from "./domain/DeliveryLog.ts"
+import { Dispatcher } from "./domain/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "./domain/Deployments.ts"
+import { Jobs } from "./domain/Jobs.ts"
+import { JobSchedules } from "./domain/JobSchedules.ts"
 import { Orgs } from "./domain/Orgs.ts"
 import { Projects } from "./domain/Projects.ts"
+import * as RetryPolicy from "./domain/RetryPolicy.ts"
+import { Signer } from "./domain/Signature.ts"
+import { Wakeups } from "./domain/Wakeups.ts"
+import { WebhookEndpoints } from "./domain/WebhookEndpoints.ts"
 import { AdminToken } from "./http/Authorization.ts"
 import { TrustedProxies } from "./http/clientAddress.ts"
+import * as Listener from "./http/listener.ts"
 import * as Server from "./http/Server.ts"
+import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
+import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
+import * as Hmac from "./infrastructure/Hmac.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
+import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
+import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
+import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
+import * as JobsSql from "./infrastructure/sql/Jobs.ts"
+import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
 import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
+import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
+import * as WebhookSender from "./infrastructure/WebhookSender.ts"
+import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
+import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import { announce } from "./welcome.ts"
 
-const services = (settings: Settings) => {
+/** Keys, orgs, projects, deployments. */
+const platform = (settings: Settings) => {
   const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens)),
-    Layer.provideMerge(Database.layer(settings)),
     Layer.provide(NodeHttpClient.layerUndici),
-    Layer.provideMerge(NodeCrypto.layer),
   )
 }
 
-const listener = ({ host, port }: Settings) =>
-  NodeHttpServer.layer(
-    () => createServer({ headersTimeout: 30_000, requestTimeout: 60_000, keepAliveTimeout: 65_000 }),
-    { host, port },
+/** Webhook endpoints, jobs, schedules, deliveries. */
+const webhooks = (settings: Settings) => {
+  const repositories = Layer.mergeAll(
+    DeliveryLogSql.layer,
+    DeliveryQueueSql.layer,
+    JobsSql.layer,
+    JobSchedulesSql.layer,
+    WebhookEndpointsSql.layer,
   )
+  const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
+  const sender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
+    Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+  )
+  const tools = Layer.mergeAll(
+    cipher,
+    sender,
+    Signer.layer.pipe(Layer.provide(Hmac.layer)),
+    Wakeups.layer,
+    Layer.succeed(HttpsOnly, settings.adminToken !== undefined),
+    Layer.succeed(
+      RetryPolicy.RetryPolicy,
+      RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
+    ),
+    // A claim outlasts an attempt and its record, whatever an attempt is given.
+    Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
+      ...DeliveryWorker.defaultOptions,
+      lease: Duration.sum(settings.webhookTimeout, Duration.seconds(45)),
+    }),
+  )
+  return Layer.mergeAll(
+    DeliveryLog.layer,
+    Dispatcher.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    WebhookEndpoints.layer,
+  ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+}
+
+const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
 /**
  * The service: listens once everything it needs is up, and stops in the opposite order. Gives the listening server and
  * the services behind it; logger and tracer are the caller's.
  */
 export const app = (settings: Settings) =>
-  Layer.mergeAll(Server.layer, KeyUsage.layer, announce(settings)).pipe(
-    Layer.provideMerge(listener(settings)),
-    Layer.provideMerge(services(settings)),
+  Layer.mergeAll(Server.layer, announce(settings)).pipe(
+    Layer.provideMerge(NodeHttpServer.layer(Listener.make, { host: settings.host, port: settings.port })),
+    Layer.provideMerge(workers),
+    Layer.provideMerge(Layer.merge(platform(settings), webhooks(settings))),
+    Layer.provideMerge(Database.layer(settings)),
+    Layer.provideMerge(NodeCrypto.layer),
     Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken })),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
   )

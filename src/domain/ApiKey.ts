@@ -50,11 +50,18 @@ export const isWellFormed = (key: string): boolean =>
 /** The part of a key that may be shown: `svc_` and eight characters. */
 export const displayPrefix = (key: string) => key.slice(0, keyPrefix.length + 8)
 
+const KeyName = Schema.String.annotate({ examples: ["ci"] })
+const Prefix = Schema.String.annotate({
+  description: "The first 12 characters of the key.",
+  examples: ["svc_hE4kPz9Q"],
+})
+const exampleKey = "svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"
+
 /** A key as its owner sees it later: without the secret. */
 export const ApiKey = Schema.Struct({
   id: Id,
-  name: Schema.String,
-  prefix: Schema.String.annotate({ description: "The first 12 characters of the key." }),
+  name: KeyName,
+  prefix: Prefix,
   projectId: Schema.NullOr(Id).annotate({ description: "null: a key of the whole org." }),
   createdAt: Timestamp,
   expiresAt: Schema.NullOr(Timestamp),
@@ -67,9 +74,12 @@ export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 /** A key at its creation: the only time that it is shown. */
 export const CreatedApiKey = Schema.Struct({
   id: Id,
-  name: Schema.String,
-  prefix: Schema.String,
-  key: Schema.String.annotate({ description: "The full key. It is shown this once and stored nowhere." }),
+  name: KeyName,
+  prefix: Prefix,
+  key: Schema.String.annotate({
+    description: "The full key. It is shown this once and stored nowhere.",
+    examples: [exampleKey],
+  }),
 }).annotate({ identifier: "CreatedApiKey" })
 export interface CreatedApiKey extends Schema.Schema.Type<typeof CreatedApiKey> {}
 
@@ -85,6 +95,7 @@ export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "Create
 export const ValidateKey = Schema.Struct({
   key: Text.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
     description: "The key to check.",
+    examples: [exampleKey],
   }),
 }).annotate({ identifier: "ValidateKey" })
 
@@ -92,6 +103,9 @@ export const ValidateKey = Schema.Struct({
 export const ValidKey = Schema.Struct({
   keyId: Id,
   orgId: Id,
-  projectId: Schema.String.annotate({ description: "Empty for a key of the whole org." }),
+  projectId: Schema.String.annotate({
+    description: "Empty for a key of the whole org.",
+    examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9V"],
+  }),
 }).annotate({ identifier: "ValidKey" })
 export interface ValidKey extends Schema.Schema.Type<typeof ValidKey> {}

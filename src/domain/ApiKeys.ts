@@ -116,7 +116,7 @@ export class ApiKeys extends Context.Service<
         const now = yield* DateTime.now
         const expiresAt = input.expiresAt ?? null
         if (expiresAt !== null && !DateTime.isGreaterThan(expiresAt, now)) {
-          return yield* new InvalidRequest({ error: "expiresAt: Expected a time in the future." })
+          return yield* new InvalidRequest({ error: "expiresAt must be a time in the future." })
         }
         const key = yield* generate
         const { name } = input
@@ -177,7 +177,8 @@ export class ApiKeys extends Context.Service<
         if (usage.size === 0) return Effect.void
         const flushing = usage
         usage = new Map()
-        return Effect.tapError(repository.touch(flushing), () =>
+        // However it ends: a write that is cut short at shutdown is followed by the last flush.
+        return Effect.onError(repository.touch(flushing), () =>
           Effect.sync(() => {
             for (const [keyId, at] of usage) flushing.set(keyId, at)
             usage = flushing

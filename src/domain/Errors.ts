@@ -52,11 +52,11 @@ export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("Un
   { httpApiStatus: 415, description: "The request body is not declared as application/json." },
 ) {}
 
-/** 429: too many requests; `retryAfterSeconds` also goes out as the `Retry-After` header. */
+/** 429: too many requests; `retryAfterSeconds` goes out as the `Retry-After` header. */
 export class TooManyRequests extends Schema.Error<TooManyRequests>("TooManyRequests")(
   {
     ...body("TooManyRequests", "too_many_requests"),
-    retryAfterSeconds: Schema.Int.annotate({ description: "Seconds to wait, as in the Retry-After header." }),
+    retryAfterSeconds: Schema.Int,
   },
   { httpApiStatus: 429, description: "Too many requests; the Retry-After header says how many seconds to wait." },
 ) {}

@@ -4,7 +4,7 @@ import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
 /** An org: the tenant that projects, keys and webhook endpoints belong to. */
 export const Org = Schema.Struct({
   orgId: Id,
-  name: Schema.String,
+  name: Schema.String.annotate({ examples: ["Acme"] }),
   createdAt: Timestamp,
 }).annotate({ identifier: "Org" })
 export interface Org extends Schema.Schema.Type<typeof Org> {}

@@ -26,6 +26,7 @@ export interface Page {
 /** The answer's other half of a page: the last id, while there may be more. */
 export const NextCursor = Schema.NullOr(Schema.String).annotate({
   description: "Send it as cursor for the next page; null at the end.",
+  examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
 })
 
 /**

@@ -5,12 +5,18 @@ import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
 export const Project = Schema.Struct({
   projectId: Id,
   orgId: Id,
-  name: Schema.String,
-  subdomain: Schema.NullOr(Schema.String),
+  name: Schema.String.annotate({ examples: ["docs"] }),
+  subdomain: Schema.NullOr(Schema.String).annotate({ examples: ["docs-octo-org"] }),
   currentDeploymentId: Schema.NullOr(Id),
-  defaultBranch: Schema.NullOr(Schema.String),
-  hostOwner: Schema.NullOr(Schema.String).annotate({ description: "Owner of the linked code repository." }),
-  hostRepo: Schema.NullOr(Schema.String).annotate({ description: "Name of the linked code repository." }),
+  defaultBranch: Schema.NullOr(Schema.String).annotate({ examples: ["main"] }),
+  hostOwner: Schema.NullOr(Schema.String).annotate({
+    description: "Owner of the linked code repository.",
+    examples: ["octo-org"],
+  }),
+  hostRepo: Schema.NullOr(Schema.String).annotate({
+    description: "Name of the linked code repository.",
+    examples: ["docs"],
+  }),
   createdAt: Timestamp,
   updatedAt: Timestamp,
 }).annotate({ identifier: "Project" })
@@ -35,17 +41,17 @@ const RepositoryPart = Text.check(
 
 /** The changes of a project. A field that is absent stays as it is; `null` empties it. */
 export const UpdateProject = Schema.Struct({
-  name: Schema.optionalKey(NonEmptyText),
-  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText)),
+  name: Schema.optionalKey(NonEmptyText.annotate({ examples: ["docs"] })),
+  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText).annotate({ examples: ["main"] })),
   subdomain: Schema.optionalKey(
     Schema.NullOr(
       Text.check(
         Schema.isPattern(dnsLabel, { expected: "a DNS label: 1 to 63 lower-case letters, digits or inner hyphens" }),
       ),
-    ),
+    ).annotate({ examples: ["docs-octo-org"] }),
   ),
-  hostOwner: Schema.optionalKey(Schema.NullOr(RepositoryPart)),
-  hostRepo: Schema.optionalKey(Schema.NullOr(RepositoryPart)),
+  hostOwner: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["octo-org"] })),
+  hostRepo: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["docs"] })),
 })
   .check(
     Schema.makeFilter(

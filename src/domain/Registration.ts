@@ -4,9 +4,14 @@ import { Schema } from "effect"
 export const Registration = Schema.Struct({
   ok: Schema.Boolean,
   projectId: Schema.optionalKey(Schema.String),
-  branch: Schema.optionalKey(Schema.String).annotate({
-    description: "The head branch of a pull request, else the branch or tag that was pushed.",
-  }),
-  preview: Schema.optionalKey(Schema.Boolean).annotate({ description: "true when this is not production." }),
-}).annotate({ identifier: "Registration" })
+  branch: Schema.optionalKey(
+    Schema.String.annotate({
+      description: "The head branch of a pull request, else the branch or tag that was pushed.",
+    }),
+  ),
+  preview: Schema.optionalKey(Schema.Boolean.annotate({ description: "true when this is not production." })),
+}).annotate({
+  identifier: "Registration",
+  examples: [{ ok: true, projectId: "01KAHBMKZ3D2X7S5QN8W4V6R9V", branch: "add-search", preview: true }],
+})
 export interface Registration extends Schema.Schema.Type<typeof Registration> {}

@@ -13,9 +13,20 @@ export const Text = Schema.String.check(
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
 /** The id of a resource as a caller sends it: any text, for an id that nobody has is a 404 and not a 400. */
-export const Id = NonEmptyText.annotate({ description: "A ULID." })
+export const Id = NonEmptyText.annotate({ description: "A ULID.", examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"] })
 
-const isoWithZone = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
+const isoWithZone = /^(\d{4})-(\d{2})-(\d{2})T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
+
+/** ISO 8601 with a zone, on a day that the calendar has: the platform reads February 30 as March 2. */
+const isMoment = (text: string) => {
+  const [, year, month, day] = isoWithZone.exec(text) ?? []
+  return (
+    day !== undefined && new Date(Date.UTC(Number(year), Number(month) - 1, Number(day))).getUTCDate() === Number(day)
+  )
+}
+
+/** Whether the time has four digits of year in UTC, too: a zone can carry it over the calendar's ends. */
+const hasPlainYear = (time: DateTime.DateTime) => /^\d{4}-/.test(DateTime.formatIso(time))
 
 /** A moment: ISO 8601 with a zone when it comes in, UTC with milliseconds when it goes out. */
 export const Timestamp = Schema.String.annotate({
@@ -25,7 +36,7 @@ export const Timestamp = Schema.String.annotate({
 }).pipe(
   Schema.decodeTo(Schema.DateTimeUtc, {
     decode: SchemaGetter.transformEffect((text: string, options) => {
-      const time = isoWithZone.test(text) ? DateTime.make(text) : Option.none()
+      const time = isMoment(text) ? Option.filter(DateTime.make(text), hasPlainYear) : Option.none()
       return Option.isSome(time)
         ? Effect.succeed(DateTime.toUtc(time.value))
         : Effect.fail(

@@ -1,9 +1,11 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApiKeysGroup } from "./groups/ApiKeys.ts"
 import { DeploymentsGroup } from "./groups/Deployments.ts"
+import { JobsGroup, SchedulesGroup } from "./groups/Jobs.ts"
 import { OrgsGroup } from "./groups/Orgs.ts"
 import { ProjectsGroup } from "./groups/Projects.ts"
 import { SystemGroup } from "./groups/System.ts"
+import { DeliveriesGroup, WebhooksGroup } from "./groups/Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
 import { describeApi } from "./openapi.ts"
 
@@ -15,6 +17,10 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeploymentsGroup)
   .add(SystemGroup)
   .middleware(RequestErrors)
+  .add(WebhooksGroup)
+  .add(DeliveriesGroup)
+  .add(JobsGroup)
+  .add(SchedulesGroup)
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",

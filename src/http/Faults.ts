@@ -1,5 +1,5 @@
 import type { Types } from "effect"
-import { Cause, Effect, Schema } from "effect"
+import { Cause, Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import {
@@ -11,25 +11,33 @@ import {
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
 
-const reply = <S extends Schema.Codec<unknown, unknown>>(status: number, schema: S) => {
-  const encode = Schema.encodeSync(schema)
-  return (error: S["Type"]) => HttpServerResponse.jsonUnsafe(encode(error), { status })
+/** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
+interface Answer {
+  readonly a: HttpServerResponse.HttpServerResponse
+  readonly b: HttpServerResponse.HttpServerResponse
 }
-const invalid = reply(400, InvalidRequest)(new InvalidRequest({ error: "The request could not be read." }))
-const unknownPath = reply(404, NotFound)(new NotFound({ error: "There is nothing at this path." }))
-const tooLarge = reply(413, PayloadTooLarge)(new PayloadTooLarge({ error: "The request body is larger than 1 MiB." }))
+
+const reply = (status: number, { error, code }: { readonly error: string; readonly code: string }): Answer => ({
+  a: HttpServerResponse.jsonUnsafe({ error, code }, { status }),
+  b: HttpServerResponse.jsonUnsafe({ success: false, message: error, code }, { status }),
+})
+
+const invalidRequest = new InvalidRequest({ error: "The request could not be read." })
+const invalid = reply(400, invalidRequest)
+const unknownPath = reply(404, new NotFound({ error: "There is nothing at this path." }))
+const tooLarge = reply(413, new PayloadTooLarge({ error: "The request body is larger than 1 MiB." }))
 const notJson = reply(
   415,
-  UnsupportedMediaType,
-)(new UnsupportedMediaType({ error: "The request body must be JSON: Content-Type: application/json." }))
+  new UnsupportedMediaType({ error: "The request body must be JSON: Content-Type: application/json." }),
+)
 const fault = reply(
   500,
-  InternalError,
-)(new InternalError({ error: "Something went wrong here; the log has it under this answer's x-request-id." }))
-const closing = reply(503, Unavailable)(new Unavailable({ error: "The server is shutting down; try again." }))
+  new InternalError({ error: "Something went wrong here; the log has it under this answer's x-request-id." }),
+)
+const closing = reply(503, new Unavailable({ error: "The server is shutting down; try again." }))
 
 /** The answer to a request that ended in a cause that no operation declares. */
-const respond = (cause: Cause.Cause<unknown>) => {
+const answerTo = (cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
   for (const reason of cause.reasons) {
     const error = reason._tag === "Fail" ? reason.error : reason._tag === "Die" ? reason.defect : undefined
     if (!HttpServerError.isHttpServerError(error)) continue
@@ -42,13 +50,15 @@ const respond = (cause: Cause.Cause<unknown>) => {
   return Effect.as(Effect.logError("A request failed", cause), fault)
 }
 
-/** Answers that the platform made without a body, in the documented shape. */
-const withBody = (response: HttpServerResponse.HttpServerResponse) => {
-  if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json")) return response
+/** The documented answer in the place of one that the platform made without a body. */
+const withBody = (response: HttpServerResponse.HttpServerResponse): Answer => {
+  if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json")) {
+    return { a: response, b: response }
+  }
   if (response.status === 404) return unknownPath
   if (response.status === 413) return tooLarge
   if (response.status === 415) return notJson
-  return response.status < 500 ? HttpServerResponse.setStatus(invalid, response.status) : fault
+  return response.status < 500 ? reply(response.status, invalidRequest) : fault
 }
 
 /** What an operation is to the router: its declared errors are answers already, others are its own affair. */
@@ -59,6 +69,10 @@ type Operation = Effect.Effect<
 >
 
 const saneId = /^[A-Za-z0-9._:/+=-]{1,128}$/
+const underV1 = /^\/v1(?:[/?]|$)/
+
+/** A page may run its own script and call its own server; it loads nothing from anywhere else. */
+const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
@@ -73,12 +87,19 @@ export const layer = HttpRouter.middleware(
           const request = yield* HttpServerRequest.HttpServerRequest
           const sent = request.headers["x-request-id"]
           const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const response = yield* operation.pipe(
-            Effect.catchCause((cause) => respond(cause as Cause.Cause<unknown>)),
+          const answer = yield* operation.pipe(
+            Effect.map(withBody),
+            Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
             Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
           )
-          const headers = { "x-request-id": requestId, "cache-control": "no-store" }
-          return HttpServerResponse.setHeaders(withBody(response), headers)
+          const response = underV1.test(request.url) ? answer.b : answer.a
+          return HttpServerResponse.setHeaders(response, {
+            "x-request-id": requestId,
+            "cache-control": "no-store",
+            ...(response.headers["content-type"]?.startsWith("text/html")
+              ? { "content-security-policy": pagePolicy }
+              : {}),
+          })
         }),
   ),
   { global: true },

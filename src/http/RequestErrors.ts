@@ -1,11 +1,24 @@
-import { Effect, SchemaIssue } from "effect"
+import { Effect, Layer, SchemaIssue } from "effect"
+import type { HttpApiError } from "effect/http-api"
 import { HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../domain/Errors.ts"
-import { RequestErrors } from "./middleware.ts"
+import { RequestErrors, WebhookRequestErrors } from "./middleware.ts"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => (issue._tag === "MissingKey" ? "is required" : SchemaIssue.defaultLeafHook(issue)),
+  leafHook: (issue) => {
+    if (issue._tag === "MissingKey") return "is required"
+    if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
+    return SchemaIssue.defaultLeafHook(issue)
+  },
 })
+
+/** The schema's words for a type, and ours. */
+const words: Record<string, string> = {
+  string: "a string",
+  "string | null": "a string or null",
+  "a string representing a finite number": "a number",
+  "a valid JSON body": "valid JSON",
+}
 
 const whole: Record<string, string> = {
   Payload: "The request body",
@@ -16,18 +29,23 @@ const whole: Record<string, string> = {
 
 /** One sentence for a request that does not fit: each field (three at most) and what is wrong with it, never its value. */
 const sentence = (kind: string, issue: SchemaIssue.Issue) => {
+  // The body is a union of the schemas that the operation takes: none fits what is no object.
+  if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
   const faults = format(issue).issues.map(({ path, message }) => {
     const at = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
-    const fault =
-      message === "Expected a valid JSON body" ? "must be valid JSON" : message.replace(/^Expected/, "must be")
+    const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${words[expected] ?? expected}`)
     return at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
   })
   return `${[...new Set(faults)].slice(0, 3).join("; ")}.`
 }
 
-/** Turns schema errors of a request into `InvalidRequest`; those of an answer are faults of ours and stay what they are. */
-export const layer = HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, (error) =>
+const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError) =>
   error.kind === "Body" || error.kind === "ResponseHeaders"
     ? Effect.die(error)
-    : Effect.fail(new InvalidRequest({ error: sentence(error.kind, error.cause.issue) })),
+    : Effect.fail(new InvalidRequest({ error: sentence(error.kind, error.cause.issue) }))
+
+/** Turns schema errors of a request into `InvalidRequest`; those of an answer are faults of ours and stay what they are. */
+export const layer = Layer.merge(
+  HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, toInvalidRequest),
+  HttpApiMiddleware.layerSchemaErrorTransform(WebhookRequestErrors, toInvalidRequest),
 )

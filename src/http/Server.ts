@@ -7,14 +7,18 @@ import * as Authorization from "./Authorization.ts"
 import * as Faults from "./Faults.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
 import * as Deployments from "./handlers/Deployments.ts"
+import * as Jobs from "./handlers/Jobs.ts"
 import * as Orgs from "./handlers/Orgs.ts"
 import * as Projects from "./handlers/Projects.ts"
 import * as System from "./handlers/System.ts"
+import * as Webhooks from "./handlers/Webhooks.ts"
+import * as KeyAuthorization from "./KeyAuthorization.ts"
 import * as RequestErrors from "./RequestErrors.ts"
 
 const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
   Layer.provide([ApiKeys.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Authorization.layer, Authorization.optionalLayer, RequestErrors.layer]),
+  Layer.provide([Webhooks.layer, Jobs.layer]),
+  Layer.provide([Authorization.layer, Authorization.optionalLayer, KeyAuthorization.layer, RequestErrors.layer]),
 )
 
 /** The page that explains the interface; its script comes from this server, so that it works without internet. */
@@ -24,4 +28,6 @@ const docs = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFont
 export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, PrometheusMetrics.layerHttp(), Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
+  // One spelling for each path, so that a proxy's rule for a path holds.
+  routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false },
 }).pipe(Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))))

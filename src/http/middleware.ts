@@ -1,5 +1,7 @@
 import { HttpApiMiddleware } from "effect/http-api"
 import type { CurrentCaller } from "../domain/Caller.ts"
+import type { CurrentTenant } from "../domain/Tenant.ts"
+import * as WebhookErrors from "./webhookErrors.ts"
 import {
   InternalError,
   InvalidRequest,
@@ -25,3 +27,23 @@ export class OptionalAuthorization extends HttpApiMiddleware.Service<
   OptionalAuthorization,
   { provides: CurrentCaller }
 >()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}
+
+/** Operations of the webhook interface: what `RequestErrors` is to the platform's, in that interface's shape. */
+export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(
+  "gatehouse/http/WebhookRequestErrors",
+  {
+    error: [
+      WebhookErrors.InvalidRequest,
+      WebhookErrors.PayloadTooLarge,
+      WebhookErrors.UnsupportedMediaType,
+      WebhookErrors.InternalError,
+      WebhookErrors.Unavailable,
+    ],
+  },
+) {}
+
+/** Operations of the webhook interface: a valid key in `x-api-key`, in both modes; its org is the tenant. */
+export class KeyAuthorization extends HttpApiMiddleware.Service<KeyAuthorization, { provides: CurrentTenant }>()(
+  "gatehouse/http/KeyAuthorization",
+  { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] },
+) {}

@@ -1,4 +1,5 @@
 import type { OpenApi } from "effect/http-api"
+import { exampleOf } from "./examples.ts"
 import { securitySchemes } from "./security.ts"
 
 type Operation = OpenApi.OpenAPISpecOperation
@@ -12,31 +13,89 @@ const errorBody = {
   },
 } as const
 
-const describeOperation = (operation: Operation): Operation => {
-  const access = (operation as { "x-gatehouse-access"?: string })["x-gatehouse-access"]
-  const { "x-gatehouse-access": _, ...rest } = operation as Operation & { "x-gatehouse-access"?: string }
+type Schemas = OpenApi.OpenAPISpec["components"]["schemas"]
+type Content = Record<string, { readonly schema: object }>
+
+/** A request or a response with an example of its body; an error's sentence is what the response is described by. */
+const withExample = <A extends { readonly description?: string; readonly content?: Content }>(
+  part: A,
+  schemas: Schemas,
+): A => {
+  if (part.content === undefined) return part
+  const content = Object.entries(part.content).map(([type, media]) => {
+    const example = exampleOf(media.schema, schemas)
+    const isError = typeof example === "object" && example !== null && "error" in example
+    return [type, { ...media, example: isError ? { ...example, error: part.description } : example }]
+  })
+  return { ...part, content: Object.fromEntries(content) }
+}
+
+const describeParameter = (parameter: Operation["parameters"][number]) =>
+  parameter.name === "limit" ? { ...parameter, ...limit } : parameter
+
+/** The definition has it as a string, as all of a query is. */
+const limit = {
+  description: "How many to answer at most.",
+  schema: { type: "integer", minimum: 1, maximum: 100, default: 50 },
+} as const
+
+/** Statuses of a body that cannot be read, which no operation without one gives. */
+const bodyStatuses = ["413", "415"]
+
+const describeOperation = (operation: Operation, schemas: Schemas): Operation => {
+  const { "x-gatehouse-access": access, ...rest } = operation as Operation & { "x-gatehouse-access"?: string }
+  const responses = Object.entries({
+    ...operation.responses,
+    default: { description: "Any other error.", content: { "application/json": { schema: errorBody } } },
+  })
+    .filter(([status]) => operation.requestBody !== undefined || !bodyStatuses.includes(status))
+    .map(([status, response]) => [status, withExample(response as { content?: Content }, schemas)])
   return {
     ...rest,
-    ...(access === undefined
+    description: [operation.description, access && `**Access.** ${access}`].filter(Boolean).join("\n\n"),
+    // A credential's header is described by the security schemes.
+    parameters: operation.parameters.filter(({ name }) => name !== "authorization").map(describeParameter),
+    ...(operation.requestBody === undefined
       ? {}
-      : { description: [operation.description, `**Access.** ${access}`].filter(Boolean).join("\n\n") }),
-    responses: {
-      ...operation.responses,
-      default: { description: "Any other error.", content: { "application/json": { schema: errorBody } } },
-    },
+      : { requestBody: withExample(operation.requestBody as { content: Content }, schemas) }),
+    responses: Object.fromEntries(responses),
   } as Operation
 }
 
-/** Adds what the definition cannot say: security schemes, who may call in words, and the default response. */
+/** The schemas as they are; those of requests allow further fields, which are ignored. */
+const openRequests = (api: OpenApi.OpenAPISpec): Schemas => {
+  const requests = new Set(
+    Object.values(api.paths)
+      .flatMap((operations) => Object.values(operations) as Array<Operation>)
+      .flatMap(({ requestBody }) => Object.values(requestBody?.content ?? {}))
+      .map(({ schema }) =>
+        String((schema as { $ref?: string }).$ref)
+          .split("/")
+          .at(-1),
+      ),
+  )
+  return Object.fromEntries(
+    Object.entries(api.components.schemas).map(([name, { additionalProperties, ...schema }]) => [
+      name,
+      requests.has(name) || additionalProperties === undefined ? schema : { ...schema, additionalProperties },
+    ]),
+  )
+}
+
+/** Adds what the definition cannot say: security schemes, who may call in words, examples and the default response. */
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
   const api = spec as unknown as OpenApi.OpenAPISpec
+  const schemas = openRequests(api)
   const paths = Object.fromEntries(
     Object.entries(api.paths).map(([path, operations]) => [
       path,
       Object.fromEntries(
-        Object.entries(operations).map(([method, operation]) => [method, describeOperation(operation as Operation)]),
+        Object.entries(operations).map(([method, operation]) => [
+          method,
+          describeOperation(operation as Operation, schemas),
+        ]),
       ),
     ]),
   )
-  return { ...spec, paths, components: { ...api.components, securitySchemes } }
+  return { ...spec, paths, components: { ...api.components, schemas, securitySchemes } }
 }

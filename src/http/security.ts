@@ -35,5 +35,6 @@ export const access = {
     ["adminToken", "apiKey", "apiKeyHeader"],
     true,
   ),
+  tenant: describe("Any valid API key, in both modes. The tenant is the key's org.", ["apiKeyHeader"], false),
   ci: describe("A CI run, by its OIDC token.", ["ciToken"], false),
 }

@@ -40,7 +40,9 @@ export const acquire: (
     }
   }
   // Left by a first start that was cut short; nothing was answered from it.
-  yield* attempt(`DATA_DIR ${path} cannot be written`, () => rmSync(unfinished(folder), { recursive: true, force: true }))
+  yield* attempt(`DATA_DIR ${path} cannot be written`, () =>
+    rmSync(unfinished(folder), { recursive: true, force: true }),
+  )
   return { folder, exists }
 })
 
@@ -75,5 +77,6 @@ const SQLITE_BUSY = 5
 const attempt = <A>(fault: string, evaluate: () => A) =>
   Effect.try({
     try: evaluate,
-    catch: (cause) => new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})`, cause }),
+    catch: (cause) =>
+      new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})`, cause }),
   })

@@ -75,13 +75,14 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
 })
 
 const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacted<string>) {
-  yield* PostgresDatabase.unboundedClient(url).pipe(
+  yield* PostgresDatabase.migrationClient(url).pipe(
     Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // Started together with the server, the service is often the first to be up.
     Effect.tapError((error) => Effect.logDebug("The database cannot be reached yet", error)),
     Effect.retry({
-      while: (error) => SqlError.isSqlError(error) && isUnreachable(error),
+      while: (error) =>
+        SqlError.isSqlError(error) && isUnreachable(error) && error.reason._tag !== "AuthenticationError",
       schedule: Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(20)]),
     }),
     cannotStart,

@@ -31,11 +31,12 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
   "EmbeddedDatabase.make",
 )(function* (dataDir: string) {
   const inMemory = dataDir === "memory"
-  const { exists, folder } = inMemory
-    ? { exists: true, folder: undefined }
-    : yield* DataFolder.acquire(dataDir)
+  const { exists, folder } = inMemory ? { exists: true, folder: undefined } : yield* DataFolder.acquire(dataDir)
   const failed = (cause: unknown) =>
-    new StartupError({ message: `The database in DATA_DIR ${dataDir} cannot be opened: ${(cause as Error).message}`, cause })
+    new StartupError({
+      message: `The database in DATA_DIR ${dataDir} cannot be opened: ${(cause as Error).message}`,
+      cause,
+    })
   if (folder !== undefined && !exists) {
     // Making it takes a second engine; on a thread of its own its memory is given back.
     yield* Effect.tryPromise({

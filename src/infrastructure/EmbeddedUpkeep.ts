@@ -1,14 +1,14 @@
 import { Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** How much log may be replayed at a start after a crash, in bytes. */
-const LOG_BEFORE_CHECKPOINT = 64 * 1024 * 1024
+const MIB = 1024 * 1024
 
 /**
- * Does, each minute, what a PostgreSQL server's autovacuum and checkpointer do: the embedded engine has no background
- * processes, and without these its log and its tables only ever grow. The thresholds are autovacuum's.
+ * Does once what a PostgreSQL server's autovacuum and checkpointer do, by autovacuum's thresholds: the embedded engine has
+ * no background processes, and without this its tables and its log only ever grow.
+ * Takes how many bytes of log may be left to replay at a start after a crash.
  */
-export const upkeep: Effect.Effect<void, never, SqlClient.SqlClient> = Effect.gen(function* () {
+export const tend = Effect.fn("EmbeddedUpkeep.tend")(function* (logBeforeCheckpoint: number) {
   const sql = yield* SqlClient.SqlClient
   const worn = yield* sql<{ name: string }>`
     SELECT format('%I.%I', t.schemaname, t.relname) AS name
@@ -19,8 +19,11 @@ export const upkeep: Effect.Effect<void, never, SqlClient.SqlClient> = Effect.ge
   for (const { name } of worn) yield* sql`VACUUM (ANALYZE) ${sql.literal(name)}`
   const [log] = yield* sql<{ bytes: number }>`
     SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn)::float8 AS bytes FROM pg_control_checkpoint()`
-  if (log!.bytes > LOG_BEFORE_CHECKPOINT) yield* sql`CHECKPOINT`
-}).pipe(
+  if (log!.bytes > logBeforeCheckpoint) yield* sql`CHECKPOINT`
+})
+
+/** Tends the embedded database every minute. */
+export const upkeep: Effect.Effect<void, never, SqlClient.SqlClient> = tend(64 * MIB).pipe(
   Effect.catchCause((cause) => Effect.logWarning("The upkeep of the embedded database failed", cause)),
   Effect.repeat(Schedule.spaced("1 minute")),
   Effect.asVoid,

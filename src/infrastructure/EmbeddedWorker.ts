@@ -1,8 +1,8 @@
 import { PGlite } from "@electric-sql/pglite"
-import { NodeFS } from "@electric-sql/pglite/nodefs"
-import { closeSync, fsyncSync, openSync, readdirSync, renameSync } from "node:fs"
+import { readdirSync, renameSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parentPort, workerData } from "node:worker_threads"
+import { DurableNodeFS, startParams, sync } from "./EmbeddedStorage.ts"
 
 /**
  * The thread that PostgreSQL runs in. It takes frontend messages and answers each with the backend messages they gave.
@@ -20,37 +20,6 @@ export interface EmbeddedTask {
 export type EmbeddedReply = "open" | { readonly fault: string } | Uint8Array
 
 const reply = (message: EmbeddedReply, transfer: Array<ArrayBuffer> = []) => parentPort!.postMessage(message, transfer)
-
-/** Emscripten's file system on Node leaves out fsync, and PostgreSQL's durability is in it. */
-class DurableNodeFS extends NodeFS {
-  override async init(...args: Parameters<NodeFS["init"]>) {
-    const { emscriptenOpts } = await super.init(...args)
-    return {
-      emscriptenOpts: {
-        ...emscriptenOpts,
-        preRun: [
-          ...[emscriptenOpts.preRun ?? []].flat(),
-          ({ NODEFS }: NodeFileSystem) => {
-            NODEFS.stream_ops.fsync = (stream) => NODEFS.tryFSOperation(() => (fsyncSync(stream.nfd), 0))
-          },
-        ],
-      },
-    }
-  }
-}
-
-interface NodeFileSystem {
-  readonly NODEFS: {
-    readonly stream_ops: { fsync?: (stream: { readonly nfd: number }) => number }
-    readonly tryFSOperation: <A>(evaluate: () => A) => A
-  }
-}
-
-const startParams = [
-  ...PGlite.defaultStartParams.filter((param) => param !== "-F"), // -F is fsync off
-  ...["-c", "wal_sync_method=fsync"], // fdatasync does nothing here
-  ...["-c", "shared_buffers=16MB"], // the rest is in the operating system's cache anyway
-]
 
 const options = {
   startParams,
@@ -101,17 +70,6 @@ const create = async (folder: string, unfinished: string) => {
   for (const entry of readdirSync(unfinished, { recursive: true, encoding: "utf8" })) sync(join(unfinished, entry))
   renameSync(unfinished, folder)
   sync(dirname(folder))
-}
-
-const sync = (path: string) => {
-  try {
-    const file = openSync(path, "r")
-    fsyncSync(file)
-    closeSync(file)
-  } catch (error) {
-    // Windows opens no folder.
-    if (process.platform !== "win32") throw error
-  }
 }
 
 const { folder, unfinished } = workerData as EmbeddedTask

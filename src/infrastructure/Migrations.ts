@@ -32,18 +32,20 @@ export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
  * Applies what the database lacks, in one transaction and under a lock on the migrations' table: of several replicas that
  * start together one does it, and the others wait for it. Refuses a database that a newer version has migrated.
  */
-export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(function* () {
-  const known = yield* newest
-  const loader = Effect.flatMap(modules, Migrator.fromGlob)
-  const done = yield* Migrator.make({})({ loader, table: TABLE })
-  for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
-  const there = yield* applied
-  if (there > known) {
-    return yield* new StartupError({
-      message: `The database is of a newer version (migration ${there}; this version knows ${known}); start the newer version`,
-    })
-  }
-}).pipe(
+export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
+  function* () {
+    const known = yield* newest
+    const loader = Effect.flatMap(modules, Migrator.fromGlob)
+    const done = yield* Migrator.make({})({ loader, table: TABLE })
+    for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
+    const there = yield* applied
+    if (there > known) {
+      return yield* new StartupError({
+        message: `The database is of a newer version (migration ${there}; this version knows ${known}); start the newer version`,
+      })
+    }
+  },
+).pipe(
   Effect.catchTag("MigrationError", (error) =>
     Effect.fail(new StartupError({ message: `${error.message}: ${reason(error.cause)}`, cause: error })),
   ),

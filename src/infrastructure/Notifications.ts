@@ -33,23 +33,23 @@ export class Notifications extends Context.Service<
 >()("gatehouse/infrastructure/Notifications") {}
 
 /** The service over a backend's way to hear one channel. */
-export const make = <E>(subscribe: Subscribe<E>) =>
+export const make = <E extends Error>(subscribe: Subscribe<E>) =>
   Notifications.of({
     listen: (channel) =>
       Stream.callback<Notification>((told) => {
-        const once = Effect.gen(function* () {
+        const untilLost = Effect.gen(function* () {
           const next = yield* subscribe(channel)
-          yield* Effect.logDebug(`Hearing ${channel}`)
           yield* Queue.offer(told, Notification.Up())
           yield* next.pipe(
             Effect.flatMap((payload) => Queue.offer(told, Notification.Message({ payload }))),
             Effect.forever,
             // Before the scope closes: that may take its time.
             Effect.ensuring(Queue.offer(told, Notification.Down())),
+            Effect.tapError(({ message }) => Effect.logWarning(`Not hearing ${channel} for now: ${message}`)),
           )
         })
-        return Effect.scoped(once).pipe(
-          Effect.catchCause((cause) => Effect.logWarning(`Not hearing ${channel}; trying again`, cause)),
+        return Effect.scoped(untilLost).pipe(
+          Effect.catchCause((cause) => Effect.logDebug(`Not hearing ${channel}; trying again`, cause)),
           Effect.repeat(Schedule.jittered(Schedule.spaced("1 second"))),
         )
       }),

@@ -24,15 +24,16 @@ export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
 /**
- * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or does not get done within
- * 8 seconds, is `Unavailable` (503); any other SQL error is a defect (500). Put it around the whole operation,
- * `withTransaction` included: a rollback on a lost connection dies with the SQL error instead of failing with it.
+ * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or is not done within 4 seconds,
+ * is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
+ * (500). Put it around the whole operation, `withTransaction` included: a rollback on a lost connection dies of the SQL
+ * error instead of failing with it.
  */
 export const orUnavailable = <A, E, R>(
   effect: Effect.Effect<A, E, R>,
 ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
   effect.pipe(
-    Effect.timeoutOrElse({ duration: "8 seconds", orElse: () => Effect.fail(unavailable) }),
+    Effect.timeoutOrElse({ duration: "4 seconds", orElse: () => Effect.fail(unavailable) }),
     Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
       const faults = cause.reasons
         .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))

@@ -1,10 +1,11 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidateKey, ValidKey } from "../../domain/ApiKey.ts"
-import { Forbidden, NotFound, TooManyRequests, Unauthorized } from "../../domain/Errors.ts"
+import { Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { Authorization, OptionalAuthorization } from "../middleware.ts"
+import { TooManyRequestsWithRetryAfter } from "../responses.ts"
 import { access } from "../security.ts"
 
 export class ApiKeysGroup extends HttpApiGroup.make("keys")
@@ -52,7 +53,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
       success: ValidKey,
-      error: [Unauthorized, TooManyRequests],
+      error: [Unauthorized, TooManyRequestsWithRetryAfter],
     })
       .middleware(OptionalAuthorization)
       .annotateMerge(access.anyone)

@@ -7,6 +7,7 @@ import { orgNotFound } from "../../domain/Caller.ts"
 import { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
 import { orUnavailable } from "../orUnavailable.ts"
+import { texts, times } from "./arrays.ts"
 import { afterCursor, decodeRows, inScope } from "./fragments.ts"
 
 const Row = Schema.Struct({
@@ -78,7 +79,7 @@ export const layer = Layer.effect(
       touch: (usage) =>
         sql`
           UPDATE api_keys SET last_used_at = used.at
-          FROM unnest(${[...usage.keys()]}::text[], ${[...usage.values()].map(DateTime.toDateUtc)}::timestamptz[])
+          FROM unnest(${texts(usage.keys())}, ${times(usage.values())})
             AS used (id, at)
           WHERE api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)`.pipe(
           Effect.asVoid,

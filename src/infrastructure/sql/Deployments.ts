@@ -30,13 +30,18 @@ export const layer = Layer.effect(
       pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
-    /** The project linked to the repository: by its id, else by its name as long as no run has proved an id. */
+    /**
+     * The project linked to the repository: by its id, else by its name as long as no run has proved an id. Its row is
+     * locked, so that a change by hand at the same time is not written over.
+     */
     const findLinked = Effect.fnUntraced(function* (run: CiRun) {
-      const [byId] = yield* sql<Linked>`SELECT ${linked} FROM projects WHERE repository_id = ${run.repositoryId}`
+      const [byId] = yield* sql<Linked>`
+        SELECT ${linked} FROM projects WHERE repository_id = ${run.repositoryId} FOR NO KEY UPDATE`
       if (byId !== undefined) return byId
       const byName = yield* sql<Linked>`
         SELECT ${linked} FROM projects
-        WHERE lower(host_owner) = lower(${run.owner}) AND lower(host_repo) = lower(${run.repo})`
+        WHERE lower(host_owner) = lower(${run.owner}) AND lower(host_repo) = lower(${run.repo})
+        FOR NO KEY UPDATE`
       return byName.find((project) => project.repositoryId === null) ?? byName[0]
     })
 

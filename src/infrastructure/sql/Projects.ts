@@ -63,15 +63,6 @@ export const layer = Layer.effect(
           if (rest.subdomain !== undefined) sets.push(sql`subdomain = ${rest.subdomain}`)
           if (hostOwner != null && hostRepo != null) {
             yield* lockRepositoryName(sql, hostOwner, hostRepo)
-            const taken = yield* sql`
-              SELECT id FROM projects
-              WHERE lower(host_owner) = lower(${hostOwner}) AND lower(host_repo) = lower(${hostRepo})
-                AND id <> ${projectId}`
-            if (taken.length > 0) {
-              return yield* new Conflict({
-                error: "hostOwner, hostRepo: Another project is linked to this repository.",
-              })
-            }
             // The same repository again keeps the id that its runs proved; another one has yet to prove its own.
             sets.push(
               sql`repository_id = CASE WHEN lower(host_owner) = lower(${hostOwner}) AND lower(host_repo) = lower(${hostRepo})
@@ -81,10 +72,23 @@ export const layer = Layer.effect(
             sets.push(sql`repository_id = NULL`)
           }
           if (hostOwner !== undefined) sets.push(sql`host_owner = ${hostOwner}`, sql`host_repo = ${hostRepo}`)
-          return yield* sql`
+          const updated = yield* sql`
             UPDATE projects SET ${sql.csv(sets)}
             WHERE id = ${projectId} AND ${inScope(sql, scope)}
             RETURNING ${columns}`.pipe(decode)
+          // Only then: a project out of scope is not found, whatever the repository.
+          if (updated.length > 0 && hostOwner != null && hostRepo != null) {
+            const taken = yield* sql`
+              SELECT id FROM projects
+              WHERE lower(host_owner) = lower(${hostOwner}) AND lower(host_repo) = lower(${hostRepo})
+                AND id <> ${projectId}`
+            if (taken.length > 0) {
+              return yield* new Conflict({
+                error: "hostOwner, hostRepo: Another project is linked to this repository.",
+              })
+            }
+          }
+          return updated
         }).pipe(
           sql.withTransaction,
           Effect.catchIf(

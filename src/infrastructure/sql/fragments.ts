@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { DateTime, Effect, Schema, SchemaGetter } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { OrgScope } from "../../domain/Caller.ts"
 import type { Page } from "../../domain/Page.ts"
@@ -18,3 +18,17 @@ export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) 
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
   return Effect.flatMap((rows: ReadonlyArray<unknown>) => Effect.orDie(decode(rows)))
 }
+
+/** A time as a parameter. */
+export const date = DateTime.toDateUtc
+export const dateOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.toDateUtc(time))
+
+/** A JSON value as it is kept: as text, byte for byte, for jsonb refuses some strings that JSON allows. */
+export const toJsonText = (value: unknown) => (value === null || value === undefined ? null : JSON.stringify(value))
+/** Column of such text in a row's schema. */
+export const JsonText = Schema.NullOr(Schema.String).pipe(
+  Schema.decodeTo(Schema.Unknown, {
+    decode: SchemaGetter.transform((text: string | null): unknown => (text === null ? null : JSON.parse(text))),
+    encode: SchemaGetter.transform(toJsonText),
+  }),
+)

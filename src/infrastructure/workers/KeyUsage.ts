@@ -5,7 +5,10 @@ import { ApiKeys } from "../../domain/ApiKeys.ts"
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const { flushUsage } = yield* ApiKeys
-    const flush = Effect.catch(flushUsage, (error) => Effect.logWarning(`Key usage is not written yet: ${error.error}`))
+    const flush = flushUsage.pipe(
+      Effect.catch((error) => Effect.logWarning(`Key usage is not written yet: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Key usage is not written yet", fault)),
+    )
     yield* Effect.addFinalizer(() => flush)
     yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("5 seconds")))
   }),

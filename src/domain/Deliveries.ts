@@ -1,0 +1,118 @@
+import type { DateTime } from "effect"
+import { Duration } from "effect"
+import type { EventType } from "./Delivery.ts"
+import type { AttemptOutcome } from "./WebhookSender.ts"
+
+/** What decides who receives the event of a job. */
+export interface Routing {
+  readonly callback_url: string | null
+  /** Whether there is a callback secret. */
+  readonly hasCallbackSecret: boolean
+  readonly skip_callbacks: boolean
+}
+
+/** Who receives the event of a finished job. */
+export interface Receivers {
+  readonly callback: boolean
+  readonly endpoints: ReadonlyArray<{ readonly id: string; readonly state: "pending" | "skipped" }>
+}
+
+/**
+ * The rules of who receives what, in their order: `skip_callbacks` wins over everything; a callback with a url and a
+ * secret is the only receiver; else every endpoint of the tenant, the inactive ones recorded as `skipped`.
+ */
+export const receivers = (
+  job: Routing,
+  endpoints: ReadonlyArray<{ readonly id: string; readonly active: boolean }>,
+): Receivers => {
+  if (job.skip_callbacks) return { callback: false, endpoints: [] }
+  if (job.callback_url !== null && job.hasCallbackSecret) return { callback: true, endpoints: [] }
+  return {
+    callback: false,
+    endpoints: endpoints.map(({ id, active }) => ({ id, state: active ? "pending" : "skipped" })),
+  }
+}
+
+/** A finished job, for its event. Values are JSON already. */
+export interface FinishedJob {
+  readonly job_id: string
+  readonly workflow: string
+  readonly deployment_id: string | null
+  readonly status: "completed" | "failed"
+  readonly result: unknown
+  readonly error: string | null
+  readonly mapped_stack: unknown
+}
+
+export const eventType = (status: FinishedJob["status"]): EventType => `job.${status}`
+
+/** The body of an event: the nine fields, always all nine. Made once; these very bytes are signed, sent and resent. */
+export const eventBody = (job: FinishedJob, nonce: string): string =>
+  JSON.stringify({
+    event: eventType(job.status),
+    job_id: job.job_id,
+    nonce,
+    workflow: job.workflow,
+    deployment_id: job.deployment_id,
+    status: job.status,
+    result: job.result ?? null,
+    error: job.error,
+    mapped_stack: job.mapped_stack ?? null,
+  })
+
+/** A delivery that a worker took up, under a lease that only this claim may record over. */
+export interface ClaimedDelivery {
+  readonly deliveryId: string
+  readonly claimId: string
+  readonly orgId: string
+  /** `null`: the job's own callback. */
+  readonly endpointId: string | null
+  /** What shares a cap on attempts in flight: an endpoint, or the origin of a tenant's callbacks. */
+  readonly lane: string
+  readonly url: string
+  /** As stored, with the id that each is encrypted for; the current one first. */
+  readonly secrets: ReadonlyArray<{ readonly stored: string; readonly owner: string }>
+  readonly event: EventType
+  readonly body: string
+  /** Attempts made so far, and those since the delivery was last started over. */
+  readonly attempts: number
+  readonly tries: number
+  /** Since when the endpoint has failed without a success; `null` when its last attempt succeeded. */
+  readonly failingSince: DateTime.Utc | null
+}
+
+/** What becomes of a delivery after an attempt. */
+export type Verdict =
+  | { readonly _tag: "Delivered" }
+  /** To be tried again after the wait. */
+  | { readonly _tag: "Retry"; readonly wait: Duration.Duration }
+  /** No attempt is left. */
+  | { readonly _tag: "Exhausted" }
+  /** 410, or five days without a success: the endpoint is deactivated with it. */
+  | { readonly _tag: "Deactivate" }
+
+/** How long an endpoint may fail without one success before it is deactivated. */
+export const maxFailing = Duration.days(5)
+
+/**
+ * What becomes of a delivery: 2xx is delivered, 410 (RFC 9110, 15.5.11) and five days of failures end the endpoint,
+ * everything else is tried again after the schedule's wait, which a `Retry-After` on 429 and 503 can lengthen.
+ *
+ * @param wait the schedule's wait after this try; `undefined` when it was the last
+ * @param retryAfter what the answer's Retry-After asked for
+ * @param failingFor how long the endpoint has been failing; `undefined` for callbacks and for endpoints that have not
+ */
+export const judge = (
+  outcome: AttemptOutcome,
+  wait: Duration.Duration | undefined,
+  retryAfter: Duration.Duration | undefined,
+  failingFor: Duration.Duration | undefined,
+): Verdict => {
+  const { status, failure } = outcome
+  if (failure === null && status !== null && status >= 200 && status < 300) return { _tag: "Delivered" }
+  if (status === 410 && failure === null) return { _tag: "Deactivate" }
+  if (failingFor !== undefined && Duration.isGreaterThanOrEqualTo(failingFor, maxFailing)) return { _tag: "Deactivate" }
+  if (wait === undefined) return { _tag: "Exhausted" }
+  const lengthens = retryAfter !== undefined && (status === 429 || status === 503)
+  return { _tag: "Retry", wait: lengthens ? Duration.max(wait, retryAfter) : wait }
+}

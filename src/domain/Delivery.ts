@@ -1,0 +1,48 @@
+import { Schema } from "effect"
+import { Id, Timestamp } from "./Schemas.ts"
+
+export const EventType = Schema.Literals(["job.completed", "job.failed"])
+export type EventType = typeof EventType.Type
+
+/**
+ * `pending` is under way; `skipped`: the endpoint was inactive when the event came; `canceled`: the endpoint was
+ * deleted or deactivated first; `failed`: no attempt is left.
+ */
+export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", "canceled", "skipped"])
+export type DeliveryState = typeof DeliveryState.Type
+
+/** One event on its way to one receiver. */
+export const Delivery = Schema.Struct({
+  delivery_id: Id.annotate({ description: "Also the webhook-id header of every attempt." }),
+  event_id: Id,
+  job_id: Id,
+  webhook_endpoint_id: Schema.NullOr(Id).annotate({ description: "null: the job's own callback." }),
+  event: EventType,
+  state: DeliveryState,
+  attempts: Schema.Int,
+  next_attempt_at: Schema.NullOr(Timestamp).annotate({ description: "While it is pending." }),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}).annotate({ identifier: "Delivery" })
+export interface Delivery extends Schema.Schema.Type<typeof Delivery> {}
+
+/** One attempt, and what came of it. */
+export const DeliveryAttempt = Schema.Struct({
+  number: Schema.Int,
+  started_at: Timestamp,
+  duration_ms: Schema.Int,
+  status: Schema.NullOr(Schema.Int).annotate({ description: "The answer's status; null when there was none." }),
+  failure: Schema.NullOr(Schema.String).annotate({
+    description: "timeout, dns, refused_address, tls, connection or bad_response; null when there was an answer.",
+  }),
+  error: Schema.NullOr(Schema.String),
+  body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB." }),
+}).annotate({ identifier: "DeliveryAttempt" })
+export interface DeliveryAttempt extends Schema.Schema.Type<typeof DeliveryAttempt> {}
+
+export const DeliveryDetail = Schema.Struct({
+  ...Delivery.fields,
+  payload: Schema.String.annotate({ description: "The exact bytes that are signed and sent." }),
+  attempt_log: Schema.Array(DeliveryAttempt),
+}).annotate({ identifier: "DeliveryDetail" })
+export interface DeliveryDetail extends Schema.Schema.Type<typeof DeliveryDetail> {}

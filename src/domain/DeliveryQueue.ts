@@ -1,0 +1,94 @@
+import type { Redacted } from "effect"
+import { Context, DateTime, Effect, Layer } from "effect"
+import { Cipher } from "./Cipher.ts"
+import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
+import { judge } from "./Deliveries.ts"
+import type { Unavailable } from "./Errors.ts"
+import { delayAfter, parseRetryAfter, RetryPolicy } from "./RetryPolicy.ts"
+import { Signer } from "./Signature.ts"
+import type { AttemptOutcome } from "./WebhookSender.ts"
+import { WebhookSender } from "./WebhookSender.ts"
+
+/** An attempt that was made, to be recorded. */
+export interface AttemptRecord {
+  readonly delivery: ClaimedDelivery
+  readonly startedAt: DateTime.Utc
+  readonly outcome: AttemptOutcome
+  readonly verdict: Verdict
+  /** When it is tried again; `null` when it is not. */
+  readonly nextAttemptAt: DateTime.Utc | null
+}
+
+/** What a worker asks for. */
+export interface Claim {
+  readonly claimId: string
+  readonly now: DateTime.Utc
+  /** Until when the deliveries are this claim's; longer than any attempt takes. */
+  readonly leaseUntil: DateTime.Utc
+  readonly limit: number
+  /** How many attempts a lane may have in flight here; 1 for an endpoint whose last attempt failed. */
+  readonly laneCap: number
+  /** How many attempts each lane has in flight here already; lanes that are not named have none. */
+  readonly inFlight: ReadonlyMap<string, number>
+}
+
+/** The outbox: where pending deliveries are taken from, and where attempts are written down. */
+export class DeliveryQueue extends Context.Service<
+  DeliveryQueue,
+  {
+    /** Takes up due deliveries, the longest due first, at most as many of a lane as it has room for. */
+    readonly claim: (claim: Claim) => Effect.Effect<ReadonlyArray<ClaimedDelivery>, Unavailable>
+    /**
+     * Writes attempts down and moves their deliveries on, all or nothing; passes over those whose claim is no longer
+     * theirs. `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
+     */
+    readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
+    /** When the next delivery is due; `null` when none is pending. */
+    readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
+  }
+>()("gatehouse/domain/DeliveryQueue") {}
+
+/** Makes attempts. */
+export class Dispatcher extends Context.Service<
+  Dispatcher,
+  {
+    /** Signs and sends a delivery once, and decides what becomes of it. Never fails. */
+    readonly attempt: (delivery: ClaimedDelivery) => Effect.Effect<AttemptRecord>
+  }
+>()("gatehouse/domain/DeliveryQueue/Dispatcher") {
+  static readonly layer = Layer.effect(
+    Dispatcher,
+    Effect.gen(function* () {
+      const cipher = yield* Cipher
+      const signer = yield* Signer
+      const sender = yield* WebhookSender
+      const policy = yield* RetryPolicy
+
+      const attempt = Effect.fnUntraced(function* (delivery: ClaimedDelivery) {
+        const startedAt = yield* DateTime.now
+        const secrets: Array<Redacted.Redacted<string>> = []
+        for (const { stored, owner } of delivery.secrets) secrets.push(yield* cipher.decrypt(stored, owner))
+        const headers = yield* signer.headers({
+          secrets,
+          deliveryId: delivery.deliveryId,
+          event: delivery.event,
+          body: delivery.body,
+          timestamp: Math.floor(DateTime.toEpochMillis(startedAt) / 1000),
+        })
+        const outcome = yield* sender.send({ url: delivery.url, headers, body: delivery.body })
+        const now = yield* DateTime.now
+        const failingFor = delivery.failingSince === null ? undefined : DateTime.distance(delivery.failingSince, now)
+        const verdict = judge(
+          outcome,
+          yield* delayAfter(policy, delivery.tries + 1),
+          parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
+          failingFor,
+        )
+        const nextAttemptAt = verdict._tag === "Retry" ? DateTime.addDuration(now, verdict.wait) : null
+        return { delivery, startedAt, outcome, verdict, nextAttemptAt }
+      })
+
+      return Dispatcher.of({ attempt })
+    }),
+  )
+}

@@ -1,0 +1,96 @@
+import { Schema } from "effect"
+import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+
+export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed"])
+export type JobStatus = typeof JobStatus.Type
+
+const short = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
+
+export const WorkflowName = NonEmptyText.check(short(255)).annotate({ examples: ["nightly-report"] })
+/** Any JSON value. */
+export const Json = Schema.Unknown.annotate({ description: "Any JSON value." })
+
+/** Where the event of a finished job goes, when it does not go to the tenant's endpoints. */
+export const callbackFields = {
+  callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
+    description: "With callback_secret: the event goes there, and to no stored endpoint.",
+  }),
+  callback_secret: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(512)))).annotate({
+    description: "Signs the callback. Encrypted at rest, in no answer.",
+  }),
+  skip_callbacks: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "true: the event goes nowhere. Default false.",
+  }),
+}
+
+export const jobFields = {
+  workflow: WorkflowName,
+  input: Schema.optionalKey(Json),
+  deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(255)))),
+  ...callbackFields,
+}
+
+export const CreateJob = Schema.Struct({
+  ...jobFields,
+  idempotency_key: Schema.optionalKey(NonEmptyText.check(short(255))).annotate({
+    description: "The same key again gives the job that it made before.",
+  }),
+}).annotate({ identifier: "CreateJob" })
+
+const LeaseSeconds = Schema.Int.check(
+  Schema.isBetween({ minimum: 1, maximum: 3600 }, { expected: "a whole number from 1 to 3600" }),
+).annotate({ description: "How long the job is the claimer's. Default 60." })
+
+export const ClaimJobs = Schema.Struct({
+  workflow: Schema.optionalKey(WorkflowName),
+  limit: Schema.optionalKey(
+    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
+  ),
+  lease_seconds: Schema.optionalKey(LeaseSeconds),
+  wait_seconds: Schema.optionalKey(
+    Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 30 }, { expected: "a whole number from 0 to 30" })),
+  ).annotate({ description: "How long to wait for a job when there is none. Default 0." }),
+}).annotate({ identifier: "ClaimJobs" })
+
+export const HeartbeatJob = Schema.Struct({ job_id: Id, lease_seconds: Schema.optionalKey(LeaseSeconds) }).annotate({
+  identifier: "HeartbeatJob",
+})
+export const CompleteJob = Schema.Struct({ job_id: Id, result: Schema.optionalKey(Json) }).annotate({
+  identifier: "CompleteJob",
+})
+export const FailJob = Schema.Struct({
+  job_id: Id,
+  error: Text,
+  mapped_stack: Schema.optionalKey(Json),
+}).annotate({ identifier: "FailJob" })
+
+/** A job as a worker gets it. */
+export const ClaimedJob = Schema.Struct({
+  job_id: Id,
+  workflow: Schema.String,
+  input: Json,
+  deployment_id: Schema.NullOr(Schema.String),
+  attempt: Schema.Int,
+  lease_expires_at: Timestamp,
+}).annotate({ identifier: "ClaimedJob" })
+export interface ClaimedJob extends Schema.Schema.Type<typeof ClaimedJob> {}
+
+/** A job as its tenant sees it: without its callback's secret. */
+export const Job = Schema.Struct({
+  job_id: Id,
+  workflow: Schema.String,
+  status: JobStatus,
+  input: Json,
+  deployment_id: Schema.NullOr(Schema.String),
+  callback_url: Schema.NullOr(Schema.String),
+  skip_callbacks: Schema.Boolean,
+  attempt: Schema.Int,
+  lease_expires_at: Schema.NullOr(Timestamp),
+  result: Json,
+  error: Schema.NullOr(Schema.String),
+  mapped_stack: Json,
+  created_at: Timestamp,
+  updated_at: Timestamp,
+  finished_at: Schema.NullOr(Timestamp),
+}).annotate({ identifier: "Job" })
+export interface Job extends Schema.Schema.Type<typeof Job> {}

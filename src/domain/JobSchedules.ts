@@ -1,0 +1,130 @@
+import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { StoredCallback } from "./Callbacks.ts"
+import { Callbacks } from "./Callbacks.ts"
+import type { Unavailable } from "./Errors.ts"
+import { InvalidRequest, NotFound } from "./Errors.ts"
+import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
+import { CurrentTenant } from "./Tenant.ts"
+import { Wakeups } from "./Wakeups.ts"
+
+/** A schedule to be kept. `callbackSecret` is encrypted for the schedule's id. */
+export interface NewJobSchedule extends StoredCallback {
+  readonly scheduleId: string
+  readonly orgId: string
+  readonly workflow: string
+  readonly cron: string
+  readonly timezone: string
+  readonly input: unknown
+  readonly deploymentId: string | null
+  readonly nextAt: DateTime.Utc
+  readonly now: DateTime.Utc
+}
+
+/** Where schedules are kept. */
+export class JobScheduleRepository extends Context.Service<
+  JobScheduleRepository,
+  {
+    readonly insert: (schedule: NewJobSchedule) => Effect.Effect<void, Unavailable>
+    /** All schedules of the org, oldest first. */
+    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable>
+    readonly remove: (orgId: string, scheduleId: string) => Effect.Effect<void, NotFound | Unavailable>
+    /**
+     * Creates one job for each schedule that is due, and moves the schedule to its next firing, in one transaction;
+     * schedules that another replica has at hand are passed over. Gives the orgs whose schedules fired.
+     */
+    readonly fireDue: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  }
+>()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
+
+export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
+
+/** How far ahead a schedule must fire once; a date that never comes (30 February) has no firing. */
+const horizonYears = 10
+
+/**
+ * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires at the shift, one
+ * that it repeats fires once. Fails with what is wrong with the expression or the zone.
+ */
+export const nextFiring = (
+  cron: string,
+  timezone: string,
+  after: DateTime.Utc,
+): Result.Result<DateTime.Utc, string> => {
+  const zone = DateTime.zoneFromString(timezone)
+  if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
+  return Result.match(Cron.parse(cron, zone.value), {
+    onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
+    onSuccess: (parsed) =>
+      Result.try({
+        try: () => DateTime.fromDateUnsafe(Cron.next(parsed, after)),
+        catch: () => "cron never fires",
+      }).pipe(
+        Result.filterOrFail(
+          (next) => DateTime.isLessThan(next, DateTime.add(after, { years: horizonYears })),
+          () => "cron never fires",
+        ),
+      ),
+  })
+}
+
+/** Schedules: jobs created by the clock. */
+export class JobSchedules extends Context.Service<
+  JobSchedules,
+  {
+    readonly create: (
+      input: typeof CreateJobSchedule.Type,
+    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
+    readonly list: Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable, CurrentTenant>
+    readonly remove: (scheduleId: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
+    /** Creates the jobs of the schedules that are due. */
+    readonly fireDue: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/JobSchedules") {
+  static readonly layer = Layer.effect(
+    JobSchedules,
+    Effect.gen(function* () {
+      const repository = yield* JobScheduleRepository
+      const callbacks = yield* Callbacks
+      const random = yield* SecureRandom.SecureRandom
+      const wakeups = yield* Wakeups
+
+      const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
+        const { orgId } = yield* CurrentTenant
+        const now = yield* DateTime.now
+        const timezone = input.timezone ?? "UTC"
+        const nextAt = yield* Effect.fromResult(nextFiring(input.cron, timezone, now)).pipe(
+          Effect.mapError((error) => new InvalidRequest({ error: `${error}.` })),
+        )
+        const scheduleId = yield* random.ulid
+        yield* repository.insert({
+          ...(yield* callbacks.prepare(input, scheduleId)),
+          scheduleId,
+          orgId,
+          workflow: input.workflow,
+          cron: input.cron,
+          timezone,
+          input: input.input ?? null,
+          deploymentId: input.deployment_id ?? null,
+          nextAt,
+          now,
+        })
+        return scheduleId
+      })
+
+      const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
+
+      const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
+        const { orgId } = yield* CurrentTenant
+        yield* repository.remove(orgId, scheduleId)
+      })
+
+      const fireDue = Effect.gen(function* () {
+        const orgs = yield* repository.fireDue(yield* DateTime.now)
+        yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
+      })
+
+      return JobSchedules.of({ create, list, remove, fireDue })
+    }),
+  )
+}

@@ -1,0 +1,229 @@
+import { Context, DateTime, Duration, Effect, Layer, Option, Stream } from "effect"
+import { SecureRandom } from "effect/crypto"
+import * as Hex from "effect/encoding/Hex"
+import { Callbacks } from "./Callbacks.ts"
+import { Conflict, NotFound } from "./Errors.ts"
+import type { InvalidRequest, Unavailable } from "./Errors.ts"
+import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
+import type { Page } from "./Page.ts"
+import { toPage } from "./Page.ts"
+import { CurrentTenant } from "./Tenant.ts"
+import { Wakeups } from "./Wakeups.ts"
+
+/** A job to be kept. `callbackSecret` is encrypted for the job's id. */
+export interface NewJob {
+  readonly jobId: string
+  readonly orgId: string
+  readonly workflow: string
+  readonly input: unknown
+  readonly deploymentId: string | null
+  readonly callbackUrl: string | null
+  readonly callbackSecret: string | null
+  readonly skipCallbacks: boolean
+  readonly idempotencyKey: string | null
+  readonly now: DateTime.Utc
+}
+
+/** How a job ended. */
+export type JobOutcome =
+  | { readonly status: "completed"; readonly result: unknown }
+  | { readonly status: "failed"; readonly error: string; readonly mapped_stack: unknown }
+
+/** Where jobs are kept. */
+export class JobRepository extends Context.Service<
+  JobRepository,
+  {
+    /** Inserts a job; the id of the one that its idempotency key made before, when there is one. */
+    readonly insert: (job: NewJob) => Effect.Effect<string, Unavailable>
+    /** Gives queued jobs of the org, oldest first, to the caller for as long as the lease runs. */
+    readonly claim: (
+      orgId: string,
+      claim: {
+        readonly workflow: string | undefined
+        readonly limit: number
+        readonly now: DateTime.Utc
+        readonly leaseUntil: DateTime.Utc
+      },
+    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable>
+    /** Moves the end of a running job's lease. A job that is not running is a `Conflict`. */
+    readonly extendLease: (
+      orgId: string,
+      jobId: string,
+      leaseUntil: DateTime.Utc,
+      now: DateTime.Utc,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    /**
+     * Finishes a job: its outcome, its event and its deliveries in one transaction. The
+     * same outcome again changes nothing; the other one is a `Conflict`.
+     *
+     * @param nonce the event's, 32 hex characters
+     * @param onlyIfExpired a job whose lease has not run out is a `Conflict`, too
+     */
+    readonly finish: (
+      orgId: string,
+      jobId: string,
+      outcome: JobOutcome,
+      nonce: string,
+      now: DateTime.Utc,
+      onlyIfExpired: boolean,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
+    /** Up to `limit + 1` jobs of the org, newest first. */
+    readonly list: (
+      orgId: string,
+      filter: { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
+      page: Page,
+    ) => Effect.Effect<ReadonlyArray<Job>, Unavailable>
+    /**
+     * Puts jobs whose lease ran out back into the queue; gives those that had their last attempt, still running, to be
+     * failed.
+     */
+    readonly expireLeases: (
+      now: DateTime.Utc,
+      maxAttempts: number,
+    ) => Effect.Effect<ReadonlyArray<{ readonly orgId: string; readonly jobId: string }>, Unavailable>
+  }
+>()("gatehouse/domain/Jobs/JobRepository") {}
+
+export const jobNotFound = () => new NotFound({ error: "There is no such job." })
+export const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
+export const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
+
+/** After how many leases that ran out a job fails. */
+const maxAttempts = 3
+const defaultLease = 60
+
+/** Jobs: work that a tenant's workers claim and finish, and whose end is told by webhook. */
+export class Jobs extends Context.Service<
+  Jobs,
+  {
+    readonly create: (
+      input: typeof CreateJob.Type,
+    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
+    /** Claims jobs; with `wait_seconds`, waits that long for the first. */
+    readonly claim: (
+      input: typeof ClaimJobs.Type,
+    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable, CurrentTenant>
+    readonly heartbeat: (
+      input: typeof HeartbeatJob.Type,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    readonly complete: (
+      input: typeof CompleteJob.Type,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    readonly fail: (input: typeof FailJob.Type) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    readonly get: (jobId: string) => Effect.Effect<Job, NotFound | Unavailable, CurrentTenant>
+    readonly list: (
+      query: Page & { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
+    ) => Effect.Effect<
+      { readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null },
+      Unavailable,
+      CurrentTenant
+    >
+    /** Puts back, or fails after the third, what was claimed and not finished in time. */
+    readonly expireLeases: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/Jobs") {
+  static readonly layer = Layer.effect(
+    Jobs,
+    Effect.gen(function* () {
+      const repository = yield* JobRepository
+      const callbacks = yield* Callbacks
+      const random = yield* SecureRandom.SecureRandom
+      const wakeups = yield* Wakeups
+
+      const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
+        const { orgId } = yield* CurrentTenant
+        const jobId = yield* random.ulid
+        const made = yield* repository.insert({
+          ...(yield* callbacks.prepare(input, jobId)),
+          jobId,
+          orgId,
+          workflow: input.workflow,
+          input: input.input ?? null,
+          deploymentId: input.deployment_id ?? null,
+          idempotencyKey: input.idempotency_key ?? null,
+          now: yield* DateTime.now,
+        })
+        yield* wakeups.jobs(orgId)
+        return made
+      })
+
+      const claim = Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
+        const { orgId } = yield* CurrentTenant
+        const once = Effect.gen(function* () {
+          const now = yield* DateTime.now
+          const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLease })
+          return yield* repository.claim(orgId, { workflow: input.workflow, limit: input.limit ?? 1, now, leaseUntil })
+        })
+        const wait = input.wait_seconds ?? 0
+        if (wait === 0) return yield* once
+        // Listening begins before the first look, so that no job comes in between.
+        return yield* wakeups.onJobs(orgId).pipe(
+          Stream.mapEffect(() => once),
+          Stream.filter((jobs) => jobs.length > 0),
+          Stream.runHead,
+          Effect.timeoutOption(Duration.seconds(wait)),
+          Effect.map((found) => Option.getOrElse(Option.flatten(found), () => [])),
+        )
+      })
+
+      const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {
+        const { orgId } = yield* CurrentTenant
+        const now = yield* DateTime.now
+        const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLease })
+        yield* repository.extendLease(orgId, input.job_id, leaseUntil, now)
+      })
+
+      const finish = Effect.fnUntraced(function* (
+        orgId: string,
+        jobId: string,
+        outcome: JobOutcome,
+        onlyIfExpired = false,
+      ) {
+        const nonce = Hex.encode(yield* random.randomBytes(16))
+        yield* repository.finish(orgId, jobId, outcome, nonce, yield* DateTime.now, onlyIfExpired)
+        yield* wakeups.deliveries
+      })
+
+      const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
+        const { orgId } = yield* CurrentTenant
+        yield* finish(orgId, input.job_id, { status: "completed", result: input.result ?? null })
+      })
+
+      const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
+        const { orgId } = yield* CurrentTenant
+        const { error, mapped_stack = null } = input
+        yield* finish(orgId, input.job_id, { status: "failed", error, mapped_stack })
+      })
+
+      const get = Effect.fn("Jobs.get")(function* (jobId: string) {
+        const { orgId } = yield* CurrentTenant
+        return yield* repository.find(orgId, jobId)
+      })
+
+      const list = Effect.fn("Jobs.list")(function* (
+        query: Page & { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
+      ) {
+        const { orgId } = yield* CurrentTenant
+        const { items, nextCursor } = toPage(
+          yield* repository.list(orgId, query, query),
+          query.limit,
+          (job) => job.job_id,
+        )
+        return { jobs: items, next_cursor: nextCursor }
+      })
+
+      const expireLeases = Effect.gen(function* () {
+        const ended = yield* repository.expireLeases(yield* DateTime.now, maxAttempts)
+        yield* Effect.forEach(ended, ({ orgId, jobId }) =>
+          // Finished or extended in between: then it is no longer ours to say.
+          finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, true).pipe(
+            Effect.catchTags({ NotFound: () => Effect.void, Conflict: () => Effect.void }),
+          ),
+        )
+      })
+
+      return Jobs.of({ create, claim, heartbeat, complete, fail, get, list, expireLeases })
+    }),
+  )
+}

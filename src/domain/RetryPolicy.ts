@@ -1,0 +1,67 @@
+import { Cause, Context, Duration, Effect, Schedule } from "effect"
+
+/** Five seconds, then minutes, then hours: ten attempts over a little more than three days. */
+export const defaultDelays: ReadonlyArray<Duration.Duration> = [
+  Duration.seconds(5),
+  Duration.minutes(5),
+  Duration.minutes(30),
+  Duration.hours(2),
+  Duration.hours(5),
+  Duration.hours(10),
+  Duration.hours(14),
+  Duration.hours(20),
+  Duration.hours(24),
+]
+
+/** When a delivery that failed is tried again. Each recurrence waits the next delay of the list, ± 20 %. */
+export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.Schedule<number> =>
+  Schedule.jittered(
+    Schedule.fromStepWithMetadata(
+      Effect.succeed(({ attempt }: { readonly attempt: number }) => {
+        const delay = delays[attempt - 1]
+        return delay === undefined ? Cause.done(attempt) : Effect.succeed<[number, Duration.Duration]>([attempt, delay])
+      }),
+    ),
+  )
+
+/** The schedule that retries follow. */
+export class RetryPolicy extends Context.Reference<Schedule.Schedule<number>>("gatehouse/domain/RetryPolicy", {
+  defaultValue: () => fromDelays(defaultDelays),
+}) {}
+
+/** The longest that an answer's Retry-After is followed. */
+const longestRetryAfter = Duration.hours(24)
+
+/**
+ * How long to wait after the `tries`-th failed attempt (1 is the first); `undefined`: there is no other attempt.
+ * It depends on the schedule, the attempt and `Random` alone, so that any replica can go on where another stopped.
+ */
+export const delayAfter = Effect.fnUntraced(function* (policy: Schedule.Schedule<number>, tries: number) {
+  const step = yield* Schedule.toStep(policy)
+  let delay: Duration.Duration | undefined
+  for (let n = 1; n <= tries; n++) {
+    delay = yield* step(0, undefined).pipe(
+      Effect.map(([, duration]) => duration),
+      Effect.catchIf(Cause.isDone, () => Effect.succeed(undefined)),
+    )
+    if (delay === undefined) return undefined
+  }
+  return delay
+})
+
+/**
+ * What a `Retry-After` header asks for, at most 24 hours; `undefined` when it says nothing that can be read.
+ * Source: RFC 9110, section 10.2.3 (seconds or an HTTP date).
+ *
+ * @param now milliseconds since the epoch
+ */
+export const parseRetryAfter = (header: string | null, now: number): Duration.Duration | undefined => {
+  if (header === null) return undefined
+  const text = header.trim()
+  const millis = /^\d{1,10}$/.test(text)
+    ? Number(text) * 1000
+    : /^[A-Za-z]{3,9},? /.test(text)
+      ? Date.parse(text) - now
+      : Number.NaN
+  return Number.isNaN(millis) || millis < 0 ? undefined : Duration.min(Duration.millis(millis), longestRetryAfter)
+}

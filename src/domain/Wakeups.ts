@@ -1,0 +1,38 @@
+import { Context, Effect, Layer, PubSub, Stream } from "effect"
+
+/**
+ * Word inside this process that there may be work. It makes things quick and nothing correct: work of another replica,
+ * or of one that crashed, is found by looking every so often.
+ */
+export class Wakeups extends Context.Service<
+  Wakeups,
+  {
+    /** Says that deliveries may be due. */
+    readonly deliveries: Effect.Effect<void>
+    /** Says that the org may have queued jobs. */
+    readonly jobs: (orgId: string) => Effect.Effect<void>
+    /** An element for every word of deliveries. */
+    readonly onDeliveries: Stream.Stream<void>
+    /** An element now, and at every word of the org's jobs, and every second. */
+    readonly onJobs: (orgId: string) => Stream.Stream<void>
+  }
+>()("gatehouse/domain/Wakeups") {
+  static readonly layer = Layer.effect(
+    Wakeups,
+    Effect.gen(function* () {
+      const deliveries = yield* PubSub.sliding<void>(1)
+      const jobs = yield* PubSub.sliding<string>(256)
+      return Wakeups.of({
+        deliveries: Effect.asVoid(PubSub.publish(deliveries, undefined)),
+        jobs: (orgId) => Effect.asVoid(PubSub.publish(jobs, orgId)),
+        onDeliveries: Stream.fromPubSub(deliveries),
+        onJobs: (orgId) =>
+          Stream.fromPubSub(jobs).pipe(
+            Stream.filter((woken) => woken === orgId),
+            Stream.map(() => undefined),
+            Stream.merge(Stream.tick("1 second")),
+          ),
+      })
+    }),
+  )
+}

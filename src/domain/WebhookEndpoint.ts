@@ -1,0 +1,49 @@
+import { Schema } from "effect"
+import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+
+const Secret = NonEmptyText.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
+  description: "Signs the deliveries. Encrypted at rest, in no answer. whsec_ + base64 makes a Standard Webhooks key.",
+})
+const Url = Text.annotate({
+  description: "Absolute http or https (guarded mode: https) without credentials, 2,048 characters at most.",
+  examples: ["https://example.com/webhooks"],
+})
+const Description = Schema.NullOr(Text)
+
+export const CreateWebhookEndpoint = Schema.Struct({
+  url: Url,
+  signing_secret: Secret,
+  description: Schema.optionalKey(Description),
+  active: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "Default true. An inactive endpoint receives no deliveries.",
+  }),
+}).annotate({ identifier: "CreateWebhookEndpoint" })
+
+/** The changes of an endpoint; what is absent stays. */
+export const UpdateWebhookEndpoint = Schema.Struct({
+  id: Id,
+  url: Schema.optionalKey(Url),
+  signing_secret: Schema.optionalKey(Secret),
+  description: Schema.optionalKey(Description),
+  active: Schema.optionalKey(Schema.Boolean),
+})
+  .check(
+    Schema.makeFilter(
+      (update: object) => ["url", "signing_secret", "description", "active"].some((key) => key in update),
+      {
+        expected: "id with at least one of url, signing_secret, description, active",
+      },
+    ),
+  )
+  .annotate({ identifier: "UpdateWebhookEndpoint" })
+
+/** An endpoint as lists show it: without its secret. */
+export const WebhookEndpoint = Schema.Struct({
+  webhook_endpoint_id: Id,
+  url: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  active: Schema.Boolean,
+  created_at: Timestamp,
+  updated_at: Timestamp,
+}).annotate({ identifier: "WebhookEndpoint" })
+export interface WebhookEndpoint extends Schema.Schema.Type<typeof WebhookEndpoint> {}

@@ -1,0 +1,168 @@
+import { Context, DateTime, Effect, Layer, Redacted } from "effect"
+import { SecureRandom } from "effect/crypto"
+import * as Hex from "effect/encoding/Hex"
+import { checkUrl, HttpsOnly } from "./Callbacks.ts"
+import { Cipher } from "./Cipher.ts"
+import { eventBody, eventType } from "./Deliveries.ts"
+import type { InvalidRequest, Unavailable } from "./Errors.ts"
+import { NotFound } from "./Errors.ts"
+import { Signer } from "./Signature.ts"
+import { CurrentTenant } from "./Tenant.ts"
+import type { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "./WebhookEndpoint.ts"
+import { WebhookSender } from "./WebhookSender.ts"
+
+/** An endpoint to be kept; its secret is encrypted for its id. */
+export interface NewWebhookEndpoint {
+  readonly id: string
+  readonly orgId: string
+  readonly url: string
+  readonly secret: string
+  readonly description: string | null
+  readonly active: boolean
+  readonly now: DateTime.Utc
+}
+
+/** What changes of an endpoint; `undefined` stays. */
+export interface WebhookEndpointChanges {
+  readonly url: string | undefined
+  readonly secret: string | undefined
+  /** Until when the secret so far signs, too, when `secret` replaces it. */
+  readonly previousSecretUntil: DateTime.Utc
+  readonly description: string | null | undefined
+  readonly active: boolean | undefined
+  readonly now: DateTime.Utc
+}
+
+/** Where to send, and the secrets that sign now, as stored; the current one first. */
+export interface SigningEndpoint {
+  readonly url: string
+  readonly secrets: ReadonlyArray<string>
+}
+
+/** Where endpoints are kept. */
+export class WebhookEndpointRepository extends Context.Service<
+  WebhookEndpointRepository,
+  {
+    readonly insert: (endpoint: NewWebhookEndpoint) => Effect.Effect<void, Unavailable>
+    /** All endpoints of the org, oldest first. */
+    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable>
+    /** Changes an endpoint; one that becomes inactive has its pending deliveries canceled. */
+    readonly update: (
+      orgId: string,
+      id: string,
+      changes: WebhookEndpointChanges,
+    ) => Effect.Effect<void, NotFound | Unavailable>
+    /** Deletes an endpoint and cancels its pending deliveries. */
+    readonly remove: (orgId: string, id: string, now: DateTime.Utc) => Effect.Effect<void, NotFound | Unavailable>
+    readonly findSigning: (
+      orgId: string,
+      id: string,
+      now: DateTime.Utc,
+    ) => Effect.Effect<SigningEndpoint, NotFound | Unavailable>
+  }
+>()("gatehouse/domain/WebhookEndpoints/WebhookEndpointRepository") {}
+
+export const endpointNotFound = () => new NotFound({ error: "There is no such webhook endpoint." })
+
+/** What an endpoint said to a test. */
+export interface TestResult {
+  readonly delivered: boolean
+  readonly status: number | null
+  readonly body: string | null
+  readonly error: string | null
+}
+
+/** How long a replaced secret goes on signing beside the new one. */
+const secretOverlapHours = 24
+
+/** A tenant's webhook endpoints. */
+export class WebhookEndpoints extends Context.Service<
+  WebhookEndpoints,
+  {
+    readonly create: (
+      input: typeof CreateWebhookEndpoint.Type,
+    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
+    readonly list: Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable, CurrentTenant>
+    readonly update: (
+      input: typeof UpdateWebhookEndpoint.Type,
+    ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable, CurrentTenant>
+    readonly remove: (id: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
+    /** Sends the endpoint a signed `job.completed` with made-up ids, now, and says what it said. */
+    readonly test: (id: string) => Effect.Effect<TestResult, NotFound | Unavailable, CurrentTenant>
+  }
+>()("gatehouse/domain/WebhookEndpoints") {
+  static readonly layer = Layer.effect(
+    WebhookEndpoints,
+    Effect.gen(function* () {
+      const repository = yield* WebhookEndpointRepository
+      const cipher = yield* Cipher
+      const signer = yield* Signer
+      const sender = yield* WebhookSender
+      const random = yield* SecureRandom.SecureRandom
+      const httpsOnly = yield* HttpsOnly
+
+      const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
+        const { orgId } = yield* CurrentTenant
+        yield* checkUrl("url", input.url, httpsOnly)
+        const id = yield* random.ulid
+        yield* repository.insert({
+          id,
+          orgId,
+          url: input.url,
+          secret: yield* cipher.encrypt(Redacted.make(input.signing_secret), id),
+          description: input.description ?? null,
+          active: input.active ?? true,
+          now: yield* DateTime.now,
+        })
+        return id
+      })
+
+      const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
+
+      const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
+        const { orgId } = yield* CurrentTenant
+        if (input.url !== undefined) yield* checkUrl("url", input.url, httpsOnly)
+        const now = yield* DateTime.now
+        yield* repository.update(orgId, input.id, {
+          url: input.url,
+          secret:
+            input.signing_secret === undefined
+              ? undefined
+              : yield* cipher.encrypt(Redacted.make(input.signing_secret), input.id),
+          previousSecretUntil: DateTime.add(now, { hours: secretOverlapHours }),
+          description: input.description,
+          active: input.active,
+          now,
+        })
+      })
+
+      const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
+        const { orgId } = yield* CurrentTenant
+        yield* repository.remove(orgId, id, yield* DateTime.now)
+      })
+
+      const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
+        const { orgId } = yield* CurrentTenant
+        const now = yield* DateTime.now
+        const { url, secrets } = yield* repository.findSigning(orgId, id, now)
+        const status = "completed"
+        const ids = { job_id: yield* random.ulid, workflow: "test", deployment_id: null }
+        const result = { result: { test: true }, error: null, mapped_stack: null }
+        const body = eventBody({ ...ids, status, ...result }, Hex.encode(yield* random.randomBytes(16)))
+        const headers = yield* signer.headers({
+          secrets: yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)),
+          deliveryId: yield* random.ulid,
+          event: eventType(status),
+          body,
+          timestamp: Math.floor(DateTime.toEpochMillis(now) / 1000),
+        })
+        const outcome = yield* sender.send({ url, headers, body })
+        const delivered =
+          outcome.failure === null && outcome.status !== null && outcome.status >= 200 && outcome.status < 300
+        return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }
+      })
+
+      return WebhookEndpoints.of({ create, list, update, remove, test })
+    }),
+  )
+}

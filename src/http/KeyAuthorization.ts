@@ -1,0 +1,24 @@
+import { Effect, Layer, Redacted } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { ApiKeys } from "../domain/ApiKeys.ts"
+import { Unauthorized } from "../domain/Errors.ts"
+import { CurrentTenant } from "../domain/Tenant.ts"
+import { KeyAuthorization } from "./middleware.ts"
+
+const required = new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
+
+/** The middleware of the webhook interface: turns `x-api-key` into the tenant. */
+export const layer = Layer.effect(
+  KeyAuthorization,
+  Effect.map(ApiKeys, (keys) =>
+    KeyAuthorization.of(
+      Effect.fnUntraced(function* (operation) {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const key = request.headers["x-api-key"]
+        if (key === undefined) return yield* required
+        const { orgId } = yield* keys.authenticate(Redacted.make(key))
+        return yield* Effect.provideService(operation, CurrentTenant, { orgId })
+      }),
+    ),
+  ),
+)

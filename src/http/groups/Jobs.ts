@@ -1,0 +1,110 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import {
+  ClaimedJob,
+  ClaimJobs,
+  CompleteJob,
+  CreateJob,
+  FailJob,
+  HeartbeatJob,
+  Job,
+  JobStatus,
+  WorkflowName,
+} from "../../domain/Job.ts"
+import { CreateJobSchedule, JobSchedule } from "../../domain/JobSchedule.ts"
+import { pageQuery } from "../../domain/Page.ts"
+import { Id } from "../../domain/Schemas.ts"
+import { KeyAuthorization, WebhookRequestErrors } from "../middleware.ts"
+import { access } from "../security.ts"
+import { Conflict, NotFound } from "../webhookErrors.ts"
+import { Done, nextCursor } from "../webhookResponses.ts"
+
+export class JobsGroup extends HttpApiGroup.make("jobs")
+  .add(
+    HttpApiEndpoint.post("create", "/v1/jobs/create", {
+      payload: CreateJob,
+      success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobCreated" }),
+    })
+      .annotate(OpenApi.Summary, "Create a job")
+      .annotate(OpenApi.Description, "It is queued for a worker to claim, or for its creator to complete or fail."),
+    HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
+      payload: ClaimJobs,
+      success: Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" }),
+    })
+      .annotate(OpenApi.Summary, "Claim jobs")
+      .annotate(
+        OpenApi.Description,
+        "Oldest first. They are the caller's until the lease runs out; then they are queued again, and fail after the third time.",
+      ),
+    HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
+      payload: HeartbeatJob,
+      success: Done,
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Keep a claimed job")
+      .annotate(OpenApi.Description, "Starts its lease anew from now."),
+    HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
+      payload: CompleteJob,
+      success: Done,
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Complete a job")
+      .annotate(
+        OpenApi.Description,
+        "Its job.completed event is on its way with this answer. The same again changes nothing; a failed job is a 409.",
+      ),
+    HttpApiEndpoint.post("fail", "/v1/jobs/fail", { payload: FailJob, success: Done, error: [NotFound, Conflict] })
+      .annotate(OpenApi.Summary, "Fail a job")
+      .annotate(
+        OpenApi.Description,
+        "Its job.failed event is on its way with this answer. The same again changes nothing; a completed job is a 409.",
+      ),
+    HttpApiEndpoint.post("get", "/v1/jobs/get", {
+      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
+      success: Job,
+      error: NotFound,
+    }).annotate(OpenApi.Summary, "Get a job"),
+    HttpApiEndpoint.post("list", "/v1/jobs/list", {
+      payload: Schema.Struct({
+        status: Schema.optionalKey(JobStatus),
+        workflow: Schema.optionalKey(WorkflowName),
+        ...pageQuery,
+      }).annotate({ identifier: "ListJobs" }),
+      success: Schema.Struct({ jobs: Schema.Array(Job), next_cursor: nextCursor }).annotate({ identifier: "JobPage" }),
+    })
+      .annotate(OpenApi.Summary, "List jobs")
+      .annotate(OpenApi.Description, "Newest first: all, or those in a status or of a workflow."),
+  )
+  .middleware(KeyAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateMerge(access.tenant)
+  .annotateMerge(OpenApi.annotations({ title: "Jobs", description: "Work whose end is told by webhook." })) {}
+
+export class SchedulesGroup extends HttpApiGroup.make("schedules")
+  .add(
+    HttpApiEndpoint.post("create", "/v1/schedules/create", {
+      payload: CreateJobSchedule,
+      success: Schema.Struct({ ...Done.fields, schedule_id: Id }).annotate({ identifier: "JobScheduleCreated" }),
+    })
+      .annotate(OpenApi.Summary, "Create a schedule")
+      .annotate(
+        OpenApi.Description,
+        "Each firing creates one job, however many replicas run. Firings missed while none ran come as one.",
+      ),
+    HttpApiEndpoint.post("list", "/v1/schedules/list", {
+      success: Schema.Struct({ schedules: Schema.Array(JobSchedule) }).annotate({ identifier: "JobSchedules" }),
+    })
+      .annotate(OpenApi.Summary, "List schedules")
+      .annotate(OpenApi.Description, "All of the tenant's, oldest first."),
+    HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
+      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
+      success: Done,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Delete a schedule")
+      .annotate(OpenApi.Description, "Jobs that it has created stay."),
+  )
+  .middleware(KeyAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateMerge(access.tenant)
+  .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs created by the clock." })) {}

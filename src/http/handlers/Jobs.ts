@@ -1,0 +1,37 @@
+import { Effect, Layer } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Jobs } from "../../domain/Jobs.ts"
+import { JobSchedules } from "../../domain/JobSchedules.ts"
+import { Api } from "../Api.ts"
+import { done } from "../webhookResponses.ts"
+
+const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
+  Effect.map(Jobs, (jobs) =>
+    handlers.handleAll({
+      create: ({ payload }) =>
+        Effect.map(jobs.create(payload), (job_id) => ({ ...done("The job is queued."), job_id })),
+      claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })),
+      heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts anew.")),
+      complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
+      fail: ({ payload }) => Effect.as(jobs.fail(payload), done("The job is failed.")),
+      get: ({ payload }) => jobs.get(payload.job_id),
+      list: ({ payload }) => jobs.list(payload),
+    }),
+  ),
+)
+
+const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
+  Effect.map(JobSchedules, (schedules) =>
+    handlers.handleAll({
+      create: ({ payload }) =>
+        Effect.map(schedules.create(payload), (schedule_id) => ({
+          ...done("The schedule is created."),
+          schedule_id,
+        })),
+      list: () => Effect.map(schedules.list, (all) => ({ schedules: all })),
+      delete: ({ payload }) => Effect.as(schedules.remove(payload.schedule_id), done("The schedule is deleted.")),
+    }),
+  ),
+)
+
+export const layer = Layer.merge(jobs, schedules)

@@ -1,0 +1,39 @@
+import { Effect, Layer } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { DeliveryLog } from "../../domain/DeliveryLog.ts"
+import { WebhookEndpoints } from "../../domain/WebhookEndpoints.ts"
+import { Api } from "../Api.ts"
+import { done } from "../webhookResponses.ts"
+
+const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
+  Effect.map(WebhookEndpoints, (endpoints) =>
+    handlers.handleAll({
+      create: ({ payload }) =>
+        Effect.map(endpoints.create(payload), (id) => ({
+          ...done("The webhook endpoint is created."),
+          webhook_endpoint_id: id,
+        })),
+      list: () => Effect.map(endpoints.list, (webhook_endpoints) => ({ webhook_endpoints })),
+      update: ({ payload }) => Effect.as(endpoints.update(payload), done("The webhook endpoint is changed.")),
+      delete: ({ payload }) => Effect.as(endpoints.remove(payload.id), done("The webhook endpoint is deleted.")),
+      test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
+    }),
+  ),
+)
+
+const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
+  Effect.map(DeliveryLog, (log) =>
+    handlers.handleAll({
+      list: ({ payload }) => log.list(payload),
+      get: ({ payload }) => log.get(payload.delivery_id),
+      retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
+      recover: ({ payload }) =>
+        Effect.map(log.recover(payload.webhook_endpoint_id, payload.since), (recovered) => ({
+          ...done("What was not delivered is sent again."),
+          recovered,
+        })),
+    }),
+  ),
+)
+
+export const layer = Layer.merge(endpoints, deliveries)

@@ -1,0 +1,93 @@
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { Delivery, DeliveryAttempt } from "../../domain/Delivery.ts"
+import { deliveryNotFound, DeliveryRepository } from "../../domain/DeliveryLog.ts"
+import { Conflict } from "../../domain/Errors.ts"
+import { endpointNotFound } from "../../domain/WebhookEndpoints.ts"
+import { orUnavailable } from "../orUnavailable.ts"
+import { afterCursor, date, decodeRows } from "./fragments.ts"
+
+const Row = Schema.Struct({
+  ...Delivery.fields,
+  next_attempt_at: Schema.NullOr(Schema.DateTimeUtcFromDate),
+  created_at: Schema.DateTimeUtcFromDate,
+  updated_at: Schema.DateTimeUtcFromDate,
+})
+const DetailRow = Schema.Struct({ ...Row.fields, payload: Schema.String })
+const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromDate })
+
+const inactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
+const gone = () => new Conflict({ error: "The webhook endpoint was deleted." })
+const inFlight = () => new Conflict({ error: "An attempt of this delivery is under way." })
+
+/** What became of deliveries, in PostgreSQL. */
+export const layer = Layer.effect(
+  DeliveryRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const columns = sql.literal(`
+      d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state,
+      d.attempts, d.next_attempt_at, d.created_at, d.updated_at`)
+    const startOver = (now: Date) => sql`
+      state = 'pending', tries = 0, next_attempt_at = ${now}, parked = false, claim_id = NULL, updated_at = ${now}`
+
+    return DeliveryRepository.of({
+      list: (orgId, filter, page) =>
+        sql`
+          SELECT * FROM (
+            SELECT ${columns}, d.id FROM deliveries d JOIN events e ON e.id = d.event_id
+            WHERE d.org_id = ${orgId}
+              ${filter.webhook_endpoint_id === undefined ? sql.literal("") : sql`AND d.endpoint_id = ${filter.webhook_endpoint_id}`}
+              ${filter.job_id === undefined ? sql.literal("") : sql`AND d.job_id = ${filter.job_id}`}
+              ${filter.state === undefined ? sql.literal("") : sql`AND d.state = ${filter.state}`}
+          ) AS found WHERE ${afterCursor(sql, page, "newest")}
+          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decodeRows(Row), orUnavailable),
+
+      find: (orgId, deliveryId) =>
+        Effect.gen(function* () {
+          const [delivery] = yield* sql`
+            SELECT ${columns}, e.body AS payload FROM deliveries d JOIN events e ON e.id = d.event_id
+            WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(decodeRows(DetailRow))
+          if (delivery === undefined) return yield* deliveryNotFound()
+          const attempt_log = yield* sql`
+            SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
+            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId} ORDER BY number`.pipe(decodeRows(AttemptRow))
+          return { ...delivery, attempt_log }
+        }).pipe(orUnavailable),
+
+      retry: (orgId, deliveryId, now) =>
+        Effect.gen(function* () {
+          const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
+            SELECT endpoint_id AS endpoint, claim_id IS NOT NULL AND next_attempt_at > ${date(now)} AS claimed
+            FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId}`
+          if (delivery === undefined) return yield* deliveryNotFound()
+          if (delivery.claimed) return yield* inFlight()
+          if (delivery.endpoint !== null) {
+            const [endpoint] = yield* sql<{ active: boolean }>`
+              SELECT active FROM webhook_endpoints WHERE id = ${delivery.endpoint} AND org_id = ${orgId} FOR SHARE`
+            if (endpoint === undefined) return yield* gone()
+            if (!endpoint.active) return yield* inactive()
+          }
+          const started = yield* sql`
+            UPDATE deliveries SET ${startOver(date(now))}
+            WHERE id = ${deliveryId} AND org_id = ${orgId} AND (claim_id IS NULL OR next_attempt_at <= ${date(now)})
+            RETURNING id`
+          if (started.length === 0) return yield* inFlight()
+        }).pipe(sql.withTransaction, orUnavailable),
+
+      recover: (orgId, endpointId, since, now) =>
+        Effect.gen(function* () {
+          const [endpoint] = yield* sql<{ active: boolean }>`
+            SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
+          if (endpoint === undefined) return yield* endpointNotFound()
+          if (!endpoint.active) return yield* inactive()
+          const recovered = yield* sql`
+            UPDATE deliveries SET ${startOver(date(now))}
+            WHERE endpoint_id = ${endpointId} AND org_id = ${orgId} AND created_at >= ${date(since)}
+              AND state IN ('failed', 'canceled', 'skipped')
+            RETURNING id`
+          return recovered.length
+        }).pipe(sql.withTransaction, orUnavailable),
+    })
+  }),
+)

@@ -1,0 +1,85 @@
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
+import { endpointNotFound, WebhookEndpointRepository } from "../../domain/WebhookEndpoints.ts"
+import { orUnavailable } from "../orUnavailable.ts"
+import { cancelPending } from "./cancelPending.ts"
+import { date, decodeRows } from "./fragments.ts"
+
+const Row = Schema.Struct({
+  ...WebhookEndpoint.fields,
+  created_at: Schema.DateTimeUtcFromDate,
+  updated_at: Schema.DateTimeUtcFromDate,
+})
+
+/** Webhook endpoints in PostgreSQL. */
+export const layer = Layer.effect(
+  WebhookEndpointRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+
+    const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
+      rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
+    )
+
+    return WebhookEndpointRepository.of({
+      insert: ({ id, orgId, url, secret, description, active, now }) =>
+        sql`
+          INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at)
+          VALUES (${id}, ${orgId}, ${url}, ${secret}, ${description}, ${active}, ${date(now)}, ${date(now)})`.pipe(
+          Effect.asVoid,
+          orUnavailable,
+        ),
+
+      list: (orgId) =>
+        sql`
+          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
+          FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decodeRows(Row), orUnavailable),
+
+      update: (orgId, id, changes) =>
+        Effect.gen(function* () {
+          const sets = [sql`updated_at = ${date(changes.now)}`]
+          if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
+          if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
+          if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
+          // An endpoint that is switched on again starts with a clean record.
+          if (changes.active === true) sets.push(sql`failing_since = NULL`)
+          if (changes.secret !== undefined) {
+            sets.push(
+              sql`previous_secret = secret`,
+              sql`previous_secret_until = ${date(changes.previousSecretUntil)}`,
+              sql`secret = ${changes.secret}`,
+            )
+          }
+          const updated = yield* sql`
+            UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId} RETURNING id`
+          if (updated.length > 0 && changes.active === false) yield* cancelPending(sql, [id], changes.now)
+          return updated
+        }).pipe(sql.withTransaction, orUnavailable, orNotFound),
+
+      remove: (orgId, id, now) =>
+        Effect.gen(function* () {
+          const deleted = yield* sql`
+            DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} RETURNING id`
+          if (deleted.length > 0) yield* cancelPending(sql, [id], now)
+          return deleted
+        }).pipe(sql.withTransaction, orUnavailable, orNotFound),
+
+      findSigning: (orgId, id, now) =>
+        sql<{ url: string; secret: string; previous: string | null }>`
+          SELECT url, secret,
+            CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous
+          FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}`.pipe(
+          orUnavailable,
+          Effect.flatMap(([row]) =>
+            row === undefined
+              ? Effect.fail(endpointNotFound())
+              : Effect.succeed({
+                  url: row.url,
+                  secrets: row.previous === null ? [row.secret] : [row.secret, row.previous],
+                }),
+          ),
+        ),
+    })
+  }),
+)

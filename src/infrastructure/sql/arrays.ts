@@ -1,0 +1,19 @@
+import { PgTypes } from "@effect/sql-pg"
+import type { DateTime } from "effect"
+import { Result } from "effect"
+import { dateOrNull } from "./fragments.ts"
+
+// The driver tells an array's type by its elements, and there need be none that are not null: so it is said.
+const array = (values: ReadonlyArray<unknown>, elementOid: number) =>
+  Result.getOrThrow(PgTypes.array(values, elementOid))
+
+/** A parameter of type `text[]`. */
+export const texts = (values: Iterable<string | null>) => array([...values], PgTypes.OID.text)
+/** A parameter of type `int[]`. */
+export const integers = (values: Iterable<number | null>) => array([...values], PgTypes.OID.int4)
+/** A parameter of type `timestamptz[]`. */
+export const times = (values: Iterable<DateTime.Utc | null>) =>
+  array(
+    [...values].map((time) => dateOrNull(time)),
+    PgTypes.OID.timestamptz,
+  )
