@@ -1,11 +1,12 @@
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Queue, Redacted, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
-import { cpSync, mkdtempSync, rmSync } from "node:fs"
+import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inject } from "vitest"
 import { Database } from "../../src/infrastructure/Database.ts"
+import { Notifications } from "../../src/infrastructure/Notifications.ts"
 
 /** The migrated database on the test server that fresh ones are copied from. */
 export const TEMPLATE = "gatehouse_template"
@@ -49,6 +50,10 @@ export const freshFolder = (kind: "migrated" | "empty" = "migrated") =>
     (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true })),
   )
 
+/** Whether the embedded database in DATA_DIR was shut down in order, as its control file says. */
+export const isShutDown = (dataDir: string) =>
+  readFileSync(join(dataDir, "postgres/global/pg_control")).readInt32LE(16) === 1
+
 /**
  * The two databases, each new and migrated wherever the layer is provided: run a suite over both with
  * `describe.each(Object.entries(databases))`.
@@ -59,3 +64,14 @@ export const databases = {
     Effect.map(freshPostgres(), (url) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
   ),
 }
+
+/** Listens to a channel, and gives an effect that takes what the listener is told next: `Up`, `Down` or a payload. */
+export const heard = Effect.fn("heard")(function* (channel: string) {
+  const told = yield* Queue.unbounded<string>()
+  const { listen } = yield* Notifications
+  yield* listen(channel).pipe(
+    Stream.runForEach((event) => Queue.offer(told, event._tag === "Message" ? event.payload : event._tag)),
+    Effect.forkScoped,
+  )
+  return Queue.take(told)
+})

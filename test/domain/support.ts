@@ -1,0 +1,75 @@
+import { DateTime, Effect, Layer, Schema } from "effect"
+import { ApiKeys } from "#src/domain/ApiKeys.ts"
+import { Caller, CurrentCaller } from "#src/domain/Caller.ts"
+import type { AllowedOwners } from "#src/domain/Deployments.ts"
+import { Deployments, RegistrationPolicy } from "#src/domain/Deployments.ts"
+import {
+  Conflict,
+  Forbidden,
+  InvalidRequest,
+  NotFound,
+  TooManyRequests,
+  Unauthorized,
+  Unavailable,
+} from "#src/domain/Errors.ts"
+import { Orgs } from "#src/domain/Orgs.ts"
+import { Projects } from "#src/domain/Projects.ts"
+import * as CiTokens from "../fakes/CiTokens.ts"
+import * as crypto from "../fakes/crypto.ts"
+import * as fakes from "../fakes/repositories.ts"
+
+/** Every service over the fakes; `options` replace what they stand on. */
+export const services = (
+  options: {
+    readonly allowedOwners?: AllowedOwners
+    readonly repositories?: typeof fakes.layer
+    readonly crypto?: typeof crypto.layer
+  } = {},
+) =>
+  Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer).pipe(
+    Layer.provideMerge(options.repositories ?? fakes.layer),
+    Layer.provide([
+      options.crypto ?? crypto.layer,
+      CiTokens.layer,
+      Layer.succeed(RegistrationPolicy, { allowedOwners: options.allowedOwners ?? "any" }),
+    ]),
+  )
+
+/** Runs as this caller, in guarded mode unless `open`. */
+export const as = (caller: Caller, open = false) => Effect.provideService(CurrentCaller, { caller, open })
+export const asAdministrator = as(Caller.Administrator())
+export const asAnonymous = as(Caller.Anonymous())
+
+const Failure = Schema.Union([
+  InvalidRequest,
+  Unauthorized,
+  Forbidden,
+  NotFound,
+  Conflict,
+  TooManyRequests,
+  Unavailable,
+])
+const encode = Schema.encodeUnknownSync(Failure)
+
+/** What the operation fails with, byte for byte as the caller gets it. */
+export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.map(Effect.flip(effect), (error) => JSON.stringify(encode(error)))
+
+/** `ok`, or the class of the error. */
+export const outcomeOf = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.map(Effect.result(effect), (result): string => (result._tag === "Success" ? "ok" : result.failure._tag))
+
+/** A project with its org, and a key of each. */
+export const makeTenant = Effect.gen(function* () {
+  const [orgs, projects, keys] = [yield* Orgs, yield* Projects, yield* ApiKeys]
+  const { orgId } = yield* orgs.create({ name: "Acme" })
+  const { projectId } = yield* projects.create({ name: "docs", orgId })
+  const orgKey = yield* keys.createForOrg(orgId, { name: "org" })
+  const projectKey = yield* keys.createForProject({ name: "project", projectId })
+  return { orgId, projectId, orgKey, projectKey }
+}).pipe(asAdministrator)
+
+export const nowPlus = (milliseconds: number) => Effect.map(DateTime.now, (now) => DateTime.add(now, { milliseconds }))
+
+/** An id that no resource has. */
+export const unknownId = "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"

@@ -1,0 +1,258 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
+import { spawn } from "node:child_process"
+import type { Settings } from "#src/config.ts"
+import * as Config from "#src/config.ts"
+
+type Environment = Readonly<Record<string, string>>
+
+const load = (environment: Environment) =>
+  Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment))))
+
+const refusal = (environment: Environment) =>
+  Effect.map(Effect.result(load(environment)), (result) =>
+    Result.isFailure(result) ? result.failure.message : expect.fail(`${JSON.stringify(environment)} was taken`),
+  )
+
+const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+const token = "0123456789abcdef-token"
+
+interface Variable {
+  /** Values that are taken, with what comes of them. */
+  readonly good: ReadonlyArray<readonly [value: string, field: (settings: Settings) => unknown, expected: unknown]>
+  /** Values that are refused. */
+  readonly bad: ReadonlyArray<string>
+  /** What else must be set for the value to count. */
+  readonly with?: Environment
+}
+
+const secretOf = (value: Redacted.Redacted<unknown> | undefined) => value && Redacted.value(value)
+
+/** Every variable of contract 9. */
+const variables: Record<string, Variable> = {
+  PORT: {
+    good: [
+      ["8080", (_) => _.port, 8080],
+      ["0", (_) => _.port, 0],
+      ["65535", (_) => _.port, 65_535],
+    ],
+    bad: ["-1", "65536", "3000.5", "http", "0x10", "3e3", " 80"],
+  },
+  HOST: {
+    good: [
+      ["localhost", (_) => _.host, "localhost"],
+      ["::1", (_) => _.baseUrl, "http://[::1]:3000"],
+    ],
+    bad: ["0.0.0.0", "::", "10.0.0.1", "example.com", "127.example.com"],
+  },
+  BASE_URL: {
+    good: [["https://gatehouse.example/", (_) => _.baseUrl, "https://gatehouse.example"]],
+    bad: ["gatehouse.example", "ftp://gatehouse.example", "https://", "javascript:alert(1)"],
+  },
+  DATABASE_URL: {
+    good: [
+      ["postgres://u:p@localhost/db", (_) => secretOf(_.databaseUrl), "postgres://u:p@localhost/db"],
+      ["postgresql://localhost/db", (_) => secretOf(_.databaseUrl), "postgresql://localhost/db"],
+    ],
+    bad: [
+      "mysql://u:secret-password@localhost/db",
+      "localhost",
+      "postgres://",
+      "postgres://u:secret-password@local host/db",
+    ],
+    with: { ENCRYPTION_KEY: key },
+  },
+  DATA_DIR: {
+    good: [
+      ["/var/lib/gatehouse", (_) => _.dataDir, "/var/lib/gatehouse"],
+      ["memory", (_) => _.dataDir, "memory"],
+    ],
+    bad: [],
+  },
+  ADMIN_TOKEN: {
+    good: [[token, (_) => secretOf(_.adminToken), token]],
+    bad: ["secret-short", "secret with spaces in it", "secret-with-a-newline\n"],
+  },
+  ENCRYPTION_KEY: {
+    good: [
+      [key, (_) => _.encryptionKeys?.map((_) => Redacted.value(_).length), [32]],
+      [`${key}, ${key}`, (_) => _.encryptionKeys?.length, 2],
+    ],
+    bad: ["c2VjcmV0LXRvby1zaG9ydA==", key.slice(0, -1), `${key},secret`, "secret".repeat(10), key.replace("A", "!")],
+  },
+  OIDC_AUDIENCE: {
+    good: [
+      ["https://a.example, https://b.example", (_) => _.oidcAudiences, ["https://a.example", "https://b.example"]],
+    ],
+    bad: [],
+  },
+  OIDC_ALLOWED_OWNERS: {
+    good: [
+      ["acme, octo-org", (_) => _.allowedOwners, ["acme", "octo-org"]],
+      ["*", (_) => _.allowedOwners, "any"],
+      ["acme,*", (_) => _.allowedOwners, "any"],
+    ],
+    bad: [],
+  },
+  GITHUB_OIDC_ISSUER: {
+    good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
+    bad: ["ghes.example", "file:///etc/passwd"],
+  },
+  ALLOW_PRIVATE_NETWORKS: {
+    good: [
+      ["true", (_) => _.allowPrivateNetworks, true],
+      ["FALSE", (_) => _.allowPrivateNetworks, false],
+    ],
+    bad: ["yes", "1", "truee"],
+  },
+  TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
+  WEBHOOK_RETRY_DELAYS: {
+    good: [
+      [
+        "100ms,5s,5m,2h,1d",
+        (_) => _.webhookRetryDelays?.map(Duration.toMillis),
+        [100, 5_000, 300_000, 7_200_000, 86_400_000],
+      ],
+    ],
+    bad: ["5", "5s,soon", "5 s", "-5s", "1w"],
+  },
+  WEBHOOK_TIMEOUT: { good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]], bad: ["3", "fast"] },
+  AI_BASE_URL: {
+    good: [["http://localhost:11434/v1", (_) => _.ai.baseUrl, "http://localhost:11434/v1"]],
+    bad: ["localhost:11434"],
+  },
+  AI_MODEL: { good: [["some-model", (_) => _.ai.model, "some-model"]], bad: [] },
+  AI_API_KEY: { good: [["sk-1", (_) => secretOf(_.ai.apiKey), "sk-1"]], bad: [] },
+  LOG_LEVEL: {
+    good: [
+      ["debug", (_) => _.logLevel, "debug"],
+      ["WARN", (_) => _.logLevel, "warn"],
+    ],
+    bad: ["verbose", "infos"],
+  },
+  LOG_FORMAT: {
+    good: [
+      ["json", (_) => _.logFormat, "json"],
+      ["pretty", (_) => _.logFormat, "pretty"],
+    ],
+    bad: ["xml"],
+  },
+  OTEL_EXPORTER_OTLP_ENDPOINT: {
+    good: [["http://localhost:4318", (_) => _.otlpEndpoint, "http://localhost:4318"]],
+    bad: ["localhost:4318"],
+  },
+}
+
+describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others }) => {
+  it.effect("takes what is right", () =>
+    Effect.gen(function* () {
+      for (const [value, field, expected] of good) {
+        expect(field(yield* load({ ...others, [name]: value })), value).toEqual(expected)
+      }
+    }),
+  )
+
+  if (bad.length > 0) {
+    it.effect("refuses what is wrong in one line: the variable, its fault, an example, and no secret", () =>
+      Effect.gen(function* () {
+        for (const value of bad) {
+          const message = yield* refusal({ ...others, [name]: value })
+          expect(message, value).not.toMatch(/[\r\n]/)
+          expect(message, value).toMatch(new RegExp(`^${name} .*\\b${name}=\\S.*$`))
+          if (/secret|password/.test(value)) expect(message).not.toMatch(/secret|password-/)
+        }
+      }),
+    )
+  }
+
+  it.effect("counts as unset when it is empty", () =>
+    Effect.gen(function* () {
+      expect(yield* load({ ...others, [name]: "" })).toEqual(yield* load({ ...others }))
+    }),
+  )
+})
+
+describe("defaults", () => {
+  it.effect("open mode on loopback, the embedded database, GitHub's issuer", () =>
+    Effect.gen(function* () {
+      expect(yield* load({})).toMatchObject({
+        port: 3000,
+        host: "127.0.0.1",
+        baseUrl: "http://127.0.0.1:3000",
+        dataDir: "./data",
+        databaseUrl: undefined,
+        adminToken: undefined,
+        encryptionKeys: undefined,
+        oidcAudiences: ["http://127.0.0.1:3000"],
+        allowedOwners: "any",
+        githubIssuer: "https://token.actions.githubusercontent.com",
+        allowPrivateNetworks: true,
+        trustedProxies: 0,
+        logLevel: "info",
+      })
+    }),
+  )
+
+  it.effect("guarded mode names no owners and reaches no private network", () =>
+    Effect.gen(function* () {
+      const settings = yield* load({ ADMIN_TOKEN: token, HOST: "0.0.0.0", BASE_URL: "https://gatehouse.example" })
+      expect(settings).toMatchObject({
+        host: "0.0.0.0",
+        allowedOwners: undefined,
+        allowPrivateNetworks: false,
+        oidcAudiences: ["https://gatehouse.example"],
+      })
+    }),
+  )
+})
+
+describe("what belongs together", () => {
+  it.effect("another HOST than loopback needs ADMIN_TOKEN", () =>
+    Effect.gen(function* () {
+      const message = yield* refusal({ HOST: "0.0.0.0" })
+      expect(message).toMatch(/^HOST is 0\.0\.0\.0\b.*ADMIN_TOKEN.*HOST=127\.0\.0\.1$/)
+      expect(Exit.isSuccess(yield* Effect.exit(load({ HOST: "0.0.0.0", ADMIN_TOKEN: token })))).toBe(true)
+    }),
+  )
+
+  it.effect("DATABASE_URL needs ENCRYPTION_KEY", () =>
+    Effect.gen(function* () {
+      const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })
+      expect(message).toMatch(/^ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=\S+/)
+      expect(message).not.toContain("hidden-password")
+    }),
+  )
+
+  it.effect("secrets do not show when the settings are printed", () =>
+    Effect.gen(function* () {
+      const secrets = {
+        ADMIN_TOKEN: token,
+        ENCRYPTION_KEY: key,
+        DATABASE_URL: `postgres://u:${token}@h/d`,
+        AI_API_KEY: token,
+      }
+      const settings = yield* load(secrets)
+      expect(JSON.stringify(settings)).not.toContain(token)
+      expect(String(settings.encryptionKeys)).not.toMatch(/\d/)
+    }),
+  )
+})
+
+it.live("a process with a wrong variable says so in one line and ends with status 1", () =>
+  Effect.gen(function* () {
+    const run = Effect.callback<{ code: number | null; output: string }>((resume) => {
+      const env = { PATH: process.env["PATH"], DATA_DIR: "memory", PORT: "http", ADMIN_TOKEN: token }
+      const child = spawn(process.execPath, ["src/main.ts"], { env })
+      let output = ""
+      child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()))
+      child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()))
+      child.on("close", (code) => resume(Effect.succeed({ code, output })))
+      return Effect.sync(() => void child.kill())
+    })
+    expect(yield* run).toEqual({
+      code: 1,
+      output: "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n",
+    })
+  }),
+)

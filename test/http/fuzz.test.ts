@@ -1,0 +1,162 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Arbitrary, Effect, Exit, Schema } from "effect"
+import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
+import type { Send, WireAnswer } from "../support/wire.ts"
+import { faultOfError, must, type Operation, operations, pathOf } from "./operations.ts"
+
+const all: ReadonlyArray<Operation> = Object.values(operations)
+
+const oneOf = <A>(...values: ReadonlyArray<A>) =>
+  Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: values.length - 1 }))).pipe(
+    Arbitrary.map((at) => values[at]!),
+  )
+const either = <A, B>(a: Arbitrary.Arbitrary<A>, b: Arbitrary.Arbitrary<B>): Arbitrary.Arbitrary<A | B> =>
+  Arbitrary.flatMap(oneOf(true, false), (first): Arbitrary.Arbitrary<A | B> => (first ? a : b))
+
+/** Text with what breaks parsers and databases in it. */
+const nasty = [
+  "\0",
+  "\ud800",
+  "'",
+  '"',
+  "\\",
+  "%",
+  "%00",
+  "../",
+  "\r\n",
+  "\u{1f4da}",
+  "\u202e",
+  "__proto__",
+  "$1",
+  ";--",
+]
+const text = either(
+  Arbitrary.schema(Schema.String),
+  Arbitrary.map(Arbitrary.array(oneOf(...nasty, "a", "Z", "0")), (parts) => parts.join("")),
+)
+const json = Arbitrary.schema(Schema.Json)
+
+/** What a body may be: anything, the operation's own, or its own with a field exchanged. */
+const bodyFor = ({ request }: Operation): Arbitrary.Arbitrary<string | undefined> => {
+  if (request === undefined) return oneOf(undefined, "{}", "[]", "x")
+  const encode = Schema.encodeUnknownSync(request)
+  const valid = Arbitrary.map(Arbitrary.schema(Schema.toType(request)), (value) => encode(value) as object)
+  const fields = [
+    "name",
+    "projectId",
+    "orgId",
+    "key",
+    "expiresAt",
+    "subdomain",
+    "hostOwner",
+    "hostRepo",
+    "defaultBranch",
+  ]
+  const exchanged = Arbitrary.all({ body: valid, field: oneOf(...fields), value: either(text, json) }).pipe(
+    Arbitrary.map(({ body, field, value }) => ({ ...body, [field]: value })),
+  )
+  return Arbitrary.map(either(either(valid, exchanged), either(exchanged, json)), (body) => JSON.stringify(body))
+}
+
+/** One segment of a path: as a client would encode it, or not encoded at all. */
+const segment = Arbitrary.map(text, (text) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1"))
+
+const requests = Arbitrary.flatMap(oneOf(...all), (operation) =>
+  Arbitrary.all({
+    operation: Arbitrary.Constant(operation),
+    body: bodyFor(operation),
+    /** For each id of the path: one that exists, or anything. */
+    ids: Arbitrary.all({
+      orgId: either(oneOf("own", "foreign"), segment),
+      projectId: either(oneOf("own", "foreign"), segment),
+      id: either(oneOf("own", "foreign"), segment),
+    }),
+    query: either(
+      oneOf("", "?limit=1", "?limit=0", "?cursor=01KAHBMKZ3D2X7S5QN8W4V6R9T", "?orgId=x"),
+      Arbitrary.map(
+        Arbitrary.all([oneOf("limit", "cursor", "orgId", "x"), segment]),
+        ([name, value]) => `?${name}=${value}`,
+      ),
+    ),
+    caller: either(oneOf("nobody", "administrator", "org", "other", "project"), text),
+  }),
+)
+type Case = typeof requests extends Arbitrary.Arbitrary<infer A> ? A : never
+
+const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
+  const create = (path: string, json: object) => must(send, "POST", `/api/v0${path}`, { json, as })
+  const tenant = Effect.fnUntraced(function* (name: string) {
+    const { orgId } = yield* create("/orgs", { name })
+    const { projectId } = yield* create("/projects", { name, orgId })
+    const { key, id } = yield* create(`/orgs/${orgId}/keys`, { name })
+    const project = yield* create("/keys", { name, projectId })
+    return { ids: { orgId: orgId!, projectId: projectId!, id: id! }, key: key!, projectKey: project["key"]! }
+  })
+  return { own: yield* tenant("own"), foreign: yield* tenant("foreign") }
+})
+type World = Effect.Success<ReturnType<typeof world>>
+
+/** Bytes that a header can carry. */
+const headerSafe = (text: string) => text.replace(/[^\t\x20-\x7e\x80-\xff]/g, "?")
+
+const credential = ({ own, foreign }: World, caller: string) =>
+  ({ nobody: undefined, administrator: adminToken, org: own.key, other: foreign.key, project: own.projectKey })[
+    caller
+  ] ?? (caller === "nobody" ? undefined : headerSafe(caller))
+
+const perform = (send: Send, there: World, { operation, body, ids, query, caller }: Case) => {
+  const id = (name: "orgId" | "projectId" | "id") => {
+    const given = ids[name]
+    return given === "own" || given === "foreign" ? there[given].ids[name] : given || "x"
+  }
+  const path = pathOf(operation, { orgId: id("orgId"), projectId: id("projectId"), id: id("id") })
+  return send(operation.method, path + query, {
+    body,
+    headers: { "content-type": "application/json" },
+    as: credential(there, caller),
+  })
+}
+
+const strict = { onExcessProperty: "error" } as const
+
+/** What is wrong with an answer to an operation; undefined when it is as documented. */
+const faultOf = ({ errors, response, method, path }: Operation, answer: WireAnswer): string | undefined => {
+  if (answer.status !== 200) {
+    // A segment that no URL has leads nowhere.
+    const allowed = errors.includes(answer.status) || (answer.status === 404 && path.includes("{"))
+    return allowed ? faultOfError(answer) : `${method} ${path} answers ${answer.status} ${answer.text}`
+  }
+  const decoded = Schema.decodeUnknownExit(response, strict)(answer.json)
+  return Exit.isSuccess(decoded) ? undefined : `${method} ${path}: ${answer.text}: ${String(decoded.cause)}`
+}
+
+const servers = {
+  "guarded, embedded": { server: TestServer.layer(guarded), as: adminToken },
+  "open, PostgreSQL": { server: TestServer.layer(onPostgres()), as: undefined },
+}
+
+for (const [name, { server, as }] of Object.entries(servers)) {
+  layer(server, { excludeTestServices: true })(name, (it) => {
+    it.effect("any JSON at any operation with any credential gets a documented answer", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const there = yield* world(send, as)
+        const statuses = new Map<number, number>()
+        const result = yield* Arbitrary.checkEffect(
+          requests,
+          Effect.fnUntraced(function* (request) {
+            const answer = yield* perform(send, there, request)
+            statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
+            const fault = faultOf(request.operation, answer)
+            return fault === undefined || (yield* Effect.fail(fault))
+          }),
+          { runs: 500 },
+        )
+        // The message has what to replay the run with.
+        expect(Arbitrary.formatCheckFailure(result)).toBeUndefined()
+        for (const status of [200, 400, 401, 404]) expect(statuses.get(status), String(status)).toBeGreaterThan(5)
+      }),
+    )
+  })
+}

@@ -1,0 +1,165 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { onPostgres, TestServer } from "../support/server.ts"
+import { must, type Operation, operations } from "./operations.ts"
+
+interface Media {
+  readonly schema: object
+  readonly example?: unknown
+}
+interface Body {
+  readonly description?: string
+  readonly content: Record<string, Media>
+}
+interface DocumentedOperation {
+  readonly operationId: string
+  readonly summary?: string
+  readonly description?: string
+  readonly tags: ReadonlyArray<string>
+  readonly security?: ReadonlyArray<Record<string, unknown>>
+  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string; readonly required: boolean }>
+  readonly requestBody?: Body & { readonly required: boolean }
+  readonly responses: Record<string, Body>
+}
+interface Document {
+  readonly openapi: string
+  readonly info: Record<string, string>
+  readonly paths: Record<string, Record<string, DocumentedOperation>>
+  readonly tags: ReadonlyArray<{ readonly name: string }>
+  readonly components: { readonly schemas: Record<string, object>; readonly securitySchemes: object }
+}
+
+const document = Effect.gen(function* () {
+  const { send } = yield* TestServer
+  const { status, json, headers } = yield* send("GET", "/openapi.json")
+  expect([status, headers["content-type"]]).toEqual([200, "application/json"])
+  return json as Document
+})
+
+const all = ({ paths }: Document) =>
+  Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+  )
+
+/** Every value of a key, however deep. */
+const everyValue = (value: unknown, key: string): ReadonlyArray<unknown> =>
+  typeof value !== "object" || value === null
+    ? []
+    : Object.entries(value).flatMap(([name, inner]) => [...(name === key ? [inner] : []), ...everyValue(inner, key)])
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the service says of itself", (it) => {
+  it.effect("openapi.json has every operation, and tells what each can answer", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      expect(api.openapi).toMatch(/^3\.1\./)
+      for (const field of ["title", "version", "description"]) expect(api.info[field], field).toBeTruthy()
+      const documented = all(api)
+      for (const { method, path, errors, request } of Object.values<Operation>(operations)) {
+        const found = documented.find((entry) => entry.path === path && entry.method === method)
+        expect(found, `${method} ${path}`).toBeDefined()
+        const { responses, requestBody } = found!.operation
+        const statuses = ["200", ...errors.map(String), "500", "503", "default"]
+        expect(Object.keys(responses).sort(), `${method} ${path}`).toEqual(statuses.sort())
+        expect(requestBody !== undefined).toBe(request !== undefined)
+      }
+      const ids = documented.map(({ operation }) => operation.operationId)
+      expect(new Set(ids).size).toBe(ids.length)
+    }),
+  )
+
+  it.effect("each operation has words, an example of each body, its parameters and who may call it", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      const tags = api.tags.map(({ name }) => name)
+      for (const { path, method, operation } of all(api)) {
+        const at = `${method} ${path}`
+        expect(operation.summary, at).toMatch(/\S/)
+        expect(operation.description, at).toMatch(/\S/)
+        expect(tags, at).toEqual(expect.arrayContaining([...operation.tags]))
+        for (const { content } of operation.requestBody ? [operation.requestBody] : []) {
+          expect(operation.requestBody!.required, at).toBe(true)
+          expect(content["application/json"]!.example, at).toBeTypeOf("object")
+        }
+        for (const [status, { description, content }] of Object.entries(operation.responses)) {
+          expect(description, `${at} ${status}`).toMatch(/\S/)
+          for (const { example, schema } of Object.values(content)) {
+            expect(example, `${at} ${status}`).toBeDefined()
+            expect(schema).toBeTypeOf("object")
+          }
+        }
+        const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
+        const declared = operation.parameters.filter((parameter) => parameter.in === "path")
+        expect(declared.map(({ name, required }) => [name, required])).toEqual(named.map((name) => [name, true]))
+        if (!path.startsWith("/api/")) continue
+        const schemes = (operation.security ?? []).flatMap((requirement) => Object.keys(requirement))
+        expect(schemes.length, at).toBeGreaterThan(0)
+        for (const scheme of schemes) expect(Object.keys(api.components.securitySchemes), at).toContain(scheme)
+        // Spec.md's empty list: no operation of the platform but the CI's declares that it must have a credential.
+        const open = operation.security!.some((requirement) => Object.keys(requirement).length === 0)
+        expect(open, at).toBe(path !== "/api/v0/register-deployment")
+      }
+    }),
+  )
+
+  it.effect("every $ref leads to a schema, and none is there for nothing", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      const refs = new Set(everyValue(api, "$ref").map(String))
+      const schemas = Object.keys(api.components.schemas).map((name) => `#/components/schemas/${name}`)
+      expect([...refs].sort()).toEqual(schemas.sort())
+    }),
+  )
+
+  it.effect("the examples of requests are taken, and requests may have further fields", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const api = yield* document
+      const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
+      for (const { path, method, operation } of all(api)) {
+        if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
+        const { example, schema } = operation.requestBody.content["application/json"]!
+        const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!)
+        const ids = "projectId" in (example as object) ? { projectId } : {}
+        const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
+        const needsSecret = path.endsWith("/validate") || path.endsWith("/register-deployment")
+        expect(answer.status, `${method} ${url} ${answer.text}`).toBe(needsSecret ? 401 : 200)
+        const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
+        expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
+      }
+    }),
+  )
+
+  it.effect("/docs is a page that loads nothing from anywhere else", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { status, headers, text } = yield* send("GET", "/docs")
+      expect(status).toBe(200)
+      expect(headers["content-type"]).toMatch(/^text\/html/)
+      // The browser itself refuses every other host, whatever the page's script may try.
+      expect(headers["content-security-policy"]).toBe("default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:")
+      // The script is in the page, so tags are looked for outside of scripts.
+      const markup = text.replace(/(<script\b[^>]*>)[\s\S]*?<\/script>/g, "$1</script>")
+      expect(markup).toContain("<title>Gatehouse</title>")
+      expect(markup).not.toMatch(/(?:src|href|srcset|action|data)\s*=\s*["']?(?:https?:)?\/\//i)
+      expect(markup).not.toMatch(/url\(|@import|<link|<iframe/i)
+      expect(text).not.toMatch(/<script[^>]+src=/)
+      expect(text.length).toBeGreaterThan(1_000_000)
+      expect(text).toContain("/api/v0/register-deployment")
+      expect(text).toMatch(/"withDefaultFonts":\s*false/)
+    }),
+  )
+
+  it.effect("the health of the process, of the database, and the metrics", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      for (const path of ["/healthz", "/readyz"]) {
+        const answer = yield* send("GET", path)
+        expect([answer.status, answer.json]).toEqual([200, { ok: true }])
+      }
+      const metrics = yield* send("GET", "/metrics")
+      expect(metrics.status).toBe(200)
+      expect(metrics.headers["content-type"]).toMatch(/^text\/plain; version=0\.0\.4/)
+    }),
+  )
+})

@@ -1,0 +1,166 @@
+import { Effect, Schema } from "effect"
+import { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidateKey, ValidKey } from "#src/domain/ApiKey.ts"
+import { Deployment } from "#src/domain/Deployment.ts"
+import { CreateOrg, Org } from "#src/domain/Org.ts"
+import { CreateProject, Project, UpdateProject } from "#src/domain/Project.ts"
+import { Registration } from "#src/domain/Registration.ts"
+import type { Send, WireAnswer } from "../support/wire.ts"
+
+/** One operation of the platform interface, as the documents name it. */
+export interface Operation {
+  readonly method: "GET" | "POST" | "PATCH" | "DELETE"
+  /** With `{orgId}`, `{projectId}`, `{id}` where an id goes. */
+  readonly path: string
+  /** What it takes, and what it answers. */
+  readonly request?: Schema.Codec<unknown, unknown> | undefined
+  readonly response: Schema.Codec<unknown, unknown>
+  /** The statuses that its errors may have. */
+  readonly errors: ReadonlyArray<number>
+}
+
+const page = (name: string, item: Schema.Codec<unknown, unknown>) =>
+  Schema.Struct({ [name]: Schema.Array(item), nextCursor: Schema.NullOr(Schema.String) }) as Schema.Codec<
+    unknown,
+    unknown
+  >
+
+const platform = "/api/v0"
+
+/** Every operation of contract 2, 4 and 5, written down from there and not from the definition under test. */
+export const operations = {
+  createProjectKey: {
+    method: "POST",
+    path: `${platform}/keys`,
+    request: CreateProjectKey,
+    response: CreatedApiKey,
+    errors: [400, 401, 403, 404, 413, 415],
+  },
+  createOrgKey: {
+    method: "POST",
+    path: `${platform}/orgs/{orgId}/keys`,
+    request: CreateOrgKey,
+    response: CreatedApiKey,
+    errors: [400, 401, 403, 404, 413, 415],
+  },
+  listKeys: {
+    method: "GET",
+    path: `${platform}/orgs/{orgId}/keys`,
+    response: page("keys", ApiKey),
+    errors: [400, 401, 403, 404],
+  },
+  deleteKey: {
+    method: "DELETE",
+    path: `${platform}/orgs/{orgId}/keys/{id}`,
+    response: Schema.Struct({ deleted: Schema.Boolean }),
+    errors: [400, 401, 403, 404],
+  },
+  validateKey: {
+    method: "POST",
+    path: `${platform}/keys/validate`,
+    request: ValidateKey,
+    response: ValidKey,
+    errors: [400, 401, 413, 415, 429],
+  },
+  createOrg: {
+    method: "POST",
+    path: `${platform}/orgs`,
+    request: CreateOrg,
+    response: Org,
+    errors: [400, 401, 403, 413, 415],
+  },
+  listOrgs: { method: "GET", path: `${platform}/orgs`, response: page("orgs", Org), errors: [400, 401, 403] },
+  createProject: {
+    method: "POST",
+    path: `${platform}/projects`,
+    request: CreateProject,
+    response: Project,
+    errors: [400, 401, 403, 404, 413, 415],
+  },
+  listProjects: {
+    method: "GET",
+    path: `${platform}/projects`,
+    response: page("projects", Project),
+    errors: [400, 401, 403, 404],
+  },
+  getProject: {
+    method: "GET",
+    path: `${platform}/projects/{projectId}`,
+    response: Project,
+    errors: [400, 401, 403, 404],
+  },
+  updateProject: {
+    method: "PATCH",
+    path: `${platform}/projects/{projectId}`,
+    request: UpdateProject,
+    response: Project,
+    errors: [400, 401, 403, 404, 409, 413, 415],
+  },
+  listDeployments: {
+    method: "GET",
+    path: `${platform}/projects/{projectId}/deployments`,
+    response: page("deployments", Deployment),
+    errors: [400, 401, 403, 404],
+  },
+  register: {
+    method: "POST",
+    path: `${platform}/register-deployment`,
+    request: Schema.Record(Schema.String, Schema.Unknown) as Schema.Codec<unknown, unknown>,
+    response: Registration,
+    errors: [400, 401, 413, 415],
+  },
+} satisfies Record<string, Operation>
+export type OperationName = keyof typeof operations
+
+/** A path with its ids put in. */
+export const pathOf = (operation: Operation, ids: Readonly<Record<string, string>>) =>
+  operation.path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!)
+
+/** A body that each operation takes; `ids` are those of what exists. */
+export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>>): object | undefined =>
+  (
+    {
+      createProjectKey: { name: "ci", projectId: ids["projectId"] },
+      createOrgKey: { name: "gateway" },
+      validateKey: { key: ids["key"] },
+      createOrg: { name: "Acme" },
+      createProject: { name: "docs" },
+      updateProject: { name: "docs" },
+      register: {},
+    } as Partial<Record<OperationName, object>>
+  )[name]
+
+/** Sends a request that must succeed, and gives its answer's fields. */
+export const must = Effect.fnUntraced(function* (send: Send, ...request: Parameters<Send>) {
+  const answer = yield* send(...request)
+  if (answer.status !== 200) {
+    return yield* Effect.die(new Error(`${request[0]} ${request[1]}: ${answer.status} ${answer.text}`))
+  }
+  return answer.json as Readonly<Record<string, string>>
+})
+
+const sorted = (value: unknown) => (typeof value === "object" && value !== null ? Object.keys(value).sort() : value)
+
+/** What is wrong with an error answer of the platform interface; undefined when it is as documented. */
+export const faultOfError = ({ status, json, headers }: WireAnswer): string | undefined => {
+  if (headers["content-type"] !== "application/json") return `content-type is ${headers["content-type"]}`
+  if (String(sorted(json)) !== "code,error") return `the fields are ${String(sorted(json))}`
+  const { error, code } = json as Record<string, unknown>
+  if (typeof error !== "string" || !/^\S.*\S\.$/s.test(error)) return `"${String(error)}" is no sentence`
+  if (typeof code !== "string" || !/^[a-z]+(_[a-z]+)*$/.test(code)) return `"${String(code)}" is no code`
+  return codes[status] === code ? undefined : `${status} has the code ${code}`
+}
+
+const codes: Record<number, string> = {
+  400: "invalid_request",
+  401: "unauthorized",
+  403: "forbidden",
+  404: "not_found",
+  409: "conflict",
+  413: "payload_too_large",
+  415: "unsupported_media_type",
+  429: "too_many_requests",
+  500: "internal_error",
+  503: "unavailable",
+}
+
+export const keysOf = sorted

@@ -1,0 +1,100 @@
+import { PGlite } from "@electric-sql/pglite"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit } from "effect"
+import { SqlClient } from "effect/sql"
+import { renameSync } from "node:fs"
+import { join } from "node:path"
+import { vi } from "vitest"
+import { Unavailable } from "#src/domain/Errors.ts"
+import { Database } from "#src/infrastructure/Database.ts"
+import { DurableNodeFS, startParams } from "#src/infrastructure/EmbeddedStorage.ts"
+import { tend } from "#src/infrastructure/EmbeddedUpkeep.ts"
+import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
+import { freshFolder, heard, isShutDown } from "../support/databases.ts"
+
+const fsyncs = vi.hoisted(() => ({ count: 0 }))
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof import("node:fs")>()
+  const fsyncSync = (file: number) => {
+    fsyncs.count++
+    fs.fsyncSync(file)
+  }
+  return { ...fs, fsyncSync }
+})
+
+describe("the embedded database", () => {
+  it.live("each write is on the disk before it is answered, and a read costs nothing", () =>
+    Effect.gen(function* () {
+      const folder = yield* freshFolder()
+      const pglite = yield* Effect.acquireRelease(
+        Effect.promise(() => PGlite.create({ fs: new DurableNodeFS(join(folder, "postgres")), startParams })),
+        (pglite) => Effect.promise(() => pglite.close()),
+      )
+      const cost = (statement: string) =>
+        Effect.promise(async () => {
+          const before = fsyncs.count
+          await pglite.query(statement)
+          return fsyncs.count - before
+        })
+      yield* cost("CREATE TABLE written (id int)")
+      assert.isAtLeast(yield* cost("INSERT INTO written VALUES (1)"), 1)
+      assert.strictEqual(yield* cost("SELECT * FROM written"), 0)
+      assert.isAtLeast(yield* cost("DELETE FROM written"), 1)
+    }),
+  )
+
+  it.live("an engine that panics is started again, and what was committed is there", () =>
+    Effect.gen(function* () {
+      const folder = yield* freshFolder()
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const insert = (id: number) => sql`INSERT INTO kept (id) VALUES (${id})`
+        yield* sql`CREATE TABLE kept (id int)`
+        const next = yield* heard("panic")
+        assert.strictEqual(yield* next, "Up")
+        yield* insert(1)
+
+        const log = join(folder, "postgres/pg_wal")
+        yield* Effect.sync(() => renameSync(log, `${log}.away`))
+        const exit = yield* insert(2).pipe(
+          Effect.andThen(sql`SELECT pg_switch_wal()::text`),
+          Effect.andThen(insert(3)),
+          sql.withTransaction,
+          orUnavailable,
+          Effect.exit,
+        )
+        assert.isTrue(Exit.isFailure(exit) && exit.cause.reasons.every((_) => _._tag === "Fail" && _.error instanceof Unavailable))
+        assert.strictEqual(yield* next, "Down")
+        yield* Effect.sync(() => renameSync(`${log}.away`, log))
+
+        yield* orUnavailable(insert(4)).pipe(Effect.retry({ times: 3 }))
+        assert.deepStrictEqual(yield* sql`SELECT id FROM kept ORDER BY id`, [{ id: 1 }, { id: 4 }])
+        assert.strictEqual(yield* next, "Up")
+        yield* sql`SELECT pg_notify('panic', 'over')`
+        assert.strictEqual(yield* next, "over")
+        assert.isFalse(isShutDown(folder))
+      }).pipe(Effect.provide(Database.layer({ dataDir: folder })))
+      assert.isTrue(isShutDown(folder), "the engine that was started again is shut down in order")
+    }),
+  )
+
+  it.live("its upkeep clears dead rows and shortens the log", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`CREATE TABLE worn AS SELECT generate_series(1, 500) AS id`
+      yield* sql`UPDATE worn SET id = id + 1`
+      yield* sql`SELECT pg_stat_force_next_flush()`
+      const state = sql<{ dead: number; checkpoint: string }>`
+        SELECT n_dead_tup::int AS dead, (SELECT redo_lsn::text FROM pg_control_checkpoint()) AS checkpoint
+        FROM pg_stat_user_tables WHERE relname = 'worn'`
+      const [before] = yield* state
+      yield* tend(Infinity)
+      const [tended] = yield* state
+      yield* tend(0)
+      const [shortened] = yield* state
+      assert.deepStrictEqual([before!.dead, tended!.dead], [500, 0])
+      assert.strictEqual(tended!.checkpoint, before!.checkpoint)
+      assert.notStrictEqual(shortened!.checkpoint, before!.checkpoint)
+    }).pipe(Effect.provide(Database.layer({ dataDir: "memory" }))),
+  )
+})

@@ -1,0 +1,48 @@
+import { createHash, generateKeyPairSync, sign } from "node:crypto"
+
+/** A tag, the length, the content: the distinguished encoding of ASN.1 (X.690). */
+const der = (tag: number, ...parts: ReadonlyArray<Uint8Array | string>): Buffer => {
+  const content = Buffer.concat(parts.map((part) => Buffer.from(part as Uint8Array)))
+  const length =
+    content.length < 128 ? [content.length] : [0x82, Math.floor(content.length / 256), content.length % 256]
+  return Buffer.concat([Buffer.from([tag, ...length]), content])
+}
+const sequence = (...parts: ReadonlyArray<Uint8Array>) => der(0x30, ...parts)
+const oid = (hex: string) => der(0x06, Buffer.from(hex, "hex"))
+const ecdsaWithSha256 = sequence(oid("2a8648ce3d040302"))
+const time = (text: string) => der(0x18, text)
+const extension = (id: Uint8Array, value: Uint8Array) => sequence(id, der(0x04, value))
+
+export interface CertificateOptions {
+  /** The names that it is for. */
+  readonly names: ReadonlyArray<string>
+  /** The end of its validity, as in `20991231235959Z`. */
+  readonly until?: string
+}
+
+/** A self-signed certificate (RFC 5280, version 3, P-256) and its key, both in PEM. */
+export const selfSigned = ({ names, until = "20991231235959Z" }: CertificateOptions) => {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" })
+  const name = sequence(der(0x31, sequence(oid("550403"), der(0x0c, names[0]!))))
+  const alternatives = sequence(...names.map((each) => der(0x82, each)))
+  const publicInfo = publicKey.export({ type: "spki", format: "der" })
+  const serial = createHash("sha256").update(publicInfo).digest().subarray(0, 8)
+  serial[0] = (serial[0]! & 0x7f) | 1
+  const body = sequence(
+    der(0xa0, der(0x02, Buffer.from([2]))),
+    der(0x02, serial),
+    ecdsaWithSha256,
+    name,
+    sequence(time("20200101000000Z"), time(until)),
+    name,
+    publicInfo,
+    der(0xa3, sequence(extension(oid("551d11"), alternatives))),
+  )
+  const signature = sign("sha256", body, privateKey)
+  const certificate = sequence(body, ecdsaWithSha256, der(0x03, Buffer.from([0]), signature))
+  const lines = certificate.toString("base64").replace(/.{64}(?=.)/g, "$&\n")
+  return {
+    cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
+    key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+  }
+}

@@ -1,0 +1,131 @@
+import {
+  Cause,
+  Clock,
+  ConfigProvider,
+  Context,
+  Duration,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  References,
+  Tracer,
+} from "effect"
+import { HttpServer } from "effect/http"
+import { SqlClient } from "effect/sql"
+import { Agent } from "node:http"
+import { inspect } from "node:util"
+import { app } from "#src/app.ts"
+import * as Config from "#src/config.ts"
+import { freshPostgres } from "./databases.ts"
+import { type Send, sender } from "./wire.ts"
+
+/** The administrator of every guarded server of the tests. */
+export const adminToken = "administrator-of-the-tests-0123456789"
+
+/** What the tests' servers have instead of the environment: the variables of the README's table. */
+export type Environment = Readonly<Record<string, string>>
+
+const defaults: Environment = { PORT: "0", DATA_DIR: "memory", BASE_URL: "https://gatehouse.example" }
+
+/** A key for a server on PostgreSQL, where one must be given. */
+export const encryptionKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+/** The variables of guarded mode. */
+export const guarded: Environment = { ADMIN_TOKEN: adminToken }
+
+/** The variables of a database of its own on the run's PostgreSQL, dropped when the scope closes. */
+export const onPostgres = (environment: Environment = {}) =>
+  Effect.map(Effect.orDie(freshPostgres()), (DATABASE_URL): Environment => ({
+    ...environment,
+    DATABASE_URL,
+    ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+  }))
+
+/** A running service, from the environment variables to the wire, with what a test may want to see of its inside. */
+export class TestServer extends Context.Service<
+  TestServer,
+  {
+    readonly url: string
+    readonly send: Send
+    readonly sql: SqlClient.SqlClient
+    /** Everything logged so far, at every level. */
+    readonly logs: () => string
+    /** Every span so far, as an exporter would tell it: name, attributes, events, and the cause of a failure. */
+    readonly spans: () => string
+    /** Moves the server's clock forward; what sleeps in it is not woken. */
+    readonly advance: (duration: Duration.Input) => Effect.Effect<void>
+  }
+>()("test/TestServer") {
+  /** A server in this process on a free loopback port, with the embedded database in memory unless told otherwise. */
+  static readonly layer = <E = never, R = never>(environment: Environment | Effect.Effect<Environment, E, R> = {}) =>
+    Layer.effect(TestServer, start(environment))
+}
+
+const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effect.Effect<Environment, E, R>) {
+  const variables = { ...defaults, ...(Effect.isEffect(environment) ? yield* environment : environment) }
+  const settings = yield* Config.load.pipe(
+    Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables))),
+  )
+  const log: Array<string> = []
+  const spans: Array<Tracer.NativeSpan> = []
+  const { clock, advance } = movable(yield* Clock.Clock)
+  const observed = Layer.mergeAll(
+    Logger.layer([Logger.map(Logger.formatJson, (line) => void log.push(line))]),
+    Layer.succeed(References.MinimumLogLevel, "All"),
+    Layer.succeed(Clock.Clock, clock),
+    Layer.succeed(
+      Tracer.Tracer,
+      Tracer.make({
+        span: (options) => {
+          const span = new Tracer.NativeSpan(options)
+          spans.push(span)
+          return span
+        },
+      }),
+    ),
+  )
+  // A memo map of its own, so that two servers in one test share nothing.
+  const context = yield* Layer.buildWithMemoMap(
+    Layer.provide(app(settings), observed),
+    yield* Layer.makeMemoMap,
+    yield* Effect.scope,
+  )
+  const { address } = Context.get(context, HttpServer.HttpServer)
+  const url = HttpServer.formatAddress(address)
+  const agent = yield* Effect.acquireRelease(
+    Effect.sync(() => new Agent({ keepAlive: true })),
+    (agent) => Effect.sync(() => agent.destroy()),
+  )
+  return TestServer.of({
+    url,
+    send: sender(url, agent),
+    sql: Context.get(context, SqlClient.SqlClient),
+    logs: () => log.join("\n"),
+    spans: () => spans.map(exported).join("\n"),
+    advance,
+  })
+})
+
+/** Exporters leave the value of a success out. */
+const exported = ({ name, attributes, events, status }: Tracer.NativeSpan) => {
+  const cause = status._tag === "Ended" && Exit.isFailure(status.exit) ? Cause.pretty(status.exit.cause) : undefined
+  return inspect({ name, attributes, events, cause }, { depth: 8, maxStringLength: null, maxArrayLength: null })
+}
+
+/** A clock that runs as the other does, ahead of it by what it was moved. */
+const movable = (live: Clock.Clock) => {
+  let ahead = 0
+  const clock: Clock.Clock = {
+    currentTimeMillisUnsafe: () => live.currentTimeMillisUnsafe() + ahead,
+    currentTimeMillis: Effect.map(live.currentTimeMillis, (millis) => millis + ahead),
+    currentTimeNanosUnsafe: () => live.currentTimeNanosUnsafe() + BigInt(ahead) * 1_000_000n,
+    currentTimeNanos: Effect.map(live.currentTimeNanos, (nanos) => nanos + BigInt(ahead) * 1_000_000n),
+    monotonicTimeNanosUnsafe: () => live.monotonicTimeNanosUnsafe() + BigInt(ahead) * 1_000_000n,
+    monotonicTimeNanos: Effect.map(live.monotonicTimeNanos, (nanos) => nanos + BigInt(ahead) * 1_000_000n),
+    sleep: (duration) => live.sleep(duration),
+  }
+  const advance = (duration: Duration.Input) =>
+    Effect.sync(() => void (ahead += Duration.toMillis(Duration.fromInputUnsafe(duration))))
+  return { clock, advance }
+}
