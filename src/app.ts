@@ -1,5 +1,5 @@
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
-import { Duration, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
 import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
@@ -37,6 +37,7 @@ import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
+import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import { announce } from "./welcome.ts"
 
@@ -74,10 +75,9 @@ const webhooks = (settings: Settings) => {
       RetryPolicy.RetryPolicy,
       RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
     ),
-    // A claim outlasts an attempt and its record, whatever an attempt is given.
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
-      lease: Duration.sum(settings.webhookTimeout, Duration.seconds(45)),
+      attemptTimeout: settings.webhookTimeout,
     }),
   )
   return Layer.mergeAll(
@@ -91,13 +91,25 @@ const webhooks = (settings: Settings) => {
 
 const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
+const listener = ({ host, port }: Settings) =>
+  NodeHttpServer.layer(Listener.make, { host, port }).pipe(
+    Layer.catchTag("ServeError", ({ cause }) =>
+      Layer.effectContext(
+        new StartupError({
+          message: `HOST ${host} with PORT ${port} cannot be listened on (${(cause as NodeJS.ErrnoException).code}); stop what has it, or set another PORT`,
+          cause,
+        }),
+      ),
+    ),
+  )
+
 /**
  * The service: listens once everything it needs is up, and stops in the opposite order. Gives the listening server and
  * the services behind it; logger and tracer are the caller's.
  */
 export const app = (settings: Settings) =>
   Layer.mergeAll(Server.layer, announce(settings)).pipe(
-    Layer.provideMerge(NodeHttpServer.layer(Listener.make, { host: settings.host, port: settings.port })),
+    Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.merge(platform(settings), webhooks(settings))),
     Layer.provideMerge(Database.layer(settings)),

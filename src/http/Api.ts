@@ -21,6 +21,8 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeliveriesGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
+  // All that is wrong with a body is said at once.
+  .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
