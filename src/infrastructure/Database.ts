@@ -1,6 +1,6 @@
 import { PgClient } from "@effect/sql-pg"
 import type { Redacted } from "effect"
-import { Cause, Context, Effect, Layer, Queue, Schedule } from "effect"
+import { Cause, Context, Effect, Fiber, Layer, Queue, Schedule } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
@@ -98,11 +98,16 @@ const provide = Effect.fnUntraced(function* (
 ) {
   const known = yield* Migrations.newest
   const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not in." })
-  const ready = Migrations.applied.pipe(
+  const asked = Migrations.applied.pipe(
     Effect.provideService(SqlClient.SqlClient, sql),
     Effect.timeout("2 seconds"),
     // Newer is well: a replica of the next version may have come up beside this one.
     Effect.filterOrFail((there) => there >= known),
+  )
+  // Detached: on a connection gone silent the question takes longer to take back than to ask.
+  const ready = Effect.forkDetach(asked).pipe(
+    Effect.flatMap(Fiber.join),
+    Effect.timeout("2 seconds"),
     Effect.catchCause((cause) => Effect.andThen(Effect.logDebug("Not ready", cause), Effect.fail(notReady))),
     Effect.asVoid,
   )

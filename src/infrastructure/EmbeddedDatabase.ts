@@ -124,7 +124,8 @@ const startThread = (task: EmbeddedTask): Thread => {
         if (over !== undefined) answer.reject(over)
         else {
           waiting.push(answer)
-          worker.postMessage(frames)
+          const copy = new Uint8Array(frames) // a Buffer would take all of its pool along
+          worker.postMessage(copy, [copy.buffer])
         }
         return answer.promise
       })

@@ -1,6 +1,8 @@
 import { PGlite } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
-import { closeSync, constants, fsyncSync, openSync, statSync } from "node:fs"
+import { constants, fsyncSync, readdirSync } from "node:fs"
+import { open, stat } from "node:fs/promises"
+import { join } from "node:path"
 
 /** Emscripten's file system on Node leaves out fsync, and PostgreSQL's durability is in it. */
 export class DurableNodeFS extends NodeFS {
@@ -43,13 +45,25 @@ export const startParams = [
   ...["-c", "shared_buffers=16MB"], // the rest is in the operating system's cache anyway
 ]
 
-/** Puts a file or folder on the disk. */
-export const sync = (path: string) => {
-  const { mode } = statSync(path)
+/** Puts a folder and all that is in it on the disk; sixteen at a time, which the disk does together. */
+export const syncTree = async (folder: string) => {
+  const left = [
+    folder,
+    ...readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => join(folder, name)),
+  ].values()
+  const lane = async () => {
+    for (const path of left) await sync(path)
+  }
+  await Promise.all(Array.from({ length: 16 }, lane))
+}
+
+/** Puts a file or the list of a folder on the disk. */
+export const sync = async (path: string) => {
+  const { mode } = await stat(path)
   if (isUnsyncable(mode)) return
-  const file = openSync(path, isFolder(mode) ? "r" : "r+")
-  fsyncSync(file)
-  closeSync(file)
+  const file = await open(path, isFolder(mode) ? "r" : "r+")
+  await file.sync()
+  await file.close()
 }
 
 const isFolder = (mode: number) => (mode & constants.S_IFMT) === constants.S_IFDIR

@@ -1,8 +1,8 @@
 import { PGlite } from "@electric-sql/pglite"
-import { readdirSync, renameSync } from "node:fs"
-import { dirname, join } from "node:path"
+import { renameSync } from "node:fs"
+import { dirname } from "node:path"
 import { parentPort, workerData } from "node:worker_threads"
-import { DurableNodeFS, startParams, sync } from "./EmbeddedStorage.ts"
+import { DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
 
 /**
  * The thread that PostgreSQL runs in. It takes frontend messages and answers each with the backend messages they gave.
@@ -66,10 +66,9 @@ const ERROR_JUMP = 100
 const create = async (folder: string, unfinished: string) => {
   const pglite = await PGlite.create({ ...options, dataDir: unfinished })
   await pglite.close()
-  sync(unfinished)
-  for (const entry of readdirSync(unfinished, { recursive: true, encoding: "utf8" })) sync(join(unfinished, entry))
+  await syncTree(unfinished)
   renameSync(unfinished, folder)
-  sync(dirname(folder))
+  await sync(dirname(folder))
 }
 
 const { folder, unfinished } = workerData as EmbeddedTask
@@ -77,5 +76,5 @@ try {
   await (folder !== undefined && unfinished !== undefined ? create(folder, unfinished) : serve(folder))
 } catch (error) {
   reply({ fault: String(error) })
-  process.exitCode = 1
+  process.exit(1) // what is left of the engine may keep the thread
 }

@@ -10,7 +10,9 @@ const table = (name: string, columns = "id int primary key") =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* sql`CREATE TABLE ${sql(name)} (${sql.literal(columns)})`
-    const ids = Effect.map(sql<{ id: number }>`SELECT id FROM ${sql(name)} ORDER BY id`, (rows) => rows.map((_) => _.id))
+    const ids = Effect.map(sql<{ id: number }>`SELECT id FROM ${sql(name)} ORDER BY id`, (rows) =>
+      rows.map((_) => _.id),
+    )
     return { sql, ids, insert: (id: number) => sql`INSERT INTO ${sql(name)} (id) VALUES (${id})` }
   })
 
@@ -50,7 +52,10 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
           sql.withTransaction,
         )
         const fiber = Effect.all([readThenWrite, plain, readThenWrite, plain], { concurrency: 2, discard: true })
-        yield* Effect.all(Array.from({ length: 50 }, () => fiber), { concurrency: "unbounded", discard: true })
+        yield* Effect.all(
+          Array.from({ length: 50 }, () => fiber),
+          { concurrency: "unbounded", discard: true },
+        )
         assert.deepStrictEqual(yield* sql`SELECT n FROM counter`, [{ n: 200 }])
       }),
     )
@@ -82,7 +87,10 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
     it.effect("statements at once go on behind one that fails", () =>
       Effect.gen(function* () {
         const { ids, insert } = yield* table("pipeline")
-        const exits = yield* Effect.all([1, 1, 2, 2, 3].map((id) => Effect.exit(insert(id))), { concurrency: "unbounded" })
+        const exits = yield* Effect.all(
+          [1, 1, 2, 2, 3].map((id) => Effect.exit(insert(id))),
+          { concurrency: "unbounded" },
+        )
         assert.strictEqual(exits.filter(Exit.isSuccess).length, 3)
         assert.deepStrictEqual(yield* ids, [1, 2, 3])
       }),
@@ -121,12 +129,11 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
         const notify = (payload: string) => sql`SELECT pg_notify('Commits', ${payload})`
         yield* notify("undone").pipe(Effect.andThen(Effect.fail("no")), sql.withTransaction, Effect.exit)
         const committing = yield* Deferred.make<void>()
-        yield* notify("done").pipe(
-          Effect.andThen(Deferred.await(committing)),
-          sql.withTransaction,
-          Effect.forkChild,
+        yield* notify("done").pipe(Effect.andThen(Deferred.await(committing)), sql.withTransaction, Effect.forkChild)
+        assert.strictEqual(
+          yield* next.pipe(Effect.timeoutOrElse({ duration: "100 millis", orElse: () => Effect.succeed("nothing") })),
+          "nothing",
         )
-        assert.strictEqual(yield* next.pipe(Effect.timeoutOrElse({ duration: "100 millis", orElse: () => Effect.succeed("nothing") })), "nothing")
         yield* Deferred.succeed(committing, undefined)
         assert.strictEqual(yield* next, "done")
         yield* Effect.all([1, 2, 3].map((n) => notify(`plain ${n}`)))

@@ -98,7 +98,10 @@ describe.concurrent("an outage of PostgreSQL", () => {
       const sql = yield* SqlClient.SqlClient
       const slow = refused(orUnavailable(sql`SELECT pg_sleep(60)`))
       assert.isBelow(yield* slow, 5_000)
-      assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'`, [])
+      assert.deepStrictEqual(
+        yield* sql`SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'`,
+        [],
+      )
       const holding = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.sleep("6 seconds"))))
       yield* Effect.all(Array.from({ length: 10 }, () => holding))
       assert.isBelow(yield* Effect.delay(refused(one), "200 millis"), 5_000)

@@ -24,6 +24,9 @@ const refusal = (layer: Layer.Layer<Database, StartupError>) =>
     return message
   })
 
+/** Milliseconds: starting an engine takes its time on a busy machine. */
+const SLOW = 90_000
+
 describe("PostgreSQL", () => {
   it.live("four replicas that start at once on an empty database migrate it once", () =>
     Effect.gen(function* () {
@@ -38,7 +41,10 @@ describe("PostgreSQL", () => {
         const sql = yield* SqlClient.SqlClient
         return yield* sql`SELECT count(*)::int AS n, count(DISTINCT migration_id)::int AS ids FROM gatehouse_migrations`
       }).pipe(Effect.provide(postgres(url)))
-      assert.deepStrictEqual(counts.map((row) => row.n === row.ids && Number(row.n) > 0), [true])
+      assert.deepStrictEqual(
+        counts.map((row) => row.n === row.ids && Number(row.n) > 0),
+        [true],
+      )
     }),
   )
 
@@ -93,37 +99,44 @@ describe("PostgreSQL", () => {
 })
 
 describe("the embedded database", () => {
-  it.live("a DATA_DIR in use is refused: to this process, to another, and to one of two at once", () =>
-    Effect.gen(function* () {
-      const folder = yield* freshFolder()
-      const run = Effect.promise<string>(
-        () => new Promise((resolve) => execFile(process.execPath, [writer, folder], (_, out, err) => resolve(out + err))),
-      )
-      yield* Effect.gen(function* () {
-        yield* (yield* Database).ready
-        assert.match(yield* refusal(embedded(folder)), /is in use by another process/)
-        assert.match(yield* run, /is in use by another process/)
-        yield* (yield* Database).ready
-      }).pipe(Effect.provide(embedded(folder)))
-      const starts = yield* Effect.all(
-        Array.from({ length: 4 }, () => Effect.exit(Effect.provide(Effect.sleep("500 millis"), embedded(folder)))),
-        { concurrency: "unbounded" },
-      )
-      assert.strictEqual(starts.filter(Exit.isSuccess).length, 1)
-    }),
+  it.live(
+    "a DATA_DIR in use is refused: to this process, to another, and to one of two at once",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* freshFolder()
+        const run = Effect.promise<string>(
+          () =>
+            new Promise((resolve) => execFile(process.execPath, [writer, folder], (_, out, err) => resolve(out + err))),
+        )
+        yield* Effect.gen(function* () {
+          yield* (yield* Database).ready
+          assert.match(yield* refusal(embedded(folder)), /is in use by another process/)
+          assert.match(yield* run, /is in use by another process/)
+          yield* (yield* Database).ready
+        }).pipe(Effect.provide(embedded(folder)))
+        const starts = yield* Effect.all(
+          Array.from({ length: 4 }, () => Effect.exit(Effect.provide(Effect.sleep("500 millis"), embedded(folder)))),
+          { concurrency: "unbounded" },
+        )
+        assert.strictEqual(starts.filter(Exit.isSuccess).length, 1)
+      }),
+    SLOW,
   )
 
-  it.live("a first start that was cut short is begun again", () =>
-    Effect.gen(function* () {
-      const folder = yield* freshFolder("empty")
-      mkdirSync(join(folder, "postgres.new"))
-      writeFileSync(join(folder, "postgres.new", "PG_VERSION"), POSTGRES_MAJOR)
-      yield* Effect.provide(
-        Effect.flatMap(Database, ({ ready }) => ready),
-        embedded(folder),
-      )
-      assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), POSTGRES_MAJOR)
-    }),
+  it.live(
+    "a first start that was cut short is begun again",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* freshFolder("empty")
+        mkdirSync(join(folder, "postgres.new"))
+        writeFileSync(join(folder, "postgres.new", "PG_VERSION"), POSTGRES_MAJOR)
+        yield* Effect.provide(
+          Effect.flatMap(Database, ({ ready }) => ready),
+          embedded(folder),
+        )
+        assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), POSTGRES_MAJOR)
+      }),
+    SLOW,
   )
 
   it.live("a folder that cannot be used is refused with what to do", () =>
@@ -141,13 +154,18 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("the version that folders are checked for is the engine's, and its writes are synchronous", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const settings = yield* sql`
+  it.live(
+    "the version that folders are checked for is the engine's, and its writes are synchronous",
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const settings = yield* sql`
         SELECT current_setting('server_version_num')::int / 10000 AS major, current_setting('fsync') AS fsync,
           current_setting('wal_sync_method') AS method, current_setting('synchronous_commit') AS commit`
-      assert.deepStrictEqual(settings, [{ major: Number(POSTGRES_MAJOR), fsync: "on", method: "fsync", commit: "on" }])
-    }).pipe(Effect.provide(embedded("memory"))),
+        assert.deepStrictEqual(settings, [
+          { major: Number(POSTGRES_MAJOR), fsync: "on", method: "fsync", commit: "on" },
+        ])
+      }).pipe(Effect.provide(embedded("memory"))),
+    SLOW,
   )
 })

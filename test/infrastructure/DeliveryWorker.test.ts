@@ -67,7 +67,7 @@ describe("the delivery worker", () => {
       const planned = world.batches.map(([made]) => made!.nextAttemptAt)
       assert.deepStrictEqual(times, [
         0,
-        ...planned.flatMap((at) => (at === null ? [] : [Math.trunc(DateTime.toEpochMillis(at))])),
+        ...planned.flatMap((at) => (at === null ? [] : [DateTime.toEpochMillis(at)])),
       ])
       const waits = times.slice(1).map((at, n) => (at - times[n]!) / 1000)
       assert.strictEqual(waits.length, 3)

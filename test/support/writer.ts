@@ -25,7 +25,10 @@ const write = Effect.gen(function* () {
     else yield* sql.withTransaction(Effect.andThen(insert(id, id), insert(id + 1, id)))
     yield* Console.log(id)
   })
-  yield* Effect.all(Array.from({ length: 8 }, () => Effect.forever(fiber)), { concurrency: "unbounded" })
+  yield* Effect.all(
+    Array.from({ length: 8 }, () => Effect.forever(fiber)),
+    { concurrency: "unbounded" },
+  )
 })
 
 NodeRuntime.runMain(Effect.provide(write, layer))
