@@ -2,9 +2,13 @@ import { defineConfig } from "vitest/config"
 
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/postgres.ts"],
     testTimeout: 30_000,
     hookTimeout: 60_000,
+    projects: [
+      { extends: true, test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**"] } },
+      // Processes that are killed and started again: `npm run test:faults`.
+      { extends: true, test: { name: "faults", include: ["test/faults/**/*.test.ts"], testTimeout: 120_000 } },
+    ],
   },
 })

@@ -30,19 +30,28 @@ export interface Delivery extends Schema.Schema.Type<typeof Delivery> {}
 export const DeliveryAttempt = Schema.Struct({
   number: Schema.Int,
   started_at: Timestamp,
-  duration_ms: Schema.Int,
-  status: Schema.NullOr(Schema.Int).annotate({ description: "The answer's status; null when there was none." }),
+  duration_ms: Schema.Int.annotate({ examples: [12] }),
+  status: Schema.NullOr(Schema.Int).annotate({
+    description: "The answer's status; null when there was none.",
+    examples: [503],
+  }),
   failure: Schema.NullOr(Schema.String).annotate({
     description: "timeout, dns, refused_address, tls, connection or bad_response; null when there was an answer.",
+    examples: [null],
   }),
-  error: Schema.NullOr(Schema.String),
-  body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB." }),
+  error: Schema.NullOr(Schema.String).annotate({ description: "The failure in a sentence.", examples: [null] }),
+  body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: ["busy"] }),
 }).annotate({ identifier: "DeliveryAttempt" })
 export interface DeliveryAttempt extends Schema.Schema.Type<typeof DeliveryAttempt> {}
 
 export const DeliveryDetail = Schema.Struct({
   ...Delivery.fields,
-  payload: Schema.String.annotate({ description: "The exact bytes that are signed and sent." }),
+  payload: Schema.String.annotate({
+    description: "The exact bytes that are signed and sent.",
+    examples: [
+      '{"event":"job.completed","job_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","nonce":"9f86d081884c7d659a2feaa0c55ad015","workflow":"nightly-report","deployment_id":null,"status":"completed","result":{"rows":3},"error":null,"mapped_stack":null}',
+    ],
+  }),
   attempt_log: Schema.Array(DeliveryAttempt),
 }).annotate({ identifier: "DeliveryDetail" })
 export interface DeliveryDetail extends Schema.Schema.Type<typeof DeliveryDetail> {}

@@ -35,7 +35,8 @@ export class DeliveryRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
      * Makes every delivery of the endpoint due now whose event came at `since` or later and that is `failed`, `canceled`
-     * or `skipped`. Gives how many. `Conflict` when the endpoint is inactive.
+     * or `skipped`; an attempt of one that is still in flight goes on. Gives how many. `Conflict` when the endpoint is
+     * inactive.
      */
     readonly recover: (
       orgId: string,

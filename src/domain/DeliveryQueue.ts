@@ -43,7 +43,7 @@ export class DeliveryQueue extends Context.Service<
      * theirs. `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
      */
     readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
-    /** When the next delivery is due; `null` when none is pending. */
+    /** When the next delivery is due, those left out that wait for room in their lane; `null` when there is none. */
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
   }
 >()("gatehouse/domain/DeliveryQueue") {}

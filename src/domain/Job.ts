@@ -8,7 +8,25 @@ const short = (length: number) => Schema.isMaxLength(length, { expected: `at mos
 
 export const WorkflowName = NonEmptyText.check(short(255)).annotate({ examples: ["nightly-report"] })
 /** Any JSON value. */
-export const Json = Schema.Unknown.annotate({ description: "Any JSON value." })
+export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
+
+const maxLevels = 1000
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null
+
+/** Looks level by level: what goes down into a value, as writing JSON does, can use up its stack. */
+const isShallow = (value: unknown) => {
+  let level = [value].filter(isObject)
+  for (let levels = 1; level.length > 0; levels++) {
+    if (levels > maxLevels) return false
+    level = level.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
+  }
+  return true
+}
+
+/** A field for any JSON value that can be kept and sent on. */
+export const JsonField = Schema.optionalKey(
+  Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" })),
+).annotateKey({ description: "Any JSON value, at most 1,000 levels deep." })
 
 /** Where the event of a finished job goes, when it does not go to the tenant's endpoints. */
 export const callbackFields = {
@@ -25,7 +43,7 @@ export const callbackFields = {
 
 export const jobFields = {
   workflow: WorkflowName,
-  input: Schema.optionalKey(Json),
+  input: JsonField,
   deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(255)))),
   ...callbackFields,
 }
@@ -39,7 +57,7 @@ export const CreateJob = Schema.Struct({
 
 const LeaseSeconds = Schema.Int.check(
   Schema.isBetween({ minimum: 1, maximum: 3600 }, { expected: "a whole number from 1 to 3600" }),
-).annotate({ description: "How long the job is the claimer's. Default 60." })
+).annotate({ description: "How long the job is the claimer's. Default 60.", examples: [60] })
 
 export const ClaimJobs = Schema.Struct({
   workflow: Schema.optionalKey(WorkflowName),
@@ -49,27 +67,27 @@ export const ClaimJobs = Schema.Struct({
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   wait_seconds: Schema.optionalKey(
     Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 30 }, { expected: "a whole number from 0 to 30" })),
-  ).annotate({ description: "How long to wait for a job when there is none. Default 0." }),
+  ).annotate({ description: "How long to wait for a job when there is none. Default 0.", examples: [20] }),
 }).annotate({ identifier: "ClaimJobs" })
 
 export const HeartbeatJob = Schema.Struct({ job_id: Id, lease_seconds: Schema.optionalKey(LeaseSeconds) }).annotate({
   identifier: "HeartbeatJob",
 })
-export const CompleteJob = Schema.Struct({ job_id: Id, result: Schema.optionalKey(Json) }).annotate({
+export const CompleteJob = Schema.Struct({ job_id: Id, result: JsonField }).annotate({
   identifier: "CompleteJob",
 })
 export const FailJob = Schema.Struct({
   job_id: Id,
-  error: Text,
-  mapped_stack: Schema.optionalKey(Json),
+  error: Text.annotate({ description: "Why, in words.", examples: ["out of memory"] }),
+  mapped_stack: JsonField,
 }).annotate({ identifier: "FailJob" })
 
 /** A job as a worker gets it. */
 export const ClaimedJob = Schema.Struct({
   job_id: Id,
-  workflow: Schema.String,
+  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
   input: Json,
-  deployment_id: Schema.NullOr(Schema.String),
+  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   attempt: Schema.Int,
   lease_expires_at: Timestamp,
 }).annotate({ identifier: "ClaimedJob" })
@@ -78,17 +96,17 @@ export interface ClaimedJob extends Schema.Schema.Type<typeof ClaimedJob> {}
 /** A job as its tenant sees it: without its callback's secret. */
 export const Job = Schema.Struct({
   job_id: Id,
-  workflow: Schema.String,
+  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
   status: JobStatus,
   input: Json,
-  deployment_id: Schema.NullOr(Schema.String),
-  callback_url: Schema.NullOr(Schema.String),
-  skip_callbacks: Schema.Boolean,
+  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
+  callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
+  skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
   attempt: Schema.Int,
-  lease_expires_at: Schema.NullOr(Timestamp),
-  result: Json,
-  error: Schema.NullOr(Schema.String),
-  mapped_stack: Json,
+  lease_expires_at: Schema.NullOr(Timestamp).annotate({ description: "While it is running." }),
+  result: Schema.Unknown.annotateKey({ description: "Any JSON value; null until the job is completed." }),
+  error: Schema.NullOr(Schema.String).annotate({ description: "Why it failed.", examples: [null] }),
+  mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value; null unless the job failed." }),
   created_at: Timestamp,
   updated_at: Timestamp,
   finished_at: Schema.NullOr(Timestamp),

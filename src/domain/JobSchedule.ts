@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { jobFields } from "./Job.ts"
+import { Json, jobFields } from "./Job.ts"
 import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
 
 export const CreateJobSchedule = Schema.Struct({
@@ -19,13 +19,13 @@ export const CreateJobSchedule = Schema.Struct({
 /** A schedule: each firing creates a job. */
 export const JobSchedule = Schema.Struct({
   schedule_id: Id,
-  workflow: Schema.String,
-  cron: Schema.String,
-  timezone: Schema.String,
-  input: Schema.Unknown,
-  deployment_id: Schema.NullOr(Schema.String),
-  callback_url: Schema.NullOr(Schema.String),
-  skip_callbacks: Schema.Boolean,
+  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
+  cron: Schema.String.annotate({ examples: ["0 4 * * *"] }),
+  timezone: Schema.String.annotate({ examples: ["Europe/Berlin"] }),
+  input: Json,
+  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
+  callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
+  skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
   next_at: Timestamp,
   created_at: Timestamp,
 }).annotate({ identifier: "JobSchedule" })

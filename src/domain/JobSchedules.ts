@@ -43,8 +43,9 @@ export const scheduleNotFound = () => new NotFound({ error: "There is no such sc
 const horizonYears = 10
 
 /**
- * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires at the shift, one
- * that it repeats fires once. Fails with what is wrong with the expression or the zone.
+ * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires as by the clock
+ * before the shift; one that it repeats fires once, or both times when the hour is a `*`: every hour is every hour. Fails
+ * with what is wrong with the expression or the zone.
  */
 export const nextFiring = (
   cron: string,
@@ -53,7 +54,8 @@ export const nextFiring = (
 ): Result.Result<DateTime.Utc, string> => {
   const zone = DateTime.zoneFromString(timezone)
   if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
-  return Result.match(Cron.parse(cron, zone.value), {
+  const isHourly = cron.trim().split(/\s+/).at(-4)?.startsWith("*") === true
+  return Result.match(Cron.parse(cron, zone.value, { onDstOverlap: isHourly ? "both" : "earlier" }), {
     onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
     onSuccess: (parsed) =>
       Result.try({

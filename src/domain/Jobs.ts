@@ -159,11 +159,12 @@ export class Jobs extends Context.Service<
         if (wait === 0) return yield* once
         // Listening begins before the first look, so that no job comes in between.
         return yield* wakeups.onJobs(orgId).pipe(
+          // Ends the waiting and not a claim under way, whose jobs would be nobody's until their lease runs out.
+          Stream.interruptWhen(Effect.sleep(Duration.seconds(wait))),
           Stream.mapEffect(() => once),
           Stream.filter((jobs) => jobs.length > 0),
           Stream.runHead,
-          Effect.timeoutOption(Duration.seconds(wait)),
-          Effect.map((found) => Option.getOrElse(Option.flatten(found), () => [])),
+          Effect.map(Option.getOrElse(() => [])),
         )
       })
 

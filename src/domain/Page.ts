@@ -11,8 +11,9 @@ export const pageQuery = {
     Schema.withDecodingDefaultKey(Effect.succeed(50)),
   ),
   cursor: Schema.optionalKey(
-    Text.check(Schema.isPattern(ulid, { expected: "a nextCursor of an earlier answer" })).annotate({
-      description: "The nextCursor of the page before.",
+    Text.check(Schema.isPattern(ulid, { expected: "the cursor of an earlier answer" })).annotate({
+      description: "What the page before gave for the next one.",
+      examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
     }),
   ),
 }

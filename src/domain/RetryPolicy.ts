@@ -1,4 +1,4 @@
-import { Cause, Context, Duration, Effect, Schedule } from "effect"
+import { Cause, Context, Duration, Effect, Predicate, Schedule } from "effect"
 
 /** Five seconds, then minutes, then hours: ten attempts over a little more than three days. */
 export const defaultDelays: ReadonlyArray<Duration.Duration> = [
@@ -49,6 +49,20 @@ export const delayAfter = Effect.fnUntraced(function* (policy: Schedule.Schedule
   return delay
 })
 
+/** The three forms of an HTTP date (RFC 9110, section 5.6.7), all of them in GMT; `Date.parse` takes much else. */
+const httpDates = [
+  /^[a-z]{3}, (?<day>\d\d) (?<month>[a-z]{3}) (?<year>\d{4}) (?<time>[\d:]{8}) GMT$/i,
+  /^[a-z]{6,9}, (?<day>\d\d)-(?<month>[a-z]{3})-(?<year>\d\d) (?<time>[\d:]{8}) GMT$/i,
+  /^[a-z]{3} (?<month>[a-z]{3}) (?<day>[\d ]\d) (?<time>[\d:]{8}) (?<year>\d{4})$/i,
+]
+
+/** Milliseconds since the epoch; not a number when the text is no HTTP date. */
+const parseHttpDate = (text: string) => {
+  const { day, month, year, time } =
+    httpDates.map((form) => form.exec(text)?.groups).find(Predicate.isNotUndefined) ?? {}
+  return Date.parse(`${day} ${month} ${year} ${time} GMT`)
+}
+
 /**
  * What a `Retry-After` header asks for, at most 24 hours; `undefined` when it says nothing that can be read.
  * Source: RFC 9110, section 10.2.3 (seconds or an HTTP date).
@@ -58,10 +72,6 @@ export const delayAfter = Effect.fnUntraced(function* (policy: Schedule.Schedule
 export const parseRetryAfter = (header: string | null, now: number): Duration.Duration | undefined => {
   if (header === null) return undefined
   const text = header.trim()
-  const millis = /^\d{1,10}$/.test(text)
-    ? Number(text) * 1000
-    : /^[A-Za-z]{3,9},? /.test(text)
-      ? Date.parse(text) - now
-      : Number.NaN
+  const millis = /^\d+$/.test(text) ? Number(text) * 1000 : parseHttpDate(text) - now
   return Number.isNaN(millis) || millis < 0 ? undefined : Duration.min(Duration.millis(millis), longestRetryAfter)
 }

@@ -6,6 +6,8 @@ import { DateTime, Effect, Option, Schema, SchemaGetter, SchemaIssue } from "eff
 export const Text = Schema.String.check(
   Schema.makeFilter((text: string) => !text.includes("\0") && text.isWellFormed(), {
     expected: "text without NUL characters or lone surrogates",
+    // Says nothing in JSON Schema; without this, no description of such text would be there either.
+    toJsonSchema: () => [{}, true],
   }),
 )
 

@@ -3,12 +3,13 @@ import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
 
 const Secret = NonEmptyText.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
   description: "Signs the deliveries. Encrypted at rest, in no answer. whsec_ + base64 makes a Standard Webhooks key.",
+  examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
 const Url = Text.annotate({
   description: "Absolute http or https (guarded mode: https) without credentials, 2,048 characters at most.",
   examples: ["https://example.com/webhooks"],
 })
-const Description = Schema.NullOr(Text)
+const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })
 
 export const CreateWebhookEndpoint = Schema.Struct({
   url: Url,
@@ -32,16 +33,20 @@ export const UpdateWebhookEndpoint = Schema.Struct({
       (update: object) => ["url", "signing_secret", "description", "active"].some((key) => key in update),
       {
         expected: "id with at least one of url, signing_secret, description, active",
+        toJsonSchema: () => [{}, true],
       },
     ),
   )
-  .annotate({ identifier: "UpdateWebhookEndpoint" })
+  .annotate({
+    identifier: "UpdateWebhookEndpoint",
+    examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
+  })
 
 /** An endpoint as lists show it: without its secret. */
 export const WebhookEndpoint = Schema.Struct({
   webhook_endpoint_id: Id,
-  url: Schema.String,
-  description: Schema.NullOr(Schema.String),
+  url: Schema.String.annotate({ examples: ["https://example.com/webhooks"] }),
+  description: Schema.NullOr(Schema.String).annotate({ examples: ["Production"] }),
   active: Schema.Boolean,
   created_at: Timestamp,
   updated_at: Timestamp,

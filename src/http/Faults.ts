@@ -70,7 +70,8 @@ type Operation = Effect.Effect<
 >
 
 const saneId = /^[A-Za-z0-9._:/+=-]{1,128}$/
-const underV1 = /^\/v1(?:[/?]|$)/
+/** Paths of the webhook interface. */
+export const underV1 = /^\/v1(?:[/?]|$)/
 
 /** A page may run its own script and call its own server; it loads nothing from anywhere else. */
 const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"

@@ -3,6 +3,7 @@ import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Unauthorized } from "../domain/Errors.ts"
 import { CurrentTenant } from "../domain/Tenant.ts"
+import * as Credentials from "./credentials.ts"
 import { KeyAuthorization } from "./middleware.ts"
 
 const required = new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
@@ -13,8 +14,10 @@ export const layer = Layer.effect(
   Effect.map(ApiKeys, (keys) =>
     KeyAuthorization.of(
       Effect.fnUntraced(function* (operation) {
-        const request = yield* HttpServerRequest.HttpServerRequest
-        const key = request.headers["x-api-key"]
+        const { headers } = yield* HttpServerRequest.HttpServerRequest
+        // An Authorization beside it is checked as well: it may only say the same.
+        yield* Credentials.read(headers)
+        const key = headers["x-api-key"]
         if (key === undefined) return yield* required
         const { orgId } = yield* keys.authenticate(Redacted.make(key))
         return yield* Effect.provideService(operation, CurrentTenant, { orgId })

@@ -16,9 +16,16 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1({
 const words: Record<string, string> = {
   string: "a string",
   "string | null": "a string or null",
+  number: "a number",
+  boolean: "true or false",
   "a string representing a finite number": "a number",
   "a valid JSON body": "valid JSON",
 }
+
+const inWords = (expected: string) =>
+  /^"\w+"( \| "\w+")+$/.test(expected)
+    ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
+    : (words[expected] ?? expected)
 
 const whole: Record<string, string> = {
   Payload: "The request body",
@@ -33,7 +40,7 @@ const sentence = (kind: string, issue: SchemaIssue.Issue) => {
   if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
   const faults = format(issue).issues.map(({ path, message }) => {
     const at = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
-    const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${words[expected] ?? expected}`)
+    const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
     return at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
   })
   return `${[...new Set(faults)].slice(0, 3).join("; ")}.`

@@ -29,5 +29,5 @@ export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, PrometheusMetric
   disableLogger: true,
   disableListenLog: true,
   // One spelling for each path, so that a proxy's rule for a path holds.
-  routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false },
+  routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
 }).pipe(Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))))

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
 import type { Duplex } from "node:stream"
+import { underV1 } from "./Faults.ts"
 
 /** What Node refuses before there is a request, by its error code: the status, and the sentence for it. */
 const refusals: Record<string, readonly [status: number, code: string, sentence: string]> = {
@@ -10,8 +11,8 @@ const refusals: Record<string, readonly [status: number, code: string, sentence:
 }
 const unreadable = [400, "invalid_request", "The request is no HTTP that can be read."] as const
 
-const headersAndBody = (error: string, code: string) => {
-  const body = JSON.stringify({ error, code })
+const headersAndBody = (error: string, code: string, url = "") => {
+  const body = JSON.stringify(underV1.test(url) ? { success: false, message: error, code } : { error, code })
   const headers = {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(body),
@@ -32,9 +33,15 @@ const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${head.join("")}\r\n${body}`)
 }
 
-const onExpectation = (_request: IncomingMessage, response: ServerResponse) => {
-  const { headers, body } = headersAndBody("The only expectation that is met is 100-continue.", "expectation_failed")
+const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
+  const sentence = "The only expectation that is met is 100-continue."
+  const { headers, body } = headersAndBody(sentence, "expectation_failed", url)
   response.writeHead(417, headers).end(body)
+}
+
+/** Once the server is closing, a connection ends with its answer: a busy client would hold it open as long as it sends. */
+const endWhenClosing = function (this: Server, _request: IncomingMessage, response: ServerResponse) {
+  if (!this.listening) response.shouldKeepAlive = false
 }
 
 /**
@@ -49,5 +56,6 @@ export const make = (): Server =>
     // Its refusal would have no body, and nothing here depends on the name that a client uses.
     requireHostHeader: false,
   })
+    .on("request", endWhenClosing)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)

@@ -10,7 +10,7 @@ import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/webhooks.ts"
 import { databases } from "../support/databases.ts"
 import { backlog } from "./backlog.ts"
-import { claims } from "./claims.ts"
+import { claims, emptyQueue } from "./claims.ts"
 import { deliveryLog } from "./deliveryLog.ts"
 import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
@@ -43,6 +43,7 @@ const backends = {
 for (const [name, repositories] of Object.entries(backends)) {
   // Real time: a driver's time-outs must not stand still. The tests themselves never read the clock.
   layer(repositories, { excludeTestServices: true })(name, (it) => {
+    emptyQueue(it)
     endpoints(it)
     jobs(it)
     jobLeases(it)

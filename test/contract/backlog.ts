@@ -89,10 +89,16 @@ export const backlog = (it: It) => {
       const inFlight = new Map([[dead, 1]])
       assert.deepStrictEqual(yield* claimedOf(later, { inFlight }), { [other]: 3 })
       const one = yield* claim(later)
-      assert.deepStrictEqual(one.map(({ lane, failingSince }) => [lane, failingSince]), [[dead, at]])
+      assert.deepStrictEqual(
+        one.map(({ lane, failingSince }) => [lane, failingSince]),
+        [[dead, at]],
+      )
       yield* record([attempt(one[0]!, "Delivered", later)], later)
       assert.deepStrictEqual(yield* claimedOf(later), { [dead]: 4 })
-      assert.deepStrictEqual(yield* claimedOf(plus(now, 300), { inFlight: new Map([[dead, 4]]) }), { [dead]: 5, [other]: 3 })
+      assert.deepStrictEqual(yield* claimedOf(plus(now, 300), { inFlight: new Map([[dead, 4]]) }), {
+        [dead]: 5,
+        [other]: 3,
+      })
     }),
   )
 

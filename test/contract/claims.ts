@@ -26,13 +26,28 @@ import {
 const idsOf = (claimed: ReadonlyArray<ClaimedDelivery>) => claimed.map(({ deliveryId }) => deliveryId).sort()
 const nextDueAt = DeliveryQueue.use((queue) => queue.nextDueAt)
 
+/** What is said of nothing. This needs a database without a delivery, so it comes before every other test. */
+export const emptyQueue = (it: It) => {
+  it.effect("claim: of an empty queue there is nothing to take up, to wait for or to record", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      assert.deepStrictEqual([yield* nextDueAt, yield* claim(now)], [null, []])
+      const { orgId } = yield* insertReceiver(now)
+      yield* record([attempt(yield* claimOne(now), "Delivered", now)], now)
+      assert.deepStrictEqual([yield* nextDueAt, yield* claim(plus(now, day))], [null, []])
+      yield* makeEvent(orgId, now, { skipCallbacks: true })
+      assert.isNull(yield* nextDueAt)
+    }),
+  )
+}
+
 /** What every DeliveryQueue does in `claim`, but for lanes. */
 export const claims = (it: It) => {
   it.effect("claim: gives all that an attempt needs", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
-      const [{ delivery_id }] = (yield* deliveriesOf(orgId)) as [{ delivery_id: string }]
+      const { delivery_id } = (yield* deliveriesOf(orgId))[0]!
       const [claimed, ...others] = yield* claim(now, { claimId: "claim" })
       assert.deepStrictEqual(others, [])
       assert.deepStrictEqual(claimed, {
@@ -118,7 +133,10 @@ export const claims = (it: It) => {
       yield* removeEndpoint(orgId, removed, now)
       yield* makeEvent(orgId, now)
       const claimed = yield* claim(now)
-      assert.deepStrictEqual(claimed.map(({ endpointId }) => endpointId), [endpoint, endpoint])
+      assert.deepStrictEqual(
+        claimed.map(({ endpointId }) => endpointId),
+        [endpoint, endpoint],
+      )
       yield* record([attempt(claimed[0]!, "Delivered", now), attempt(claimed[1]!, "Exhausted", now)], now)
       assert.deepStrictEqual(yield* claim(plus(now, 20 * day)), [])
     }),
@@ -132,7 +150,13 @@ export const claims = (it: It) => {
       assert.isTrue(got.every((some) => some.length <= 7))
       const rest = yield* claim(plus(now, 9))
       const all = yield* Effect.forEach(orgs, ({ orgId }) => deliveriesOf(orgId))
-      assert.deepStrictEqual(idsOf([...got.flat(), ...rest]), all.flat().map((_) => _.delivery_id).sort())
+      assert.deepStrictEqual(
+        idsOf([...got.flat(), ...rest]),
+        all
+          .flat()
+          .map((_) => _.delivery_id)
+          .sort(),
+      )
     }),
   )
 

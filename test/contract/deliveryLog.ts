@@ -36,7 +36,10 @@ export const deliveryLog = (it: It) => {
       const b = yield* insertEndpoint(orgId)
       const jobs = [yield* makeEvent(orgId, now), yield* makeEvent(orgId, now), yield* makeEvent(orgId, now)]
       const claimed = yield* claim(now)
-      yield* record(claimed.map((one, n) => attempt(one, n % 2 === 0 ? "Delivered" : "Exhausted", now)), now)
+      yield* record(
+        claimed.map((one, n) => attempt(one, n % 2 === 0 ? "Delivered" : "Exhausted", now)),
+        now,
+      )
       const all = yield* list(orgId, {}, { limit: 100 })
       assert.strictEqual(all.length, 6)
       assert.deepStrictEqual(all.map(idOf), all.map(idOf).toSorted().toReversed())

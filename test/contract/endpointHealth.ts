@@ -73,7 +73,10 @@ export const endpointHealth = (it: It) => {
         const [before, ...batch] = yield* claim(plus(now, 9))
         yield* record([attempt(before!, "Exhausted", now)], now)
         const later = plus(now, 100)
-        yield* record(verdicts.map((verdict, n) => attempt(batch[n]!, verdict, later)), later)
+        yield* record(
+          verdicts.map((verdict, n) => attempt(batch[n]!, verdict, later)),
+          later,
+        )
         assert.strictEqual(yield* failingSince(orgId, endpoint, now), expected)
       }
     }),
@@ -172,7 +175,11 @@ export const endpointHealth = (it: It) => {
       const claimed = yield* claim(plus(now, 9))
       yield* removeEndpoint(orgId, endpoint, now)
       yield* record(
-        [attempt(claimed[0]!, "Deactivate", now), attempt(claimed[1]!, "Exhausted", now), attempt(claimed[2]!, "Delivered", now)],
+        [
+          attempt(claimed[0]!, "Deactivate", now),
+          attempt(claimed[1]!, "Exhausted", now),
+          attempt(claimed[2]!, "Delivered", now),
+        ],
         now,
       )
       assert.deepStrictEqual((yield* statesOf(orgId)).toSorted(), ["canceled", "canceled", "delivered"])

@@ -97,31 +97,37 @@ export const jobLeases = (it: It) => {
     }),
   )
 
-  it.effect("leases: one that runs out puts the job back into its place in the queue, and the third one gives it up", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      let now = epoch()
-      const jobId = yield* insertJob(orgId)
-      const later = yield* insertJob(orgId)
-      for (const attempt of [1, 2, 3]) {
-        const [job] = yield* claimJobs(orgId, now, { limit: 1 })
-        assert.deepStrictEqual([job?.job_id, job?.attempt], [jobId, attempt])
-        assert.deepStrictEqual(yield* expire(plus(now, 59.999)), [])
-        assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
-        now = plus(now, 60)
-        assert.deepStrictEqual(yield* expire(now), attempt < 3 ? [] : [{ orgId, jobId }])
-        const { status, lease_expires_at } = yield* findJob(orgId, jobId)
-        assert.deepStrictEqual([status, lease_expires_at], attempt < 3 ? ["queued", null] : ["running", now])
-      }
-      // Still running, it is given until somebody has failed it.
-      assert.deepStrictEqual(yield* expire(now), [{ orgId, jobId }])
-      assert.deepStrictEqual(yield* claimIds(orgId, now), [later])
-      yield* finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, now, {
-        onlyIfExpired: true,
-      })
-      assert.deepStrictEqual(yield* expire(now), [])
-      assert.strictEqual((yield* findJob(orgId, jobId)).status, "failed")
-    }),
+  it.effect(
+    "leases: one that runs out puts the job back into its place in the queue, and the third one gives it up",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        let now = epoch()
+        const jobId = yield* insertJob(orgId)
+        const later = yield* insertJob(orgId)
+        for (const attempt of [1, 2, 3]) {
+          const [job] = yield* claimJobs(orgId, now, { limit: 1 })
+          assert.deepStrictEqual([job?.job_id, job?.attempt], [jobId, attempt])
+          assert.deepStrictEqual(yield* expire(plus(now, 59.999)), [])
+          assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
+          now = plus(now, 60)
+          assert.deepStrictEqual(yield* expire(now), attempt < 3 ? [] : [{ orgId, jobId }])
+          const { status, lease_expires_at } = yield* findJob(orgId, jobId)
+          const isLast = attempt === 3
+          assert.deepStrictEqual(
+            { status, lease_expires_at },
+            isLast ? { status: "running", lease_expires_at: now } : { status: "queued", lease_expires_at: null },
+          )
+        }
+        // Still running, it is given until somebody has failed it.
+        assert.deepStrictEqual(yield* expire(now), [{ orgId, jobId }])
+        assert.deepStrictEqual(yield* claimIds(orgId, now), [later])
+        yield* finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, now, {
+          onlyIfExpired: true,
+        })
+        assert.deepStrictEqual(yield* expire(now), [])
+        assert.strictEqual((yield* findJob(orgId, jobId)).status, "failed")
+      }),
   )
 
   it.effect("leases: one that was extended in between is not given up", () =>

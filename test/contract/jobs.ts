@@ -72,7 +72,10 @@ export const jobs = (it: It) => {
         const jobId = yield* insertJob(orgId, { input: json })
         yield* finish(orgId, jobId, completed(json), now)
         const { input, result } = yield* findJob(orgId, jobId)
-        assert.deepStrictEqual([JSON.stringify(input), JSON.stringify(result)], [JSON.stringify(json), JSON.stringify(json)])
+        assert.deepStrictEqual(
+          [JSON.stringify(input), JSON.stringify(result)],
+          [JSON.stringify(json), JSON.stringify(json)],
+        )
         const other = yield* insertJob(orgId, {})
         yield* finish(orgId, other, { status: "failed", error: awkwardTexts[1]!, mapped_stack: json }, now)
         const { error, mapped_stack } = yield* findJob(orgId, other)

@@ -42,9 +42,19 @@ export const outbox = (it: It) => {
         )
         yield* finish(orgId, jobId, outcome, plus(now, 9))
         const { lease_expires_at, updated_at, finished_at, attempt, ...job } = yield* findJob(orgId, jobId)
-        assert.deepStrictEqual([lease_expires_at, updated_at, finished_at, attempt], [null, plus(now, 9), plus(now, 9), 1])
+        assert.deepStrictEqual(
+          [lease_expires_at, updated_at, finished_at, attempt],
+          [null, plus(now, 9), plus(now, 9), 1],
+        )
         assert.deepInclude(job, { status, ...fields })
-        const expected = { event: `job.${status}`, job_id: jobId, nonce, workflow: "report", deployment_id: "d", status }
+        const expected = {
+          event: `job.${status}`,
+          job_id: jobId,
+          nonce,
+          workflow: "report",
+          deployment_id: "d",
+          status,
+        }
         const body = JSON.stringify({ ...expected, ...fields })
         assert.deepStrictEqual(yield* eventsOf(jobId), [body])
 
@@ -86,7 +96,10 @@ export const outbox = (it: It) => {
           const refused = finish(orgId, jobId, other, plus(now, 1), { onlyIfExpired })
           assert.strictEqual(yield* failureOf(refused), otherOutcome)
         }
-        assert.deepStrictEqual([yield* findJob(orgId, jobId), yield* eventsOf(jobId), yield* deliveriesOf(orgId)], before)
+        assert.deepStrictEqual(
+          [yield* findJob(orgId, jobId), yield* eventsOf(jobId), yield* deliveriesOf(orgId)],
+          before,
+        )
       }
     }),
   )

@@ -1,8 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Duration, Effect } from "effect"
-import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
 import { answer, failure } from "../fakes/WebhookSender.ts"
-import { awkwardTexts, insertOrg } from "./support.ts"
+import { awkwardTexts } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
 import {
   attempt,
@@ -12,9 +11,7 @@ import {
   endpointsOf,
   epoch,
   findDelivery,
-  insertEndpoint,
   insertReceiver,
-  makeEvent,
   plus,
   record,
   removeEndpoint,
@@ -35,8 +32,14 @@ export const records = (it: It) => {
       for (const [verdict, expected, nextAt] of cases) {
         const { orgId } = yield* insertReceiver(now)
         const claimed = yield* claimOne(now)
-        yield* record([attempt(claimed, verdict, plus(now, 2), { duration: Duration.micros(1_400_600n) })], plus(now, 3))
-        const { state, attempts, next_attempt_at, updated_at, attempt_log } = yield* findDelivery(orgId, claimed.deliveryId)
+        yield* record(
+          [attempt(claimed, verdict, plus(now, 2), { duration: Duration.micros(1_400_600n) })],
+          plus(now, 3),
+        )
+        const { state, attempts, next_attempt_at, updated_at, attempt_log } = yield* findDelivery(
+          orgId,
+          claimed.deliveryId,
+        )
         assert.deepStrictEqual([state, attempts, next_attempt_at, updated_at], [expected, 1, nextAt, plus(now, 3)])
         const status = { Delivered: 204, Exhausted: 500, Deactivate: 410, Retry: 500 }
         assert.deepStrictEqual(attempt_log, [
@@ -70,7 +73,7 @@ export const records = (it: It) => {
         yield* record([attempt(claimed, { retryAt: plus(at, 10) }, at, outcome)], at)
         at = plus(at, 10)
       }
-      const [{ delivery_id }] = (yield* deliveriesOf(orgId)) as [{ delivery_id: string }]
+      const { delivery_id } = (yield* deliveriesOf(orgId))[0]!
       const { attempts, attempt_log } = yield* findDelivery(orgId, delivery_id)
       assert.strictEqual(attempts, outcomes.length)
       assert.deepStrictEqual(
@@ -93,7 +96,9 @@ export const records = (it: It) => {
       const { orgId } = yield* insertReceiver(now, 6)
       const claimed = yield* claim(plus(now, 9))
       // All without an answer: five columns of the batch are null throughout.
-      const nothing = claimed.slice(0, 3).map((one) => attempt(one, "Exhausted", now, { ...failure("dns"), failure: null }))
+      const nothing = claimed
+        .slice(0, 3)
+        .map((one) => attempt(one, "Exhausted", now, { ...failure("dns"), failure: null }))
       yield* record(nothing, now)
       yield* record(
         [
@@ -118,6 +123,19 @@ export const records = (it: It) => {
         ["pending", null, "connection", "reset", null],
         ["failed", 404, null, null, "gone"],
       ])
+    }),
+  )
+
+  it.effect("record: no text that a receiver sends can keep a batch from being recorded", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertReceiver(now, 2)
+      const [a, b] = yield* claim(plus(now, 1))
+      const poison = { body: "a\0b", failure: { kind: "tls", message: "\0" } } as const
+      yield* record([attempt(a!, "Exhausted", now, poison), attempt(b!, "Delivered", now)], now)
+      const [made] = (yield* findDelivery(orgId, a!.deliveryId)).attempt_log
+      assert.deepStrictEqual([made?.body, made?.error], ["a\uFFFDb", "\uFFFD"])
+      assert.strictEqual((yield* findDelivery(orgId, b!.deliveryId)).state, "delivered")
     }),
   )
 
@@ -160,31 +178,15 @@ export const records = (it: It) => {
           assert.deepStrictEqual([state, next_attempt_at], ["canceled", null])
         }
         const verdicts = ["Delivered", { retryAt: plus(now, 10) }, "Exhausted", "Deactivate"] as const
-        yield* record(claimed.map((one, n) => attempt(one, verdicts[n]!, now)), now)
+        yield* record(
+          claimed.map((one, n) => attempt(one, verdicts[n]!, now)),
+          now,
+        )
         for (const [n, { deliveryId }] of claimed.entries()) {
           const { state, attempts, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
           assert.deepStrictEqual([state, attempts, next_attempt_at], [n === 0 ? "delivered" : "canceled", 1, null])
         }
         assert.deepStrictEqual(yield* claim(plus(now, 1000)), [])
-      }
-    }),
-  )
-
-  it.effect("record: meets the end of the endpoint in any order, and neither fails", () =>
-    Effect.gen(function* () {
-      const queue = yield* DeliveryQueue
-      for (let n = 0; n < 8; n++) {
-        const now = epoch()
-        const { orgId } = yield* insertOrg()
-        const endpoint = yield* insertEndpoint(orgId)
-        for (let i = 0; i < 30; i++) yield* makeEvent(orgId, now)
-        const claimed = yield* claim(now, { laneCap: 100 })
-        const made = claimed.toReversed().map((one) => attempt(one, "Delivered", now))
-        yield* Effect.all([queue.record(made, now), updateEndpoint(orgId, endpoint, now, { active: false })], {
-          concurrency: "unbounded",
-        })
-        const states = (yield* deliveriesOf(orgId)).map(({ state }) => state)
-        assert.deepStrictEqual(states, Array(30).fill("delivered"))
       }
     }),
   )

@@ -27,25 +27,30 @@ import {
 
 /** What every DeliveryRepository does to start deliveries again. */
 export const retries = (it: It) => {
-  it.effect("retry: whatever its state, it is due now, with the schedule from its start; attempts are numbered on", () =>
-    Effect.gen(function* () {
-      for (const verdict of ["Delivered", "Exhausted", "Retry"] as const) {
-        const now = epoch()
-        const { orgId } = yield* insertReceiver(now)
-        const claimed = yield* claimOne(now)
-        yield* record([attempt(claimed, verdict === "Retry" ? { retryAt: plus(now, 999) } : verdict, now)], now)
-        const at = plus(now, 100)
-        yield* retry(orgId, claimed.deliveryId, at)
-        const { state, attempts, next_attempt_at, updated_at } = yield* findDelivery(orgId, claimed.deliveryId)
-        assert.deepStrictEqual([state, attempts, next_attempt_at, updated_at], ["pending", 1, at, at])
-        const again = yield* claimOne(at)
-        assert.deepStrictEqual([again.deliveryId, again.attempts, again.tries], [claimed.deliveryId, 1, 0])
-        assert.strictEqual(again.body, claimed.body)
-        yield* record([attempt(again, "Delivered", at)], at)
-        const { attempt_log } = yield* findDelivery(orgId, claimed.deliveryId)
-        assert.deepStrictEqual(attempt_log.map(({ number }) => number), [1, 2])
-      }
-    }),
+  it.effect(
+    "retry: whatever its state, it is due now, with the schedule from its start; attempts are numbered on",
+    () =>
+      Effect.gen(function* () {
+        for (const verdict of ["Delivered", "Exhausted", "Retry"] as const) {
+          const now = epoch()
+          const { orgId } = yield* insertReceiver(now)
+          const claimed = yield* claimOne(now)
+          yield* record([attempt(claimed, verdict === "Retry" ? { retryAt: plus(now, 999) } : verdict, now)], now)
+          const at = plus(now, 100)
+          yield* retry(orgId, claimed.deliveryId, at)
+          const { state, attempts, next_attempt_at, updated_at } = yield* findDelivery(orgId, claimed.deliveryId)
+          assert.deepStrictEqual([state, attempts, next_attempt_at, updated_at], ["pending", 1, at, at])
+          const again = yield* claimOne(at)
+          assert.deepStrictEqual([again.deliveryId, again.attempts, again.tries], [claimed.deliveryId, 1, 0])
+          assert.strictEqual(again.body, claimed.body)
+          yield* record([attempt(again, "Delivered", at)], at)
+          const { attempt_log } = yield* findDelivery(orgId, claimed.deliveryId)
+          assert.deepStrictEqual(
+            attempt_log.map(({ number }) => number),
+            [1, 2],
+          )
+        }
+      }),
   )
 
   it.effect("retry: is refused while an attempt is in flight, and not when its lease has run out", () =>
@@ -122,7 +127,10 @@ export const retries = (it: It) => {
       const { orgId, endpoint } = yield* insertReceiver(now, 5)
       const claimed = (yield* claim(plus(now, 4))).toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
       const verdicts = ["Exhausted", "Exhausted", "Delivered", { retryAt: plus(now, 99) }] as const
-      yield* record(verdicts.map((verdict, n) => attempt(claimed[n]!, verdict, now)), now)
+      yield* record(
+        verdicts.map((verdict, n) => attempt(claimed[n]!, verdict, now)),
+        now,
+      )
       yield* updateEndpoint(orgId, endpoint, plus(now, 5), { active: false })
       yield* makeEvent(orgId, plus(now, 6))
       yield* updateEndpoint(orgId, endpoint, plus(now, 7), { active: true })

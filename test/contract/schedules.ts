@@ -50,7 +50,13 @@ export const schedules = (it: It) => {
       for (const [n, text] of awkwardTexts.entries()) {
         const input = awkwardJson[n]
         const skipCallbacks = n % 2 === 0
-        const fields = { workflow: text, deploymentId: text, callbackUrl: "https://example.com/cb", input, skipCallbacks }
+        const fields = {
+          workflow: text,
+          deploymentId: text,
+          callbackUrl: "https://example.com/cb",
+          input,
+          skipCallbacks,
+        }
         ids.push(yield* insertSchedule(orgId, plus(now, n), { ...fields, timezone: "Europe/Berlin" }))
       }
       for (const [n, { input, ...schedule }] of (yield* schedulesOf(orgId)).entries()) {
@@ -101,7 +107,10 @@ export const schedules = (it: It) => {
       assert.deepStrictEqual([others, yield* jobsOf(other)], [[], []])
       assert.deepInclude(job, { workflow: "w", status: "queued", input, deployment_id: "d", skip_callbacks: true })
       assert.deepInclude(job, { created_at: due, attempt: 0, callback_url: null })
-      assert.deepStrictEqual((yield* schedulesOf(orgId))[0]!.next_at, Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", due)))
+      assert.deepStrictEqual(
+        (yield* schedulesOf(orgId))[0]!.next_at,
+        Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", due)),
+      )
       yield* fireDue(plus(due, 1))
     }),
   )
@@ -114,7 +123,10 @@ export const schedules = (it: It) => {
       const late = plus(due, 86_400)
       assert.deepStrictEqual(yield* fireDue(late), [orgId])
       assert.strictEqual((yield* jobsOf(orgId)).length, 1)
-      assert.deepStrictEqual((yield* schedulesOf(orgId))[0]!.next_at, Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", late)))
+      assert.deepStrictEqual(
+        (yield* schedulesOf(orgId))[0]!.next_at,
+        Result.getOrThrow(nextFiring("*/5 * * * *", "UTC", late)),
+      )
     }),
   )
 

@@ -14,7 +14,7 @@ import { WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import type { AttemptOutcome } from "#src/domain/WebhookSender.ts"
 import { answer } from "../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
-import { insertOrg, newId } from "./support.ts"
+import { at, insertOrg, newId } from "./support.ts"
 
 /** `it` with the repositories of the webhook interface of one backend. */
 export type It = Vitest.MethodsNonLive<
@@ -40,7 +40,7 @@ export const insertEndpoint = Effect.fnUntraced(function* (
   orgId: string,
   options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } = {},
 ) {
-  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = epoch() } = options
+  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0) } = options
   const id = yield* newId
   yield* WebhookEndpointRepository.use((endpoints) =>
     endpoints.insert({ id, orgId, url, secret, description: null, active, now }),
@@ -48,7 +48,12 @@ export const insertEndpoint = Effect.fnUntraced(function* (
   return id
 })
 
-export const updateEndpoint = (orgId: string, id: string, now: DateTime.Utc, changes: Partial<WebhookEndpointChanges>) =>
+export const updateEndpoint = (
+  orgId: string,
+  id: string,
+  now: DateTime.Utc,
+  changes: Partial<WebhookEndpointChanges>,
+) =>
   WebhookEndpointRepository.use((endpoints) =>
     endpoints.update(orgId, id, {
       url: undefined,
@@ -75,7 +80,7 @@ export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: 
     callbackSecret: null,
     skipCallbacks: false,
     idempotencyKey: null,
-    now: epoch(),
+    now: at(0),
     ...overrides,
   }
   return yield* JobRepository.use((jobs) => jobs.insert(job))
@@ -105,11 +110,7 @@ export const jobsOf = (orgId: string) =>
   JobRepository.use((jobs) => Effect.map(jobs.list(orgId, {}, { limit: 100 }), (all) => all.map((job) => job.job_id)))
 
 /** Finishes a new job of the org, which makes an event. */
-export const makeEvent = Effect.fnUntraced(function* (
-  orgId: string,
-  now: DateTime.Utc,
-  job: Partial<NewJob> = {},
-) {
+export const makeEvent = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, job: Partial<NewJob> = {}) {
   const jobId = yield* insertJob(orgId, { now, ...job })
   yield* finish(orgId, jobId, completed(), now)
   return jobId
@@ -178,7 +179,11 @@ export const failingSince = Effect.fnUntraced(function* (orgId: string, endpoint
   yield* makeEvent(orgId, later)
   const claimed = yield* claim(later, { limit: 1000, laneCap: 1000 })
   const since = claimed.find(({ endpointId }) => endpointId === endpoint)?.failingSince
-  return since === undefined ? "nothing is due" : since === null ? null : Duration.toSeconds(DateTime.distance(now, since))
+  return since === undefined
+    ? "nothing is due"
+    : since === null
+      ? null
+      : Duration.toSeconds(DateTime.distance(now, since))
 })
 
 const notFound = (error: string) => JSON.stringify({ error, code: "not_found" })

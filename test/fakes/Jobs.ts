@@ -58,6 +58,7 @@ export const layer = Layer.effect(
               other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,
           )
           if (before !== undefined) return before.row.job_id
+          if (jobs.has(job.jobId)) throw new Error("The id is taken")
           jobs.set(job.jobId, storedJob(job))
           return job.jobId
         }),

@@ -11,7 +11,10 @@ export const answer = (status: number, overrides: Partial<AttemptOutcome> = {}):
   ...overrides,
 })
 
-export const failure = (kind: NonNullable<AttemptOutcome["failure"]>["kind"], message = kind): AttemptOutcome => ({
+export const failure = (
+  kind: NonNullable<AttemptOutcome["failure"]>["kind"],
+  message: string = kind,
+): AttemptOutcome => ({
   ...answer(0),
   status: null,
   failure: { kind, message },

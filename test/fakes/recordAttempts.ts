@@ -12,6 +12,8 @@ const states: Record<Verdict["_tag"], DeliveryState> = {
   Deactivate: "failed",
 }
 
+const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
+
 /** Writes an attempt down; one that was canceled in flight stays so, unless it was delivered. */
 export const recordAttempt = (
   { deliveries }: WebhookWorld["Service"],
@@ -35,8 +37,8 @@ export const recordAttempt = (
         duration_ms: Math.round(Duration.toMillis(outcome.duration)),
         status: outcome.status,
         failure: outcome.failure?.kind ?? null,
-        error: outcome.failure?.message ?? null,
-        body: outcome.body,
+        error: storable(outcome.failure?.message),
+        body: storable(outcome.body),
       },
     ],
   })

@@ -185,7 +185,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ],
         ["GET", "/api/v0/projects?limit=0", undefined, "limit must be a whole number from 1 to 100."],
         ["GET", "/api/v0/projects?limit=101", undefined, "limit must be a whole number from 1 to 100."],
-        ["GET", "/api/v0/projects?cursor=x", undefined, "cursor must be a nextCursor of an earlier answer."],
+        ["GET", "/api/v0/projects?cursor=x", undefined, "cursor must be the cursor of an earlier answer."],
       ]
       for (const [method, path, body, sentence] of cases) {
         expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)

@@ -1,63 +1,15 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
-import { Arbitrary, Effect, Exit, Schema } from "effect"
+import { Arbitrary, Effect } from "effect"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
-import type { Send, WireAnswer } from "../support/wire.ts"
+import type { Send } from "../support/wire.ts"
+import { bodyFor, either, faultOf, oneOf, text } from "./arbitraries.ts"
 import { faultOfError, must, type Operation, operations, pathOf } from "./operations.ts"
 
 const all: ReadonlyArray<Operation> = Object.values(operations)
 
-const oneOf = <A>(...values: ReadonlyArray<A>) =>
-  Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: values.length - 1 }))).pipe(
-    Arbitrary.map((at) => values[at]!),
-  )
-const either = <A, B>(a: Arbitrary.Arbitrary<A>, b: Arbitrary.Arbitrary<B>): Arbitrary.Arbitrary<A | B> =>
-  Arbitrary.flatMap(oneOf(true, false), (first): Arbitrary.Arbitrary<A | B> => (first ? a : b))
-
-/** Text with what breaks parsers and databases in it. */
-const nasty = [
-  "\0",
-  "\ud800",
-  "'",
-  '"',
-  "\\",
-  "%",
-  "%00",
-  "../",
-  "\r\n",
-  "\u{1f4da}",
-  "\u202e",
-  "__proto__",
-  "$1",
-  ";--",
-]
-const text = either(
-  Arbitrary.schema(Schema.String),
-  Arbitrary.map(Arbitrary.array(oneOf(...nasty, "a", "Z", "0")), (parts) => parts.join("")),
-)
-const json = Arbitrary.schema(Schema.Json)
-
-/** What a body may be: anything, the operation's own, or its own with a field exchanged. */
-const bodyFor = ({ request }: Operation): Arbitrary.Arbitrary<string | undefined> => {
-  if (request === undefined) return oneOf(undefined, "{}", "[]", "x")
-  const encode = Schema.encodeUnknownSync(request)
-  const valid = Arbitrary.map(Arbitrary.schema(Schema.toType(request)), (value) => encode(value) as object)
-  const fields = [
-    "name",
-    "projectId",
-    "orgId",
-    "key",
-    "expiresAt",
-    "subdomain",
-    "hostOwner",
-    "hostRepo",
-    "defaultBranch",
-  ]
-  const exchanged = Arbitrary.all({ body: valid, field: oneOf(...fields), value: either(text, json) }).pipe(
-    Arbitrary.map(({ body, field, value }) => ({ ...body, [field]: value })),
-  )
-  return Arbitrary.map(either(either(valid, exchanged), either(exchanged, json)), (body) => JSON.stringify(body))
-}
+/** What of a body is exchanged. */
+const fields = ["name", "projectId", "orgId", "key", "expiresAt", "subdomain", "hostOwner", "hostRepo", "defaultBranch"]
 
 /** One segment of a path: as a client would encode it, or not encoded at all. */
 const segment = Arbitrary.map(text, (text) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1"))
@@ -65,7 +17,7 @@ const segment = Arbitrary.map(text, (text) => encodeURIComponent(text.toWellForm
 const requests = Arbitrary.flatMap(oneOf(...all), (operation) =>
   Arbitrary.all({
     operation: Arbitrary.Constant(operation),
-    body: bodyFor(operation),
+    body: bodyFor(operation, fields),
     /** For each id of the path: one that exists, or anything. */
     ids: Arbitrary.all({
       orgId: either(oneOf("own", "foreign"), segment),
@@ -118,19 +70,6 @@ const perform = (send: Send, there: World, { operation, body, ids, query, caller
   })
 }
 
-const strict = { onExcessProperty: "error" } as const
-
-/** What is wrong with an answer to an operation; undefined when it is as documented. */
-const faultOf = ({ errors, response, method, path }: Operation, answer: WireAnswer): string | undefined => {
-  if (answer.status !== 200) {
-    // A segment that no URL has leads nowhere.
-    const allowed = errors.includes(answer.status) || (answer.status === 404 && path.includes("{"))
-    return allowed ? faultOfError(answer) : `${method} ${path} answers ${answer.status} ${answer.text}`
-  }
-  const decoded = Schema.decodeUnknownExit(response, strict)(answer.json)
-  return Exit.isSuccess(decoded) ? undefined : `${method} ${path}: ${answer.text}: ${String(decoded.cause)}`
-}
-
 const servers = {
   "guarded, embedded": { server: TestServer.layer(guarded), as: adminToken },
   "open, PostgreSQL": { server: TestServer.layer(onPostgres()), as: undefined },
@@ -148,7 +87,7 @@ for (const [name, { server, as }] of Object.entries(servers)) {
           Effect.fnUntraced(function* (request) {
             const answer = yield* perform(send, there, request)
             statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
-            const fault = faultOf(request.operation, answer)
+            const fault = faultOf(request.operation, answer, faultOfError)
             return fault === undefined || (yield* Effect.fail(fault))
           }),
           { runs: 500 },

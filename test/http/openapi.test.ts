@@ -3,6 +3,8 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { keysOf, must, type Operation, operations } from "./operations.ts"
+import { makeTenant } from "./tenants.ts"
+import { makeThings, webhookOperations } from "./webhookOperations.ts"
 
 interface Media {
   readonly schema: object
@@ -55,7 +57,10 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
       expect(api.openapi).toMatch(/^3\.1\./)
       for (const field of ["title", "version", "description"]) expect(api.info[field], field).toBeTruthy()
       const documented = all(api)
-      for (const { method, path, errors, request } of Object.values<Operation>(operations)) {
+      for (const { method, path, errors, request } of [
+        ...Object.values<Operation>(operations),
+        ...Object.values<Operation>(webhookOperations),
+      ]) {
         const found = documented.find((entry) => entry.path === path && entry.method === method)
         expect(found, `${method} ${path}`).toBeDefined()
         const { responses, requestBody } = found!.operation
@@ -93,6 +98,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
         const declared = operation.parameters.filter((parameter) => parameter.in === "path")
         expect(declared.map(({ name, required }) => [name, required])).toEqual(named.map((name) => [name, true]))
+        // Nothing is optional of the one header of the webhook interface.
+        if (path.startsWith("/v1/")) expect(operation.security, at).toEqual([{ apiKeyHeader: [] }])
         if (!path.startsWith("/api/")) continue
         const schemes = (operation.security ?? []).flatMap((requirement) => Object.keys(requirement))
         expect(schemes.length, at).toBeGreaterThan(0)
@@ -129,6 +136,35 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
         expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
       }
+    }),
+  )
+
+  it.effect("the examples of the webhook interface are taken as well, with ids of what exists", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      let taken = 0
+      for (const { path, operation } of all(api)) {
+        if (operation.requestBody === undefined || !path.startsWith("/v1/")) continue
+        const { example, schema } = operation.requestBody.content["application/json"]!
+        const tenant = yield* makeTenant()
+        const { endpoint, delivery, queued, running, schedule } = yield* makeThings(tenant)
+        const ids: Record<string, unknown> = {
+          id: endpoint,
+          webhook_endpoint_id: endpoint,
+          delivery_id: delivery,
+          job_id: path.endsWith("/heartbeat") ? running : queued,
+          schedule_id: schedule,
+          wait_seconds: 0,
+        }
+        const fields = Object.entries(example as object).map(([name, value]) => [name, ids[name] ?? value] as const)
+        // Inactive, so that nothing leaves this machine.
+        const answer = yield* tenant.ask(path.slice(4), { ...Object.fromEntries(fields), active: false })
+        expect(answer.status, `${path} ${JSON.stringify(example)} ${answer.text}`).toBe(200)
+        const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
+        expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
+        taken++
+      }
+      expect(taken).toBe(17)
     }),
   )
 

@@ -4,6 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import { freshPostgres } from "../support/databases.ts"
 import { proxied } from "../support/proxy.ts"
 import { adminToken, encryptionKey, guarded, TestServer } from "../support/server.ts"
+import { faultOfWebhookError, nobody, webhookBody, webhookEntries } from "./webhookOperations.ts"
 import { bodyOf, faultOfError, must, type Operation, type OperationName, operations, pathOf } from "./operations.ts"
 
 it.live(
@@ -36,6 +37,16 @@ it.live(
         for (const answer of yield* statuses(as)) {
           expect([answer.status, faultOfError(answer)], answer.text).toEqual([503, undefined])
         }
+      }
+      const none = { endpoint: nobody, delivery: nobody, queued: nobody, running: nobody, schedule: nobody }
+      const asTenant = Effect.forEach(
+        webhookEntries,
+        ([name, { path }]) =>
+          send("POST", path, { json: webhookBody(name, none) ?? {}, headers: { "x-api-key": key! } }),
+        { concurrency: "unbounded" },
+      )
+      for (const answer of yield* asTenant) {
+        expect([answer.status, faultOfWebhookError(answer)], answer.text).toEqual([503, undefined])
       }
       expect((yield* send("GET", "/readyz")).status).toBe(503)
       expect((yield* send("GET", "/healthz")).status).toBe(200)

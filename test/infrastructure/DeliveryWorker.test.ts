@@ -65,10 +65,7 @@ describe("the delivery worker", () => {
       yield* adjust("2 hours")
       const times = world.sends.map(({ at }) => at)
       const planned = world.batches.map(([made]) => made!.nextAttemptAt)
-      assert.deepStrictEqual(times, [
-        0,
-        ...planned.flatMap((at) => (at === null ? [] : [DateTime.toEpochMillis(at)])),
-      ])
+      assert.deepStrictEqual(times, [0, ...planned.flatMap((at) => (at === null ? [] : [DateTime.toEpochMillis(at)]))])
       const waits = times.slice(1).map((at, n) => (at - times[n]!) / 1000)
       assert.strictEqual(waits.length, 3)
       for (const [n, delay] of [30, 300, 1800].entries()) assert.closeTo(waits[n]!, delay, delay * 0.2)
@@ -126,9 +123,9 @@ describe("the delivery worker", () => {
       yield* world.add("a")
       yield* world.start()
       yield* adjust("1 second")
-      assert.isAtMost(world.claims.length, 201)
+      assert.isAtMost(world.claims.length, 1_001)
       world.isLocked = false
-      yield* adjust("5 millis")
+      yield* adjust("1 millis")
       assert.strictEqual(world.sends.length, 1)
     }),
   )

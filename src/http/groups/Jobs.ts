@@ -79,7 +79,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant)
   .annotateMerge(OpenApi.annotations({ title: "Jobs", description: "Work whose end is told by webhook." })) {}
 
 export class SchedulesGroup extends HttpApiGroup.make("schedules")
@@ -108,5 +108,5 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant)
   .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs created by the clock." })) {}

@@ -52,9 +52,9 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: Schema.Struct({
         success: Schema.Literal(true),
         delivered: Schema.Boolean,
-        status: Schema.NullOr(Schema.Int),
-        body: Schema.NullOr(Schema.String),
-        error: Schema.NullOr(Schema.String),
+        status: Schema.NullOr(Schema.Int).annotate({ examples: [204] }),
+        body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: [""] }),
+        error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),
       error: NotFound,
     })
@@ -66,7 +66,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant)
   .annotateMerge(OpenApi.annotations({ title: "Webhook endpoints", description: "Who is told of finished jobs." })) {}
 
 export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
@@ -116,5 +116,5 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant)
   .annotateMerge(OpenApi.annotations({ title: "Deliveries", description: "What became of events." })) {}

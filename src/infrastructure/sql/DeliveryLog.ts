@@ -27,9 +27,13 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const columns = sql.literal(`
       d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state,
-      d.attempts, d.next_attempt_at, d.created_at, d.updated_at`)
+      d.attempts, CASE WHEN d.state = 'pending' THEN d.next_attempt_at END AS next_attempt_at, d.created_at, d.updated_at`)
+    const claimed = (now: Date) => sql`(claim_id IS NOT NULL AND next_attempt_at > ${now})`
+    // An attempt in flight goes on, and what it comes to is recorded.
     const startOver = (now: Date) => sql`
-      state = 'pending', tries = 0, next_attempt_at = ${now}, parked = false, claim_id = NULL, updated_at = ${now}`
+      state = 'pending', tries = 0, parked = false, updated_at = ${now},
+      next_attempt_at = CASE WHEN ${claimed(now)} THEN next_attempt_at ELSE ${now} END,
+      claim_id = CASE WHEN ${claimed(now)} THEN claim_id END`
 
     return DeliveryRepository.of({
       list: (orgId, filter, page) =>
@@ -58,7 +62,7 @@ export const layer = Layer.effect(
       retry: (orgId, deliveryId, now) =>
         Effect.gen(function* () {
           const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
-            SELECT endpoint_id AS endpoint, claim_id IS NOT NULL AND next_attempt_at > ${date(now)} AS claimed
+            SELECT endpoint_id AS endpoint, coalesce(${claimed(date(now))}, false) AS claimed
             FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId}`
           if (delivery === undefined) return yield* deliveryNotFound()
           if (delivery.claimed) return yield* inFlight()
@@ -70,7 +74,7 @@ export const layer = Layer.effect(
           }
           const started = yield* sql`
             UPDATE deliveries SET ${startOver(date(now))}
-            WHERE id = ${deliveryId} AND org_id = ${orgId} AND (claim_id IS NULL OR next_attempt_at <= ${date(now)})
+            WHERE id = ${deliveryId} AND org_id = ${orgId} AND ${claimed(date(now))} IS NOT TRUE
             RETURNING id`
           if (started.length === 0) return yield* inFlight()
         }).pipe(sql.withTransaction, orUnavailable),
@@ -82,10 +86,13 @@ export const layer = Layer.effect(
           if (endpoint === undefined) return yield* endpointNotFound()
           if (!endpoint.active) return yield* inactive()
           const recovered = yield* sql`
-            UPDATE deliveries SET ${startOver(date(now))}
-            WHERE endpoint_id = ${endpointId} AND org_id = ${orgId} AND created_at >= ${date(since)}
-              AND state IN ('failed', 'canceled', 'skipped')
-            RETURNING id`
+            WITH held AS (
+              SELECT id FROM deliveries
+              WHERE endpoint_id = ${endpointId} AND org_id = ${orgId} AND created_at >= ${date(since)}
+                AND state IN ('failed', 'canceled', 'skipped')
+              ORDER BY id FOR UPDATE
+            )
+            UPDATE deliveries SET ${startOver(date(now))} WHERE id IN (SELECT id FROM held) RETURNING id`
           return recovered.length
         }).pipe(sql.withTransaction, orUnavailable),
     })

@@ -42,24 +42,27 @@ const toClaimed = (row: ClaimedRow, claimId: string): ClaimedDelivery => ({
   failingSince: row.failing_since === null ? null : DateTime.fromDateUnsafe(row.failing_since),
 })
 
+/** How much of the queue's head is read at least, so that a small claim gets past a large backlog as fast as any. */
+const minHead = 256
+
 /**
  * Takes up due deliveries. `ready` is the head of the queue; `backlog` is, of each lane with parked deliveries and room,
  * the first of those. What is due in the head and has no room in its lane is parked, so that no claim reads it again:
  * a lane's backlog costs the other lanes nothing.
  */
-const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inFlight }: Claim) => {
+export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inFlight }: Claim) => {
   const at = date(now)
   const full = [...inFlight].filter(([, count]) => count >= laneCap).map(([lane]) => lane)
   return sql<ClaimedRow>`
     WITH RECURSIVE ready AS (
       SELECT id, lane, endpoint_id, next_attempt_at, false AS parked FROM deliveries
       WHERE state = 'pending' AND NOT parked AND next_attempt_at <= ${at}
-      ORDER BY next_attempt_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
+      ORDER BY next_attempt_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
     ), lanes AS (
-      (SELECT lane FROM deliveries WHERE state = 'pending' AND parked ORDER BY lane LIMIT 1)
+      (SELECT lane FROM deliveries WHERE state = 'pending' AND parked ORDER BY lane, next_attempt_at LIMIT 1)
       UNION ALL
       SELECT (SELECT d.lane FROM deliveries d WHERE d.state = 'pending' AND d.parked AND d.lane > lanes.lane
-        ORDER BY d.lane LIMIT 1)
+        ORDER BY d.lane, d.next_attempt_at LIMIT 1)
       FROM lanes WHERE lanes.lane IS NOT NULL
     ), backlog AS (
       SELECT head.* FROM lanes CROSS JOIN LATERAL (

@@ -53,13 +53,16 @@ export const layer = Layer.effect(
 
       claim: (orgId, { workflow, limit, now, leaseUntil }) =>
         sql`
-          UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(leaseUntil)},
-            updated_at = ${date(now)}
-          WHERE id IN (
+          -- Apart, for a plan that chose again for every row that it looks at would take more than the limit.
+          WITH picked AS MATERIALIZED (
             SELECT id FROM jobs
             WHERE org_id = ${orgId} AND status = 'queued'
               ${workflow === undefined ? sql.literal("") : sql`AND workflow = ${workflow}`}
-            ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED)
+            ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED
+          )
+          UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(leaseUntil)},
+            updated_at = ${date(now)}
+          WHERE id IN (SELECT id FROM picked)
           RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at`.pipe(
           decodeRows(ClaimedRow),
           // RETURNING keeps no order.

@@ -42,8 +42,11 @@ export const layer = Layer.effect(
           if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
           if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
           if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
-          // An endpoint that is switched on again starts with a clean record.
+          // An endpoint that is switched on, or is another receiver from now on, starts with a clean record.
           if (changes.active === true) sets.push(sql`failing_since = NULL`)
+          else if (changes.url !== undefined) {
+            sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
+          }
           if (changes.secret !== undefined) {
             sets.push(
               sql`previous_secret = secret`,

@@ -35,7 +35,7 @@ const batch = 256
 /** How long the worker waits at most before it looks again: for what another replica left behind. */
 const patience = Duration.seconds(5)
 /** How long it waits at least, when what is due could not be claimed: another claim has it locked, or it was parked. */
-const breath = Duration.millis(5)
+const breath = Duration.millis(1)
 /** How long it waits before it asks a database again that did not do what it was asked. */
 const pause = Duration.seconds(1)
 /** How long the end of the worker waits for the records, after the attempts had their time. */
@@ -92,11 +92,11 @@ export const layer = Layer.effectDiscard(
         Effect.flatMap((made) => Queue.offer(finished, made)),
         Effect.catchCause((cause) =>
           Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
+            Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
             Effect.andThen(inFlight.remove(delivery)),
             Effect.andThen(wake),
           ),
         ),
-        Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
         Effect.forkDetach,
       )
 

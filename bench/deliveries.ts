@@ -1,0 +1,201 @@
+/* oxlint-disable no-console -- a program for the terminal */
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Fiber, Redacted } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { readFileSync } from "node:fs"
+import { mkdtemp } from "node:fs/promises"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { restartablePostgres } from "../test/faults/postgres.ts"
+import { startService } from "../test/support/process.ts"
+
+/**
+ * Measures the delivery worker of the service as it is run: `node bench/deliveries.ts <what> [embedded]`.
+ * - `latency`: from the request that finishes a job to the receipt, on an idle system
+ * - `drain [count]`: deliveries that are due to 200 endpoints of one fast receiver, a second; CPU and memory meanwhile
+ * - `hang`: the latency with and without an endpoint that hangs and has 10,000 deliveries due
+ */
+const [what = "latency", ...rest] = process.argv.slice(2)
+const embedded = rest.includes("embedded")
+const amount = Number(rest.find((word) => /^\d+$/.test(word)) ?? 20_000)
+const encryptionKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+const sleep = (millis: number) => Effect.sleep(millis)
+const percentile = (times: ReadonlyArray<number>, p: number) =>
+  times.toSorted((a, b) => a - b)[Math.min(times.length - 1, Math.floor(times.length * p))]!
+const summary = (times: ReadonlyArray<number>) =>
+  `p50 ${percentile(times, 0.5).toFixed(1)} ms, p99 ${percentile(times, 0.99).toFixed(1)} ms (${times.length})`
+
+/** Answers 200 at once, but never at /hang; tells when each job's event came at /well. */
+const receiver = Effect.promise(async () => {
+  const state = { count: 0, arrivals: new Map<string, number>(), hanging: 0 }
+  const server = createServer((request, response) => {
+    if (request.url === "/hang") {
+      state.hanging++
+      request.resume()
+      return
+    }
+    const chunks: Array<Buffer> = []
+    request.on("data", (chunk: Buffer) => chunks.push(chunk))
+    request.on("end", () => {
+      state.count++
+      if (request.url === "/well") {
+        const { job_id } = JSON.parse(Buffer.concat(chunks).toString()) as { job_id: string }
+        state.arrivals.set(job_id, performance.now())
+      }
+      response.end()
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  return Object.assign(state, { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` })
+})
+
+/** CPU seconds so far and MiB of a process. */
+const usage = (pid: number) => {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]!.split(" ")
+  const rss = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))![1]
+  return { cpu: (Number(fields[11]) + Number(fields[12])) / 100, rss: Number(rss) / 1024 }
+}
+
+const run = Effect.gen(function* () {
+  const url = embedded ? undefined : (yield* restartablePostgres).url
+  const dataDir = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "gatehouse-bench-")))
+  const service = yield* startService({
+    LOG_LEVEL: process.env["LOG"] ?? "info",
+    ...(url === undefined ? { DATA_DIR: dataDir } : { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }),
+    ...(process.env["NODE_OPTIONS_SERVICE"] ? { NODE_OPTIONS: process.env["NODE_OPTIONS_SERVICE"] } : {}),
+  })
+  const to = yield* receiver
+  yield* Effect.addFinalizer(() => Effect.sync(() => to.server.close().closeAllConnections()))
+  const post = (path: string, json: object, key?: string) =>
+    Effect.map(
+      service.send("POST", path, { json, ...(key === undefined ? {} : { headers: { "x-api-key": key } }) }),
+      (answer) => {
+        if (answer.status !== 200) throw new Error(answer.text)
+        return answer.json as Record<string, string>
+      },
+    )
+  const tenant = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) {
+    const { projectId, orgId } = yield* post("/api/v0/projects", { name: "bench" })
+    const { orgId: own } = yield* post("/api/v0/orgs", { name: "bench" })
+    const { projectId: project } = yield* post("/api/v0/projects", { name: "bench", orgId: own })
+    void projectId
+    void orgId
+    const { key } = yield* post("/api/v0/keys", { name: "bench", projectId: project })
+    for (const path of paths) {
+      const endpoint = { url: to.url + path, signing_secret: "whsec_Z2F0ZWhvdXNl", description: "", active: true }
+      yield* post("/v1/webhooks/create", endpoint, key!)
+    }
+    return { orgId: own!, key: key! }
+  })
+  /** Deliveries that are due, of as many events as it takes, to all endpoints of the tenant. */
+  const fill = Effect.fnUntraced(function* (orgId: string, events: number) {
+    if (url === undefined) throw new Error("Only on PostgreSQL")
+    const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 1 }).pipe(
+      Effect.provide(Reactivity.layer),
+    )
+    const body = JSON.stringify({ event: "job.completed", job_id: "j", result: "x".repeat(500) })
+    const prefix = `${Date.now()}`
+    yield* sql`INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+      SELECT ${prefix} || n, ${orgId}, 'w', false, 'completed', now(), now() FROM generate_series(1, ${events}::int) n`
+    yield* sql`INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT ${prefix} || n, ${orgId}, ${prefix} || n, 'job.completed', ${body}, now() FROM generate_series(1, ${events}::int) n`
+    yield* sql`INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
+      SELECT ${prefix} || n || w.id, ${orgId}, ${prefix} || n, ${prefix} || n, w.id, w.id, 'pending', now(), now(), now()
+      FROM generate_series(1, ${events}::int) n, webhook_endpoints w WHERE w.org_id = ${orgId}`
+    yield* sql`ANALYZE`
+    return sql
+  })
+  /** One after the other, or at a steady rate: how long from the request that finishes a job to the receipt. */
+  const latencies = Effect.fnUntraced(function* (key: string, count: number, everyMillis: number) {
+    const begun = new Map<string, number>()
+    const one = Effect.gen(function* () {
+      const { job_id } = yield* post("/v1/jobs/create", { workflow: "w" }, key)
+      begun.set(job_id!, performance.now())
+      yield* post("/v1/jobs/complete", { job_id, result: "x".repeat(400) }, key)
+    })
+    const fibers: Array<Fiber.Fiber<void, unknown>> = []
+    for (let n = 0; n < count; n++) {
+      fibers.push(yield* Effect.forkChild(one))
+      yield* sleep(everyMillis)
+    }
+    for (const fiber of fibers) yield* Fiber.join(fiber)
+    for (let n = 0; n < 200 && [...begun.keys()].some((id) => !to.arrivals.has(id)); n++) yield* sleep(50)
+    return [...begun].map(([id, at]) => (to.arrivals.get(id) ?? Number.NaN) - at)
+  })
+
+  if (what === "latency") {
+    const { key } = yield* tenant(["/well"])
+    yield* latencies(key, 100, 10)
+    console.log(embedded ? "embedded" : "postgres", summary(yield* latencies(key, 300, 20)))
+  }
+
+  if (what === "drain") {
+    const { key, orgId } = yield* tenant(Array.from({ length: 200 }, (_, n) => `/${n}`))
+    yield* fill(orgId, 5)
+    for (let n = 0; n < 400 && to.count < 1000; n++) yield* sleep(50)
+    const warm = to.count
+    yield* fill(orgId, amount / 200)
+    if (process.env["PGFLAGS"]) {
+      const sql = yield* PgClient.make({ url: Redacted.make(url!), maxConnections: 1 }).pipe(
+        Effect.provide(Reactivity.layer),
+      )
+      yield* sql`CREATE EXTENSION IF NOT EXISTS pg_stat_statements`
+      yield* sql`SELECT pg_stat_statements_reset()`
+    }
+    const before = usage(service.pid)
+    const since = performance.now()
+    const first = to.count
+    const memory: Array<number> = []
+    void key
+    for (let n = 0; n < 6_000 && to.count < warm + amount; n++) {
+      yield* sleep(50)
+      if (n % 10 === 0) memory.push(usage(service.pid).rss)
+    }
+    const seconds = (performance.now() - since) / 1000
+    const { cpu } = usage(service.pid)
+    const made = to.count - first
+    console.log(
+      `${made} in ${seconds.toFixed(2)} s: ${(made / seconds).toFixed(0)}/s, CPU ${(((cpu - before.cpu) / made) * 1e6).toFixed(0)} µs`,
+    )
+    if (process.env["PGFLAGS"]) {
+      const sql = yield* PgClient.make({ url: Redacted.make(url!), maxConnections: 1 }).pipe(
+        Effect.provide(Reactivity.layer),
+      )
+      const rows =
+        yield* sql`SELECT calls::int, rows::int, total_exec_time::int AS ms, (total_exec_time/calls)::float4 AS each, (shared_blks_hit/calls)::int AS hit, (wal_bytes/calls)::int AS wal, left(regexp_replace(query, '\\s+', ' ', 'g'), 90) AS q FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12`
+      for (const row of rows) console.log(JSON.stringify(row))
+    }
+    console.log(`MiB: ${memory.map((mib) => mib.toFixed(0)).join(" ")}`)
+  }
+
+  if (what === "hang") {
+    const well = yield* tenant(["/well"])
+    const bad = yield* tenant(["/hang"])
+    yield* latencies(well.key, 200, 10)
+    const without: Array<number> = []
+    const onset: Array<number> = []
+    const beside: Array<number> = []
+    for (let round = 0; round < 4; round++) {
+      without.push(...(yield* latencies(well.key, 500, 10)))
+      const sql = yield* fill(bad.orgId, 10_000)
+      onset.push(...(yield* latencies(well.key, 200, 10)))
+      beside.push(...(yield* latencies(well.key, 500, 10)))
+      const bad_ = sql`SELECT id FROM webhook_endpoints WHERE url LIKE '%/hang'`
+      yield* sql`UPDATE deliveries SET state = 'canceled', next_attempt_at = NULL, parked = false WHERE lane IN (${bad_})`
+      yield* sql`UPDATE webhook_endpoints SET failing_since = NULL`
+      yield* sql`VACUUM ANALYZE deliveries`
+      yield* sleep(3_000)
+    }
+    console.log(`${to.hanging} attempts hung`)
+    console.log("as it comes", summary(onset))
+    console.log("without", summary(without))
+    console.log("with it", summary(beside))
+  }
+  yield* service.end("SIGTERM")
+})
+
+await Effect.runPromise(Effect.scoped(run))
+process.exit(0)

@@ -1,0 +1,126 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
+import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
+import { databases } from "../support/databases.ts"
+import { insertMany } from "./deliveriesAtScale.ts"
+import { insertOrg } from "./support.ts"
+import { attempt, claim, epoch, insertEndpoint, plus, record } from "./webhookSupport.ts"
+
+const sql = Layer.mergeAll(DeliveryQueueSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer)
+
+for (const [name, database] of Object.entries(databases)) {
+  layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
+    it.effect("ten thousand due of a lane that is full hide no other's; with room, they come out", () =>
+      Effect.gen(function* () {
+        const { nextDueAt } = yield* DeliveryQueue
+        const { orgId } = yield* insertOrg()
+        const [full, other] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+        const now = epoch()
+        const at = DateTime.toDateUtc(now)
+        yield* insertMany({ orgId, endpoint: full, state: "pending", count: 10_000, now: at })
+        yield* insertMany({ orgId, endpoint: other, state: "pending", count: 1, now: at })
+
+        const inFlight = new Map([[full, 10]])
+        let claims = 1
+        let claimed = yield* claim(now, { limit: 256, inFlight })
+        while (claimed.length === 0 && claims < 100) {
+          // There is more to look at: a worker does not go to sleep.
+          assert.isTrue(DateTime.isLessThanOrEqualTo((yield* nextDueAt)!, now))
+          claimed = yield* claim(now, { limit: 256, inFlight })
+          claims++
+        }
+        assert.deepStrictEqual(
+          claimed.map(({ lane }) => lane),
+          [other],
+        )
+        assert.isAtMost(claims, Math.ceil(10_001 / 256))
+
+        // From now on another's is found at once, and what waits is nothing to wake up for.
+        assert.deepStrictEqual(yield* nextDueAt, plus(now, 60))
+        yield* record([attempt(claimed[0]!, { retryAt: now }, now)], now)
+        assert.deepStrictEqual(
+          (yield* claim(now, { limit: 1, inFlight })).map(({ lane }) => lane),
+          [other],
+        )
+        const room = yield* claim(now, { limit: 256, inFlight: new Map([[full, 3]]) })
+        const longestDue = Array.from({ length: 7 }, (_, n) => `${full}-pending-${9_999 - n}`)
+        assert.deepStrictEqual(room.map(({ deliveryId }) => deliveryId).sort(), longestDue.sort())
+      }),
+    )
+  })
+}
+
+interface PlanNode {
+  readonly "Node Type": string
+  readonly "Relation Name"?: string
+  readonly "Index Name"?: string
+  readonly "Shared Hit Blocks": number
+  readonly "Shared Read Blocks": number
+  readonly Plans?: ReadonlyArray<PlanNode>
+}
+
+/** What a claim does to deliveries: how it finds them, and how many pages it reads in all. */
+const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: string) {
+  const sql = yield* SqlClient.SqlClient
+  const statement = DeliveryQueueSql.claimSql(sql, {
+    claimId: "explained",
+    now,
+    leaseUntil: plus(now, 60),
+    limit: 256,
+    laneCap: 10,
+    inFlight: new Map([[full, 10]]),
+  })
+  const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`
+    EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${statement}`
+  const plan = row!["QUERY PLAN"][0]!.Plan
+  const scans = new Set<string>()
+  const visit = (node: PlanNode) => {
+    if (node["Node Type"].includes("Scan") && (node["Relation Name"] ?? "deliveries") === "deliveries") {
+      if (node["Index Name"] !== undefined) scans.add(node["Index Name"])
+      else if (node["Relation Name"] !== undefined) scans.add(node["Node Type"])
+    }
+    for (const child of node.Plans ?? []) visit(child)
+  }
+  visit(plan)
+  return { scans: [...scans].sort(), pages: plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] }
+})
+
+layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("plans", (it) => {
+  it.effect("a claim costs with two hundred thousand finished deliveries what it costs with none", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const [full, other] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+      const now = epoch()
+      const at = DateTime.toDateUtc(now)
+      yield* insertMany({ orgId, endpoint: full, state: "pending", count: 200, now: at })
+      yield* insertMany({ orgId, endpoint: other, state: "pending", count: 5, now: at })
+      yield* sql`UPDATE deliveries SET parked = true WHERE endpoint_id = ${full}`
+      const explained = sql
+        .withTransaction(
+          Effect.flatMap(Effect.exit(explainClaim(now, full)), (exit) => Effect.fail({ rolledBack: exit })),
+        )
+        .pipe(
+          Effect.flip,
+          Effect.flatMap((error) => ("rolledBack" in error ? error.rolledBack : Effect.die(error))),
+        )
+
+      yield* sql`ANALYZE`
+      const before = yield* explained
+      // Only the checks of the test's own rows are left out.
+      yield* sql`ALTER TABLE deliveries DROP CONSTRAINT deliveries_event_id_fkey, DROP CONSTRAINT deliveries_org_id_fkey`
+      yield* insertMany({ orgId, endpoint: other, state: "delivered", count: 200_000, now: at })
+      const unanalyzed = yield* explained
+      yield* sql`ANALYZE`
+      const analyzed = yield* explained
+      for (const { pages, scans } of [unanalyzed, analyzed]) {
+        assert.deepStrictEqual(scans, ["deliveries_due", "deliveries_parked", "deliveries_pkey"])
+        assert.isAtMost(pages, before.pages * 1.5)
+      }
+    }),
+  )
+})

@@ -1,0 +1,26 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+
+/** Fills the outbox by SQL alone: so many deliveries of an endpoint, all of one event, due a second apart until `now`. */
+export const insertMany = Effect.fnUntraced(function* (delivery: {
+  readonly orgId: string
+  readonly endpoint: string
+  readonly state: "pending" | "delivered" | "failed" | "canceled"
+  readonly count: number
+  readonly now: Date
+}) {
+  const sql = yield* SqlClient.SqlClient
+  const { orgId, endpoint, state, count, now } = delivery
+  const prefix = `${endpoint}-${state}-`
+  yield* sql`
+    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+    VALUES (${endpoint}, ${orgId}, 'w', false, 'completed', ${now}, ${now}) ON CONFLICT DO NOTHING`
+  yield* sql`
+    INSERT INTO events (id, org_id, job_id, type, body, created_at)
+    VALUES (${endpoint}, ${orgId}, ${endpoint}, 'job.completed', '{}', ${now}) ON CONFLICT DO NOTHING`
+  yield* sql`
+    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
+    SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${endpoint}, ${endpoint}, ${state}::text,
+      CASE WHEN ${state}::text = 'pending' THEN ${now}::timestamptz - n * interval '1 second' END, ${now}, ${now}
+    FROM generate_series(0, ${count - 1}::int) AS n`
+})

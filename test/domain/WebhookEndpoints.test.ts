@@ -1,0 +1,171 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Result } from "effect"
+import { TestClock } from "effect/testing"
+import { Webhook } from "standardwebhooks"
+import type { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
+import { WebhookEndpoints } from "#src/domain/WebhookEndpoints.ts"
+import { verifyWebhook } from "#src/webhooks.ts"
+import { answer, failure, Receiver } from "../fakes/WebhookSender.ts"
+import { WebhookWorld } from "../fakes/WebhookWorld.ts"
+import { failureOf, unknownId } from "./support.ts"
+import { as, makeOrg, services } from "./webhookSupport.ts"
+
+const url = "https://example.com/hook"
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+const create = (input: Partial<typeof CreateWebhookEndpoint.Type> = {}) =>
+  WebhookEndpoints.use((endpoints) => endpoints.create({ url, signing_secret: secret, ...input }))
+const update = (input: typeof UpdateWebhookEndpoint.Type) =>
+  WebhookEndpoints.use((endpoints) => endpoints.update(input))
+const test = (id: string) => WebhookEndpoints.use((endpoints) => endpoints.test(id))
+const listed = WebhookEndpoints.use((endpoints) => endpoints.list)
+const missing = JSON.stringify({ error: "There is no such webhook endpoint.", code: "not_found" })
+
+describe("WebhookEndpoints", () => {
+  it.effect("a new one is active, its secret encrypted for its id and in no answer", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create()
+      const other = yield* create({ description: "text", active: false })
+      const list = yield* listed
+      assert.deepStrictEqual(
+        list.map(({ webhook_endpoint_id, description, active }) => [webhook_endpoint_id, description, active]),
+        [
+          [id, null, true],
+          [other, "text", false],
+        ],
+      )
+      const stored = (yield* WebhookWorld).endpoints.get(id)!.secret
+      assert.deepStrictEqual(JSON.parse(stored), [id, secret])
+      assert.notInclude(JSON.stringify([list, yield* test(id)]), secret.slice(6))
+      assert.deepStrictEqual(
+        list.flatMap((endpoint) => Object.keys(endpoint)).filter((key) => key.includes("secret")),
+        [],
+      )
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect.each([
+    ["http://example.com", "url must be an https URL.", null],
+    [
+      "https://user:pw@example.com",
+      "url must have no user name or password in it.",
+      "url must have no user name or password in it.",
+    ],
+    ["example.com", "url must be an absolute https URL.", "url must be an absolute http or https URL."],
+    [
+      `https://example.com/${"x".repeat(2048)}`,
+      "url must be at most 2,048 characters.",
+      "url must be at most 2,048 characters.",
+    ],
+  ] as const)("%s is refused by name, when made and when changed: guarded or open", ([given, guarded, open]) =>
+    Effect.forEach([true, false], (httpsOnly) =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const id = yield* create()
+        const expected = httpsOnly ? guarded : open
+        const attempts = [create({ url: given }), update({ id, url: given })]
+        for (const attempt of attempts) {
+          const outcome = yield* Effect.result(attempt)
+          assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected)
+        }
+        assert.strictEqual((yield* listed)[0]!.url, expected === null ? given : url)
+      }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
+    ),
+  )
+
+  it.effect("an update changes what it names; a new secret signs beside the old one for a day", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create({ description: "text" })
+      yield* TestClock.adjust("1 hour")
+      yield* update({ id, signing_secret: "another" })
+      yield* update({ id, active: false })
+      const [endpoint] = yield* listed
+      assert.deepInclude(endpoint, { url, description: "text", active: false })
+      yield* update({ id, description: null, url: "https://example.org" })
+      assert.deepInclude((yield* listed)[0], { url: "https://example.org", description: null, active: false })
+
+      const { requests } = yield* Receiver
+      const signatures = Effect.map(test(id), () => requests.at(-1)!.headers["webhook-signature"]!.split(" ").length)
+      assert.strictEqual(yield* signatures, 2)
+      yield* TestClock.adjust("86399999 millis")
+      assert.strictEqual(yield* signatures, 2)
+      yield* TestClock.adjust("1 millis")
+      assert.strictEqual(yield* signatures, 1)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("none is another org's to see, change, test or delete", () =>
+    Effect.gen(function* () {
+      const endpoints = yield* WebhookEndpoints
+      yield* makeOrg("a")
+      yield* makeOrg("b")
+      const id = yield* as("a")(create())
+      for (const unknown of [id, unknownId]) {
+        for (const attempt of [update({ id: unknown, url }), endpoints.remove(unknown), endpoints.test(unknown)]) {
+          assert.strictEqual(yield* failureOf(as("b")(attempt)), missing)
+        }
+      }
+      assert.deepStrictEqual([yield* as("b")(listed), (yield* as("a")(listed)).length], [[], 1])
+      assert.strictEqual((yield* Receiver).requests.length, 0)
+      yield* as("a")(endpoints.remove(id))
+      assert.strictEqual(yield* failureOf(as("a")(endpoints.remove(id))), missing)
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("a test sends a signed job.completed with made-up ids, also to an inactive one, and leaves no trace", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      yield* TestClock.setTime(Date.now())
+      const id = yield* create({ active: false })
+      const receiver = yield* Receiver
+      receiver.answers = [Effect.succeed(answer(200, { body: "ok" }))]
+      assert.deepStrictEqual(yield* test(id), { delivered: true, status: 200, body: "ok", error: null })
+      yield* test(id)
+      const [first, second] = receiver.requests
+      assert.strictEqual(first!.url, url)
+      const { event, deliveryId } = verifyWebhook({ ...first!, secret })
+      new Webhook(secret).verify(first!.body, first!.headers)
+      assert.deepStrictEqual(Object.keys(event), [
+        "event",
+        "job_id",
+        "nonce",
+        "workflow",
+        "deployment_id",
+        "status",
+        "result",
+        "error",
+        "mapped_stack",
+      ])
+      assert.deepInclude(event, { event: "job.completed", workflow: "test", status: "completed", error: null })
+      assert.match(event.nonce, /^[0-9a-f]{32}$/)
+      assert.match(`${deliveryId} ${event.job_id}`, /^[0-9A-HJKMNP-TV-Z]{26} [0-9A-HJKMNP-TV-Z]{26}$/)
+      assert.notStrictEqual(second!.headers["webhook-id"], deliveryId)
+      const { deliveries, events, jobs } = yield* WebhookWorld
+      assert.deepStrictEqual([deliveries.size, events.size, jobs.size], [0, 0, 0])
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("a test says what the endpoint said, whatever it was", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create()
+      const receiver = yield* Receiver
+      for (const [outcome, expected] of [
+        [answer(204), { delivered: true, status: 204, body: "", error: null }],
+        [answer(302), { delivered: false, status: 302, body: "", error: null }],
+        [answer(410, { body: "gone" }), { delivered: false, status: 410, body: "gone", error: null }],
+        [failure("timeout", "No answer."), { delivered: false, status: null, body: null, error: "No answer." }],
+        [
+          { ...failure("bad_response", "Long."), status: 200, body: "x" },
+          { delivered: false, status: 200, body: "x", error: "Long." },
+        ],
+      ] as const) {
+        receiver.answers = [Effect.succeed(outcome)]
+        assert.deepStrictEqual(yield* test(id), expected)
+      }
+      // Not even a 410: a test is no delivery.
+      assert.isTrue((yield* listed)[0]!.active)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+})

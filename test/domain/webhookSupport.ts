@@ -1,0 +1,38 @@
+import { DateTime, Effect, Layer } from "effect"
+import { Callbacks, HttpsOnly } from "#src/domain/Callbacks.ts"
+import { DeliveryLog } from "#src/domain/DeliveryLog.ts"
+import { Dispatcher } from "#src/domain/DeliveryQueue.ts"
+import { Jobs } from "#src/domain/Jobs.ts"
+import { JobSchedules } from "#src/domain/JobSchedules.ts"
+import { OrgRepository } from "#src/domain/Orgs.ts"
+import { Signer } from "#src/domain/Signature.ts"
+import { CurrentTenant } from "#src/domain/Tenant.ts"
+import { Wakeups } from "#src/domain/Wakeups.ts"
+import { WebhookEndpoints } from "#src/domain/WebhookEndpoints.ts"
+import * as Hmac from "#src/infrastructure/Hmac.ts"
+import * as Cipher from "../fakes/Cipher.ts"
+import * as crypto from "../fakes/crypto.ts"
+import * as fakes from "../fakes/webhooks.ts"
+import * as WebhookSender from "../fakes/WebhookSender.ts"
+
+/** Every service of the webhook interface over the fakes; `options` replace what they stand on. */
+export const services = (options: { readonly httpsOnly?: boolean; readonly repositories?: typeof fakes.layer } = {}) =>
+  Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
+    Layer.provideMerge(Callbacks.layer),
+    Layer.provideMerge(options.repositories ?? fakes.layer),
+    Layer.provideMerge(WebhookSender.layer),
+    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provide(Signer.layer, Hmac.layer))),
+    Layer.provideMerge(Layer.succeed(HttpsOnly, options.httpsOnly ?? true)),
+    Layer.provideMerge(crypto.layer),
+  )
+
+/** Runs as this org. */
+export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId })
+
+export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
+  yield* OrgRepository.use((orgs) => orgs.insert({ orgId, name: "Acme", createdAt: DateTime.makeUnsafe(0) }))
+  return orgId
+})
+
+/** Lets other fibers go on until they wait for time or for each other. */
+export const settle = Effect.replicateEffect(Effect.yieldNow, 50, { discard: true })
