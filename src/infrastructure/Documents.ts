@@ -1,0 +1,125 @@
+import { Clock, Effect, Layer, Semaphore } from "effect"
+import { Digest } from "effect/crypto"
+import { Yaml } from "effect/encoding"
+import * as BoundedCache from "../domain/BoundedCache.ts"
+import { splitFrontMatter } from "../domain/DocsPassages.ts"
+import { type Archive, Documents, type Skill } from "../domain/Documents.ts"
+import { UnprocessableContent } from "../domain/Errors.ts"
+import { FetchFault, type Fetched, fetchDocument } from "./fetchDocument.ts"
+import { SafeHttp } from "./SafeHttp.ts"
+import { zipPages } from "./zipPages.ts"
+
+const MiB = 1024 * 1024
+/** How many bytes a document may have as it is sent (contract 8); a skill is one file of text. */
+const maxZip = 20 * MiB
+const maxSkill = MiB
+/** How many bytes of memory all documents together may take. */
+const room = 128 * MiB
+/** How many milliseconds a document is used without asking its server for a newer one. */
+const freshFor = 60_000
+/** How many milliseconds a document is used after its server was last heard of. */
+const staleFor = 3_600_000
+/** How many documents are fetched and unpacked at one time: each may take 70 MiB. */
+const fetchers = 4
+
+interface Document<A> {
+  readonly value: A
+  readonly fetched: Omit<Fetched, "bytes">
+  readonly heardAt: number
+  readonly checkedAt: number
+}
+
+const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
+  const markdown = new TextDecoder().decode(bytes)
+  const { matter } = splitFrontMatter(markdown)
+  const fault = new FetchFault({ message: "has no front matter with name and description", passing: false })
+  return Effect.try({ try: () => Yaml.parse(matter) as Record<string, unknown> | null, catch: () => fault }).pipe(
+    Effect.flatMap((fields) => {
+      const { name, description } = fields ?? {}
+      return typeof name === "string" && typeof description === "string" && name !== ""
+        ? Effect.succeed({ name: name.slice(0, 100), description: description.slice(0, 1_000), markdown })
+        : Effect.fail(fault)
+    }),
+  )
+}
+
+/** How a document is read, and what it takes in memory. */
+interface Reader<A> {
+  readonly field: string
+  readonly maxBytes: number
+  readonly parse: (bytes: Uint8Array) => Effect.Effect<A, { readonly message: string }>
+  readonly size: (value: A) => number
+}
+
+/**
+ * Documents over `SafeHttp`, kept by their url: one that is older than a minute is asked for again with its ETag or
+ * Last-Modified, and while its server is down it is used for an hour. Fetched once for all who want it.
+ */
+export const layer = Layer.effect(
+  Documents,
+  Effect.gen(function* () {
+    const http = yield* SafeHttp
+    const digest = yield* Digest.Digest
+    const turn = yield* Semaphore.make(fetchers)
+
+    const reader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Reader<A>, room: number) {
+      const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent>(room)
+      const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
+      const named = (url: string, message: string) =>
+        new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
+
+      const refresh = (url: string, now: number) => (previous: Document<A> | undefined) =>
+        fetchDocument(
+          url,
+          maxBytes,
+          previous === undefined ? undefined : { ...previous.fetched, bytes: new Uint8Array() },
+        ).pipe(
+          Effect.provideService(SafeHttp, http),
+          Effect.flatMap((fetched) => {
+            if (fetched === undefined) return Effect.succeed({ ...previous!, heardAt: now, checkedAt: now })
+            const { bytes, etag, lastModified } = fetched
+            return Effect.map(parse(bytes), (value) => ({
+              value,
+              fetched: { etag, lastModified },
+              heardAt: now,
+              checkedAt: now,
+            }))
+          }),
+          Effect.catchIf(
+            (error) =>
+              error instanceof FetchFault &&
+              error.passing &&
+              previous !== undefined &&
+              now - previous.heardAt < staleFor,
+            () => Effect.succeed({ ...previous!, checkedAt: now }),
+          ),
+          Effect.mapBoth({ onSuccess: sized, onFailure: ({ message }) => named(url, message) }),
+          turn.withPermits(1),
+        )
+
+      return (url: string) =>
+        Effect.flatMap(Clock.currentTimeMillis, (now) =>
+          cache.get(url, ({ checkedAt }) => now - checkedAt < freshFor, refresh(url, now)),
+        ).pipe(Effect.map(({ value }) => value))
+    })
+
+    const archive = yield* reader<Archive>(
+      {
+        field: "docsZipUrl",
+        maxBytes: maxZip,
+        parse: (bytes) => Effect.all({ version: digest.digestHex(Digest.sha256, bytes), pages: zipPages(bytes) }),
+        size: ({ pages }) =>
+          pages.reduce((sum, { slug, markdown }) => sum + 2 * (slug.length + markdown.length), 1_000),
+      },
+      room,
+    )
+    const skill = yield* reader<Skill>(
+      { field: "skillUrls", maxBytes: maxSkill, parse: skillFrom, size: ({ markdown }) => 2 * markdown.length + 1_000 },
+      room / 8,
+    )
+    return Documents.of({
+      archive: Effect.fn("Documents.archive")(archive),
+      skill: Effect.fn("Documents.skill")(skill),
+    })
+  }),
+)
