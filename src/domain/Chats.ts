@@ -134,7 +134,6 @@ export class Chats extends Context.Service<
             steps,
           })
           .pipe(
-            Stream.catch(({ message }) => Stream.succeed(errorPart(message))),
             Stream.catchCause((cause) =>
               Cause.hasInterruptsOnly(cause)
                 ? Stream.failCause(cause as Cause.Cause<never>)

@@ -32,7 +32,7 @@ const stopWords = new Set(
 const stem = (word: string) => {
   if (word.length < 4 || !/^[a-z]+$/.test(word)) return word
   if (word.endsWith("ies") || word.endsWith("ied")) return `${word.slice(0, -3)}y`
-  const bare = word.endsWith("ing") && word.length > 5 ? word.slice(0, -3) : word.replace(/(?:ed|es|s|e)$/, "")
+  const bare = /(?:ing|ion)$/.test(word) && word.length > 5 ? word.slice(0, -3) : word.replace(/(?:ed|es|s|e)$/, "")
   return bare.length < 3 ? word : bare
 }
 

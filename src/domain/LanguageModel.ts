@@ -1,4 +1,4 @@
-import { Context, Data, Layer, type Stream } from "effect"
+import { Context, Layer, type Stream } from "effect"
 import type { AnswerPart, Turn } from "./Chat.ts"
 
 /** A tool of the model's: it gives one text, and gets one. */
@@ -19,11 +19,11 @@ export interface ModelRequest {
   readonly steps: number
 }
 
-/** The model gave no answer, or none that is whole. `message` is a sentence for the reader: no internals. */
-export class ModelFailure extends Data.TaggedError("ModelFailure")<{ readonly message: string }> {}
-
-/** Answers a conversation, from the first token on. Interrupting the stream ends the call of the model. */
-export type Answer = (request: ModelRequest) => Stream.Stream<AnswerPart, ModelFailure>
+/**
+ * Answers a conversation, from the first token on. A model that fails is a part of the type `error`, whose `errorText`
+ * is a sentence for the reader, without internals. Interrupting the stream ends the call of the model.
+ */
+export type Answer = (request: ModelRequest) => Stream.Stream<AnswerPart>
 
 /** The language model, where one is configured. */
 export class LanguageModel extends Context.Service<LanguageModel, { readonly answer: Answer | undefined }>()(

@@ -2,7 +2,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible"
 import { isStepCount, jsonSchema, streamText, tool, toUIMessageStream, type ToolSet } from "ai"
 import { Effect, Layer, Redacted, Stream } from "effect"
 import type { AnswerPart } from "../domain/Chat.ts"
-import { type Answer, LanguageModel, ModelFailure, type ModelRequest, type ModelTool } from "../domain/LanguageModel.ts"
+import { type Answer, LanguageModel, type ModelRequest, type ModelTool } from "../domain/LanguageModel.ts"
 
 /** An OpenAI-compatible server, and how long it is waited for. */
 export interface LanguageModelOptions {
@@ -100,11 +100,13 @@ export const layer = (options: LanguageModelOptions) =>
           )
           return Stream.fromReadableStream({
             evaluate: () => start(request, abort, faults) as ReadableStream<AnswerPart>,
-            onError: (fault) => {
-              faults.push(fault)
-              return new ModelFailure({ message: failed })
-            },
+            onError: (fault) => fault,
           }).pipe(
+            // A connection that breaks in the middle.
+            Stream.catch((fault) => {
+              faults.push(fault)
+              return Stream.succeed<AnswerPart>({ type: "error", errorText: failed })
+            }),
             // The client is not the one who ended it here: what is left is the time.
             Stream.map((part): AnswerPart => (part.type === "abort" ? { type: "error", errorText: late } : part)),
             Stream.tap(({ type }) => (type === "error" ? logFaults : Effect.void)),
