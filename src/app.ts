@@ -103,7 +103,7 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
             (module) => module.layer(ai),
           ),
         )
-  const documents = Documents.layer.pipe(Layer.provide(SafeHttp.layer({ allowPrivateNetworks })))
+  const documents = Documents.layer().pipe(Layer.provide(SafeHttp.layer({ allowPrivateNetworks })))
   return Chats.layer.pipe(Layer.provide([model, documents]))
 }
 

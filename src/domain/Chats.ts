@@ -1,4 +1,4 @@
-import { Cause, Context, Effect, Layer, Semaphore, Stream } from "effect"
+import { Cause, Context, Duration, Effect, Layer, Semaphore, Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { RateLimiter } from "effect/persistence"
 import * as BoundedCache from "./BoundedCache.ts"
@@ -39,7 +39,7 @@ const tooMany = (error: RateLimiter.RateLimiterError) =>
     ? Effect.fail(
         new TooManyRequests({
           error: "Too many chats; wait.",
-          retryAfterSeconds: Math.max(1, Math.ceil(Number(error.reason.retryAfter) / 1000)),
+          retryAfterSeconds: Math.max(1, Math.ceil(Duration.toSeconds(error.reason.retryAfter))),
         }),
       )
     : Effect.die(error)

@@ -1,4 +1,4 @@
-import { Clock, Effect, Layer, Semaphore } from "effect"
+import { Clock, type Duration, Effect, Layer, Semaphore } from "effect"
 import { Digest } from "effect/crypto"
 import { Yaml } from "effect/encoding"
 import * as BoundedCache from "../domain/BoundedCache.ts"
@@ -29,6 +29,9 @@ interface Document<A> {
   readonly checkedAt: number
 }
 
+/** Names and descriptions are lines of the model's instructions. */
+const oneLine = (text: string, length: number) => text.replace(/\s+/g, " ").trim().slice(0, length)
+
 const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   const markdown = new TextDecoder().decode(bytes)
   const { matter } = splitFrontMatter(markdown)
@@ -36,8 +39,8 @@ const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   return Effect.try({ try: () => Yaml.parse(matter) as Record<string, unknown> | null, catch: () => fault }).pipe(
     Effect.flatMap((fields) => {
       const { name, description } = fields ?? {}
-      return typeof name === "string" && typeof description === "string" && name !== ""
-        ? Effect.succeed({ name: name.slice(0, 100), description: description.slice(0, 1_000), markdown })
+      return typeof name === "string" && typeof description === "string" && name.trim() !== ""
+        ? Effect.succeed({ name: oneLine(name, 100), description: oneLine(description, 1_000), markdown })
         : Effect.fail(fault)
     }),
   )
@@ -51,13 +54,19 @@ interface Reader<A> {
   readonly size: (value: A) => number
 }
 
+export interface DocumentsOptions {
+  /** What each request has, connection and body included; default: 10 s (contract 8). */
+  readonly timeout?: Duration.Input
+}
+
 /**
  * Documents over `SafeHttp`, kept by their url: one that is older than a minute is asked for again with its ETag or
  * Last-Modified, and while its server is down it is used for an hour. Fetched once for all who want it.
  */
-export const layer = Layer.effect(
+export const layer = (options: DocumentsOptions = {}) => Layer.effect(
   Documents,
   Effect.gen(function* () {
+    const { timeout = "10 seconds" } = options
     const http = yield* SafeHttp
     const digest = yield* Digest.Digest
     const turn = yield* Semaphore.make(fetchers)
@@ -69,11 +78,7 @@ export const layer = Layer.effect(
         new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
 
       const refresh = (url: string, now: number) => (previous: Document<A> | undefined) =>
-        fetchDocument(
-          url,
-          maxBytes,
-          previous === undefined ? undefined : { ...previous.fetched, bytes: new Uint8Array() },
-        ).pipe(
+        fetchDocument(url, { maxBytes, timeout }, previous?.fetched).pipe(
           Effect.provideService(SafeHttp, http),
           Effect.flatMap((fetched) => {
             if (fetched === undefined) return Effect.succeed({ ...previous!, heardAt: now, checkedAt: now })

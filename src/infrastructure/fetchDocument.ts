@@ -1,8 +1,6 @@
-import { Data, Effect } from "effect"
+import { Data, type Duration, Effect } from "effect"
 import { type SafeAnswer, SafeHttp, type SafeRequest } from "./SafeHttp.ts"
 
-/** How long one request may take, connection and body included (contract 8). */
-const timeout = "10 seconds"
 const maxRedirects = 5
 const redirects = [301, 302, 303, 307, 308]
 
@@ -44,14 +42,15 @@ const read = (answer: SafeAnswer, maxBytes: number) => {
  * Fetches a document over `SafeHttp`. Redirects are followed five times at most, and each address is checked like the
  * first. Gives `undefined` when the server says that `previous` is still the newest.
  *
- * @param maxBytes a longer document is refused
+ * @param options maxBytes: a longer document is refused; timeout: what each request has, connection and body included
  */
 export const fetchDocument = Effect.fn("fetchDocument")(function* (
   url: string,
-  maxBytes: number,
-  previous: Fetched | undefined,
+  options: { readonly maxBytes: number; readonly timeout: Duration.Input },
+  previous: Omit<Fetched, "bytes"> | undefined,
 ): Effect.fn.Return<Fetched | undefined, FetchFault, SafeHttp> {
   const http = yield* SafeHttp
+  const { maxBytes, timeout } = options
   const request: Omit<SafeRequest, "url"> = {
     method: "GET",
     timeout,
