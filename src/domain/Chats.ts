@@ -18,7 +18,7 @@ import { LanguageModel } from "./LanguageModel.ts"
 /** How many times the model may answer, calls of tools included (contract 6). */
 const steps = 8
 /** How much memory all indexes together may take, in bytes. */
-const indexRoom = 256 * 1024 * 1024
+const indexRoom = 512 * 1024 * 1024
 /** How many indexes are made at one time: making one takes memory and the processor. */
 const makers = 2
 

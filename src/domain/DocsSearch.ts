@@ -75,8 +75,14 @@ const normalize = (slug: string) =>
 
 /** Passages that are added before others get their turn. */
 const batch = 64
-/** What an index takes in memory, for each character of its pages; measured, see `bench/chat.ts`. */
-const bytesPerCharacter = 6
+/**
+ * How many different words are searchable: English documentation has some ten thousand, and text in which every word is
+ * another would take a hundred bytes of memory for each of its own.
+ */
+const maxVocabulary = 150_000
+/** What an index takes in memory for each character of its pages and each word; measured, see `bench/chat.ts`. */
+const bytesPerCharacter = 8
+const bytesPerWord = 500
 
 interface Stored extends Passage {
   readonly id: number
@@ -86,10 +92,16 @@ interface Stored extends Passage {
 /** Makes documentation searchable. Takes turns with everything else that the process has to do. */
 export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray<Page>): Effect.fn.Return<DocsIndex> {
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
+  const vocabulary = new Set<string>()
   const search = new MiniSearch<Stored>({
     fields: ["heading", "title", "slug", "text"],
     tokenize,
-    processTerm,
+    processTerm: (word) => {
+      const term = processTerm(word)
+      if (term === null || vocabulary.has(term)) return term
+      return vocabulary.size < maxVocabulary ? (vocabulary.add(term), term) : null
+    },
+    searchOptions: { processTerm },
     autoVacuum: false,
   })
   const passages: Array<Stored> = []
@@ -102,6 +114,9 @@ export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray
       if (passages.length % batch === 0) yield* Effect.yieldNow
     }
   }
+
+  const words = vocabulary.size
+  vocabulary.clear()
 
   /** The page of a slug; a site's slug may lack the folders that the zip has above it. */
   const nameOf = (slug: string) => {
@@ -135,6 +150,9 @@ export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray
         .map(({ id }) => passages[id as number]!)
         .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
     },
-    bytes: pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0) * bytesPerCharacter,
+    bytes: pages.reduce(
+      (sum, { slug, markdown }) => sum + (slug.length + markdown.length) * bytesPerCharacter,
+      words * bytesPerWord,
+    ),
   }
 })

@@ -63,68 +63,74 @@ export interface DocumentsOptions {
  * Documents over `SafeHttp`, kept by their url: one that is older than a minute is asked for again with its ETag or
  * Last-Modified, and while its server is down it is used for an hour. Fetched once for all who want it.
  */
-export const layer = (options: DocumentsOptions = {}) => Layer.effect(
-  Documents,
-  Effect.gen(function* () {
-    const { timeout = "10 seconds" } = options
-    const http = yield* SafeHttp
-    const digest = yield* Digest.Digest
-    const turn = yield* Semaphore.make(fetchers)
+export const layer = (options: DocumentsOptions = {}) =>
+  Layer.effect(
+    Documents,
+    Effect.gen(function* () {
+      const { timeout = "10 seconds" } = options
+      const http = yield* SafeHttp
+      const digest = yield* Digest.Digest
+      const turn = yield* Semaphore.make(fetchers)
 
-    const reader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Reader<A>, room: number) {
-      const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent>(room)
-      const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
-      const named = (url: string, message: string) =>
-        new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
+      const reader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Reader<A>, room: number) {
+        const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent>(room)
+        const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
+        const named = (url: string, message: string) =>
+          new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
 
-      const refresh = (url: string, now: number) => (previous: Document<A> | undefined) =>
-        fetchDocument(url, { maxBytes, timeout }, previous?.fetched).pipe(
-          Effect.provideService(SafeHttp, http),
-          Effect.flatMap((fetched) => {
-            if (fetched === undefined) return Effect.succeed({ ...previous!, heardAt: now, checkedAt: now })
-            const { bytes, etag, lastModified } = fetched
-            return Effect.map(parse(bytes), (value) => ({
-              value,
-              fetched: { etag, lastModified },
-              heardAt: now,
-              checkedAt: now,
-            }))
-          }),
-          Effect.catchIf(
-            (error) =>
-              error instanceof FetchFault &&
-              error.passing &&
-              previous !== undefined &&
-              now - previous.heardAt < staleFor,
-            () => Effect.succeed({ ...previous!, checkedAt: now }),
-          ),
-          Effect.mapBoth({ onSuccess: sized, onFailure: ({ message }) => named(url, message) }),
-          turn.withPermits(1),
-        )
+        const refresh = (url: string, now: number) => (previous: Document<A> | undefined) =>
+          fetchDocument(url, { maxBytes, timeout }, previous?.fetched).pipe(
+            Effect.provideService(SafeHttp, http),
+            Effect.flatMap((fetched) => {
+              if (fetched === undefined) return Effect.succeed({ ...previous!, heardAt: now, checkedAt: now })
+              const { bytes, etag, lastModified } = fetched
+              return Effect.map(parse(bytes), (value) => ({
+                value,
+                fetched: { etag, lastModified },
+                heardAt: now,
+                checkedAt: now,
+              }))
+            }),
+            Effect.catchIf(
+              (error) =>
+                error instanceof FetchFault &&
+                error.passing &&
+                previous !== undefined &&
+                now - previous.heardAt < staleFor,
+              () => Effect.succeed({ ...previous!, checkedAt: now }),
+            ),
+            Effect.mapBoth({ onSuccess: sized, onFailure: ({ message }) => named(url, message) }),
+            turn.withPermits(1),
+          )
 
-      return (url: string) =>
-        Effect.flatMap(Clock.currentTimeMillis, (now) =>
-          cache.get(url, ({ checkedAt }) => now - checkedAt < freshFor, refresh(url, now)),
-        ).pipe(Effect.map(({ value }) => value))
-    })
+        return (url: string) =>
+          Effect.flatMap(Clock.currentTimeMillis, (now) =>
+            cache.get(url, ({ checkedAt }) => now - checkedAt < freshFor, refresh(url, now)),
+          ).pipe(Effect.map(({ value }) => value))
+      })
 
-    const archive = yield* reader<Archive>(
-      {
-        field: "docsZipUrl",
-        maxBytes: maxZip,
-        parse: (bytes) => Effect.all({ version: digest.digestHex(Digest.sha256, bytes), pages: zipPages(bytes) }),
-        size: ({ pages }) =>
-          pages.reduce((sum, { slug, markdown }) => sum + 2 * (slug.length + markdown.length), 1_000),
-      },
-      room,
-    )
-    const skill = yield* reader<Skill>(
-      { field: "skillUrls", maxBytes: maxSkill, parse: skillFrom, size: ({ markdown }) => 2 * markdown.length + 1_000 },
-      room / 8,
-    )
-    return Documents.of({
-      archive: Effect.fn("Documents.archive")(archive),
-      skill: Effect.fn("Documents.skill")(skill),
-    })
-  }),
-)
+      const archive = yield* reader<Archive>(
+        {
+          field: "docsZipUrl",
+          maxBytes: maxZip,
+          parse: (bytes) => Effect.all({ version: digest.digestHex(Digest.sha256, bytes), pages: zipPages(bytes) }),
+          size: ({ pages }) =>
+            pages.reduce((sum, { slug, markdown }) => sum + 2 * (slug.length + markdown.length), 1_000),
+        },
+        room,
+      )
+      const skill = yield* reader<Skill>(
+        {
+          field: "skillUrls",
+          maxBytes: maxSkill,
+          parse: skillFrom,
+          size: ({ markdown }) => 2 * markdown.length + 1_000,
+        },
+        room / 8,
+      )
+      return Documents.of({
+        archive: Effect.fn("Documents.archive")(archive),
+        skill: Effect.fn("Documents.skill")(skill),
+      })
+    }),
+  )

@@ -33,7 +33,11 @@ describe("a bounded cache", () => {
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<number, never>(100)
       const next = (fresh: boolean) =>
-        cache.get("a", () => fresh, (previous = 0) => Effect.succeed({ value: previous + 1, bytes: 10 }))
+        cache.get(
+          "a",
+          () => fresh,
+          (previous = 0) => Effect.succeed({ value: previous + 1, bytes: 10 }),
+        )
       expect([yield* next(true), yield* next(true), yield* next(false), yield* next(true)]).toEqual([1, 1, 2, 2])
       expect(cache.bytes()).toBe(10)
     }),
@@ -45,7 +49,10 @@ describe("a bounded cache", () => {
       const gate = yield* Deferred.make<void>()
       let made = 0
       const get = cache.get("a", always, () =>
-        Effect.andThen(Effect.sync(() => void made++), Effect.as(Deferred.await(gate), { value: "A", bytes: 1 })),
+        Effect.andThen(
+          Effect.sync(() => void made++),
+          Effect.as(Deferred.await(gate), { value: "A", bytes: 1 }),
+        ),
       )
       const first = yield* Effect.forkChild(get, { startImmediately: true })
       const second = yield* Effect.forkChild(get, { startImmediately: true })

@@ -25,15 +25,25 @@ const documents = Layer.succeed(Documents, {
 })
 
 /** Chats over fakes; without a `model`, none is configured. */
-const chats = (model?: (request: ModelRequest) => Stream.Stream<AnswerPart>, rates = { projectKey: 1_000, address: 2 }) =>
+const chats = (
+  model?: (request: ModelRequest) => Stream.Stream<AnswerPart>,
+  rates = { projectKey: 1_000, address: 2 },
+) =>
   Chats.layer.pipe(
-    Layer.provide([documents, crypto.layer, Layer.succeed(LanguageModel, { answer: model }), Layer.succeed(ChatRates, rates)]),
+    Layer.provide([
+      documents,
+      crypto.layer,
+      Layer.succeed(LanguageModel, { answer: model }),
+      Layer.succeed(ChatRates, rates),
+    ]),
   )
 
 const answer = (request: ChatRequest, address = "192.0.2.1") =>
   Chats.use((chats) => chats.answer(request, address)).pipe(Effect.flatMap(Stream.runCollect))
 const textOf = (request: ChatRequest) =>
-  Effect.flatMap(answer(request), (parts) => Effect.promise(() => messageOf(parts))).pipe(Effect.map(({ text }) => text))
+  Effect.flatMap(answer(request), (parts) => Effect.promise(() => messageOf(parts))).pipe(
+    Effect.map(({ text }) => text),
+  )
 
 /** A model that keeps what it was asked. */
 const listening = () => {
@@ -90,7 +100,9 @@ describe("how often", () => {
     Effect.gen(function* () {
       for (const address of ["a", "b", "c"]) yield* answer(ask("key"), address).pipe(as(projectKey))
       yield* Effect.flip(answer(ask(" "), "d")).pipe(as(projectKey))
-      expect(yield* Effect.flip(answer(ask("key"), "e")).pipe(as(projectKey))).toMatchObject({ _tag: "TooManyRequests" })
+      expect(yield* Effect.flip(answer(ask("key"), "e")).pipe(as(projectKey))).toMatchObject({
+        _tag: "TooManyRequests",
+      })
       yield* answer(ask("key"), "a").pipe(as(Caller.ProjectKey({ ...projectKey, keyId: "other" })))
     }).pipe(Effect.provide(chats(undefined, { projectKey: 4, address: 1 }))),
   )
@@ -136,7 +148,10 @@ describe("the answer without a model", () => {
 
   it.effect("answers what was asked last, in either form of message", () =>
     Effect.gen(function* () {
-      const before = [{ role: "user" as const, content: "webhook secrets" }, { role: "assistant" as const, parts: [] }]
+      const before = [
+        { role: "user" as const, content: "webhook secrets" },
+        { role: "assistant" as const, parts: [] },
+      ]
       const parts = [{ type: "step-start" }, { type: "text", text: "rotate a key" }, { type: "file", url: "x" }]
       const said = yield* text({ messages: [...before, { role: "user", parts }], docsPages })
       expect(said).toContain("Create a second key")
@@ -149,7 +164,12 @@ describe("what a model is asked", () => {
     Effect.gen(function* () {
       const { asked, model } = listening()
       const run = (request: ChatRequest) => answer(request).pipe(as(projectKey), Effect.provide(chats(model)))
-      yield* run({ ...ask("hello"), docsPages, pageSlug: "guides/keys", skillUrls: ["https://e.com/deploy", "https://e.com/deploy"] })
+      yield* run({
+        ...ask("hello"),
+        docsPages,
+        pageSlug: "guides/keys",
+        skillUrls: ["https://e.com/deploy", "https://e.com/deploy"],
+      })
       yield* run(ask("hello"))
       const [full, bare] = asked
       expect(full!.tools.map(({ name }) => name)).toEqual(["search_docs", "read_page", "read_skill"])
@@ -184,7 +204,8 @@ describe("what a model is asked", () => {
 
   it.effect("a fault of ours in the middle is an error part, and the stream ends well", () =>
     Effect.gen(function* () {
-      const broken = () => Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
+      const broken = () =>
+        Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
       const parts = yield* answer(ask("hello")).pipe(as(projectKey), Effect.provide(chats(broken)))
       expect(parts).toEqual([{ type: "start" }, { type: "error", errorText: "Something went wrong here." }])
     }),
@@ -205,7 +226,10 @@ describe("the messages", () => {
   it.effect("the last is from the user, says something, and is not too long: else 400 with its index", () =>
     Effect.gen(function* () {
       const refusal = (...messages: ChatRequest["messages"]) =>
-        Effect.flip(answer({ messages })).pipe(as(projectKey), Effect.map(({ error }) => error))
+        Effect.flip(answer({ messages })).pipe(
+          as(projectKey),
+          Effect.map(({ error }) => error),
+        )
       const user = { role: "user" as const, content: "hello" }
       expect(yield* refusal(user, { role: "assistant", content: "hi" })).toBe(
         "messages.1 must be from the user, as the last message.",
@@ -221,8 +245,16 @@ describe("the messages", () => {
 
   it("are cut from the oldest on, and begin with the user's", () => {
     const turn = (role: "user" | "assistant" | "system", n: number) => ({ role, content: String(n).padEnd(100, ".") })
-    const conversation = [turn("system", 0), turn("user", 1), turn("assistant", 2), turn("user", 3), turn("assistant", 4), turn("user", 5)]
-    const kept = (characters: number) => recentTurns(conversation, characters).map(({ text }) => Number.parseInt(text, 10))
+    const conversation = [
+      turn("system", 0),
+      turn("user", 1),
+      turn("assistant", 2),
+      turn("user", 3),
+      turn("assistant", 4),
+      turn("user", 5),
+    ]
+    const kept = (characters: number) =>
+      recentTurns(conversation, characters).map(({ text }) => Number.parseInt(text, 10))
     expect(kept(1_000)).toEqual([1, 2, 3, 4, 5])
     expect(kept(500)).toEqual([1, 2, 3, 4, 5])
     expect(kept(499)).toEqual([3, 4, 5])

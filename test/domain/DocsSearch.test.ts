@@ -53,7 +53,9 @@ describe("search", () => {
       for (const pageSlug of Object.keys(docsPages)) {
         const missed = questions.filter(
           ([question, slug, words]) =>
-            !search(question, { limit: 6, pageSlug }).some((passage) => passage.slug === slug && passage.text.includes(words)),
+            !search(question, { limit: 6, pageSlug }).some(
+              (passage) => passage.slug === slug && passage.text.includes(words),
+            ),
         )
         expect(missed.length, `${pageSlug}: ${JSON.stringify(missed)}`).toBeLessThanOrEqual(1)
       }
@@ -106,10 +108,38 @@ describe("search", () => {
   it.effect("finds nothing where there is nothing, whatever is asked", () =>
     Effect.gen(function* () {
       const { search } = yield* index
-      const nothing = ["", " ", "the", "how do I", "???", "\0", "xyzzyplugh qwertzuiop", "\ud800", "*", "a".repeat(30_000)]
+      const nothing = [
+        "",
+        " ",
+        "the",
+        "how do I",
+        "???",
+        "\0",
+        "xyzzyplugh qwertzuiop",
+        "\ud800",
+        "*",
+        "a".repeat(30_000),
+      ]
       for (const question of nothing) expect(search(question, { limit: 3 }), question.slice(0, 20)).toEqual([])
       expect((yield* DocsSearch.make([])).search("key", { limit: 3 })).toEqual([])
       expect((yield* DocsSearch.make([{ slug: "", markdown: "" }])).search("key", { limit: 3 })).toEqual([])
+    }),
+  )
+})
+
+describe("memory", () => {
+  it.effect("of text in which every word is another is bounded: later words are not searchable", () =>
+    Effect.gen(function* () {
+      const words = Array.from({ length: 160_000 }, (_, n) => `w${n.toString(36)}`)
+      const pages = [words.slice(0, 80_000), words.slice(80_000)].map((some, n) => ({
+        slug: `p${n}`,
+        markdown: some.join(" "),
+      }))
+      const { search, bytes } = yield* DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
+      expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
+      expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
+      expect(slugs(search(words[0]!, { limit: 3 })), "a word that is known is known on every page").toContain("last")
+      expect(bytes).toBeLessThan(150_000_000)
     }),
   )
 })

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it, layer } from "@effect/vitest"
 import { DefaultChatTransport, readUIMessageStream } from "ai"
-import { Effect, Schema } from "effect"
+import { Arbitrary, Effect, Schema } from "effect"
 import { FetchHttpClient } from "effect/http"
 import { request } from "node:http"
 import { ChatRequest } from "#src/domain/Chat.ts"
@@ -89,7 +89,10 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
             : { status: 404 },
       )
       const docsZipUrl = `${host.url}/docs.zip`
-      const { text } = yield* chat(send, ask("rotating", { docsZipUrl, skillUrls: [`${host.url}/skill.md`], pageSlug: "/keys" }))
+      const { text } = yield* chat(
+        send,
+        ask("rotating", { docsZipUrl, skillUrls: [`${host.url}/skill.md`], pageSlug: "/keys" }),
+      )
       expect(text).toContain("**Keys** (`docs/keys`)\n\n> Rotating takes two keys.")
       const missing = `${host.url}/missing`
       for (const json of [{ docsZipUrl: missing }, { docsZipUrl, skillUrls: [missing] }]) {
@@ -117,12 +120,18 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
         [{ messages: [user, { role: "user", content: 5 }] }, /^messages\.1\.content must be a string/],
         [{ messages: [user, { role: "user", parts: {} }] }, /^messages\.1\.parts must be an array/],
         [{ messages: [user, { role: "user", parts: [{}] }] }, /^messages\.1\.parts\.0\.type is required/],
-        [{ messages: [user, { role: "user", parts: [{ type: "text", text: 1 }] }] }, /^messages\.1\.parts\.0 must have a string/],
+        [
+          { messages: [user, { role: "user", parts: [{ type: "text", text: 1 }] }] },
+          /^messages\.1\.parts\.0 must have a string/,
+        ],
         [{ messages: [user, { role: "assistant", content: "x" }] }, /^messages\.1 must be from the user/],
         [{ messages: [{ role: "user", parts: [] }] }, /^messages\.0 must have text/],
         [ask("x", { docsPages: [] }), /^docsPages must be a JSON object/],
         [ask("x", { docsPages: { a: 1 } }), /^docsPages\.a must be a string/],
-        [ask("x", { docsPages: Object.fromEntries(Array.from({ length: 2_001 }, (_, n) => [n, ""])) }), /^docsPages must be at most 2,000 pages/],
+        [
+          ask("x", { docsPages: Object.fromEntries(Array.from({ length: 2_001 }, (_, n) => [n, ""])) }),
+          /^docsPages must be at most 2,000 pages/,
+        ],
         [ask("x", { docsZipUrl: "docs.zip" }), /^docsZipUrl must be an absolute/],
         [ask("x", { docsZipUrl: "file:///etc/passwd" }), /^docsZipUrl must be an absolute/],
         [ask("x", { docsZipUrl: "https://user:password@example.com" }), /^docsZipUrl must be an absolute/],
@@ -162,21 +171,79 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
   it.effect("names of the prototype, strange text and whatever else is sent: never a 5xx", () =>
     Effect.gen(function* () {
       const { send, logs } = yield* TestServer
-      const strange = ["__proto__", "constructor", "", "\0", "\ud800", "../../etc", "a".repeat(5_000), "\u202e", "# \r\n---"]
+      const strange = [
+        "__proto__",
+        "constructor",
+        "",
+        "\0",
+        "\ud800",
+        "../../etc",
+        "a".repeat(5_000),
+        "\u202e",
+        "# \r\n---",
+      ]
       for (const text of strange) {
         const body = JSON.stringify({
-          ...ask(`x${text}`, { pageSlug: text.replaceAll("\0", "").toWellFormed(), unknown: text, id: text, trigger: text }),
-          docsPages: Object.fromEntries([[text, text], ["toString", `# ${text}\n\nx${text}`]]),
+          ...ask(`x${text}`, {
+            pageSlug: text.replaceAll("\0", "").toWellFormed(),
+            unknown: text,
+            id: text,
+            trigger: text,
+          }),
+          docsPages: Object.fromEntries([
+            [text, text],
+            ["toString", `# ${text}\n\nx${text}`],
+          ]),
         })
         const answer = yield* send("POST", path, { body, headers: { "content-type": "application/json" } })
         expect(answer.status, body.slice(0, 100)).toBe(200)
         yield* Effect.promise(() => chunksOf(answer.text))
       }
-      const { text } = yield* chat(send, JSON.parse('{"messages":[{"role":"user","content":"zebra"}],"docsPages":{"__proto__":"zebra"}}') as object)
+      const { text } = yield* chat(
+        send,
+        JSON.parse('{"messages":[{"role":"user","content":"zebra"}],"docsPages":{"__proto__":"zebra"}}') as object,
+      )
       expect(text).toContain("(`__proto__`)\n\n> zebra")
       const deep = `{"messages":[{"role":"user","parts":[{"type":"x","deep":${"[".repeat(50_000)}${"]".repeat(50_000)}}]}]}`
       expectError(yield* send("POST", path, { body: deep, headers: { "content-type": "application/json" } }), 400)
       expect(logs()).not.toContain("A request failed")
+    }),
+  )
+
+  it.effect("any JSON in any field: a documented answer", () =>
+    Effect.gen(function* () {
+      const { send, advance } = yield* TestServer
+      const json = Arbitrary.schema(Schema.Json)
+      const text = Arbitrary.schema(Schema.String)
+      const fields = ["messages", "docsPages", "docsZipUrl", "skillUrls", "pageSlug"]
+      const requests = Arbitrary.all({ question: text, slug: text, page: text, value: json, text })
+      const statuses = new Set<number>()
+      const result = yield* Arbitrary.checkEffect(
+        requests,
+        Effect.fnUntraced(function* ({ question, slug, page, value, text }) {
+          const body = ask(`x${question}`, { docsPages: { [slug]: page, x: `# x\n\n${page}` } })
+          const wrong = fields.flatMap((field) =>
+            [value, text, [text], { [text]: text }].map((to) => ({ ...body, [field]: to })),
+          )
+          const messages = [
+            value,
+            { role: "user", content: value },
+            { role: "user", parts: [value, { type: text, text }] },
+          ]
+          for (const json of [body, ...wrong, ...messages.map((message) => ({ messages: [message] }))]) {
+            yield* advance("1 second")
+            const answer = yield* send("POST", path, { json })
+            statuses.add(answer.status)
+            const fine =
+              answer.status === 200 || ([400, 422].includes(answer.status) && faultOfError(answer) === undefined)
+            if (!fine) return yield* Effect.fail(`${JSON.stringify(json)}: ${answer.status} ${answer.text}`)
+          }
+          return true
+        }),
+        { runs: 40 },
+      )
+      expect(Arbitrary.formatCheckFailure(result)).toBeUndefined()
+      expect([...statuses]).toEqual(expect.arrayContaining([200, 400]))
     }),
   )
 
@@ -213,7 +280,10 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("chat in guarded
       expectError(yield* send("POST", path, { json }), 401)
       expectError(yield* send("POST", path, { json, as: `${key}x` }), 401)
       // A stranger's body is not read.
-      expectError(yield* send("POST", path, { body: "x".repeat(9 * MiB), headers: { "content-type": "application/json" } }), 401)
+      expectError(
+        yield* send("POST", path, { body: "x".repeat(9 * MiB), headers: { "content-type": "application/json" } }),
+        401,
+      )
 
       const host = yield* makeReceiver()
       const refused = yield* send("POST", path, { json: ask("hello", { docsZipUrl: `${host.url}/docs.zip` }), as: key })
@@ -261,15 +331,19 @@ describe("chat with a model", () => {
         model.behave({ stall: "The first token" })
         const first = yield* Effect.callback<string>((resume) => {
           let text = ""
-          const outgoing = request(url + path, { method: "POST", headers: { "content-type": "application/json" } }, (incoming) => {
-            incoming.on("error", () => {})
-            incoming.on("data", (chunk: Buffer) => {
-              text += chunk.toString()
-              if (!text.includes("The first token")) return
-              outgoing.destroy()
-              resume(Effect.succeed(text))
-            })
-          })
+          const outgoing = request(
+            url + path,
+            { method: "POST", headers: { "content-type": "application/json" } },
+            (incoming) => {
+              incoming.on("error", () => {})
+              incoming.on("data", (chunk: Buffer) => {
+                text += chunk.toString()
+                if (!text.includes("The first token")) return
+                outgoing.destroy()
+                resume(Effect.succeed(text))
+              })
+            },
+          )
           outgoing.on("error", () => {})
           outgoing.end(JSON.stringify(ask("hello")))
         })

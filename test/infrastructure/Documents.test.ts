@@ -43,36 +43,38 @@ describe("a zip", () => {
     }),
   )
 
-  it.effect("is not asked for again within a minute; then with its ETag and its date, and kept when nothing changed", () =>
-    Effect.gen(function* () {
-      const { server, text } = yield* world()
-      const validators = { etag: '"v1"', "last-modified": "Fri, 20 Nov 2026 17:00:00 GMT" }
-      server.behave({ status: 200, body: docs("one"), headers: validators })
-      expect(yield* text).toBe("one")
-      yield* TestClock.adjust("59 seconds")
-      expect(yield* text).toBe("one")
-      expect(server.received.length).toBe(1)
+  it.effect(
+    "is not asked for again within a minute; then with its ETag and its date, and kept when nothing changed",
+    () =>
+      Effect.gen(function* () {
+        const { server, text } = yield* world()
+        const validators = { etag: '"v1"', "last-modified": "Fri, 20 Nov 2026 17:00:00 GMT" }
+        server.behave({ status: 200, body: docs("one"), headers: validators })
+        expect(yield* text).toBe("one")
+        yield* TestClock.adjust("59 seconds")
+        expect(yield* text).toBe("one")
+        expect(server.received.length).toBe(1)
 
-      server.behave({ status: 304 })
-      yield* TestClock.adjust("1 second")
-      expect(yield* text).toBe("one")
-      expect(server.received.length).toBe(2)
-      expect(server.received[1]!.headers).toMatchObject({
-        "if-none-match": '"v1"',
-        "if-modified-since": "Fri, 20 Nov 2026 17:00:00 GMT",
-      })
-      yield* TestClock.adjust("59 seconds")
-      yield* text
-      expect(server.received.length).toBe(2)
+        server.behave({ status: 304 })
+        yield* TestClock.adjust("1 second")
+        expect(yield* text).toBe("one")
+        expect(server.received.length).toBe(2)
+        expect(server.received[1]!.headers).toMatchObject({
+          "if-none-match": '"v1"',
+          "if-modified-since": "Fri, 20 Nov 2026 17:00:00 GMT",
+        })
+        yield* TestClock.adjust("59 seconds")
+        yield* text
+        expect(server.received.length).toBe(2)
 
-      server.behave({ status: 200, body: docs("two") })
-      yield* TestClock.adjust("1 minute")
-      expect(yield* text).toBe("two")
-      server.behave({ status: 200, body: docs("three") })
-      yield* TestClock.adjust("1 minute")
-      expect(yield* text).toBe("three")
-      expect(server.received.at(-1)!.headers["if-none-match"]).toBeUndefined()
-    }),
+        server.behave({ status: 200, body: docs("two") })
+        yield* TestClock.adjust("1 minute")
+        expect(yield* text).toBe("two")
+        server.behave({ status: 200, body: docs("three") })
+        yield* TestClock.adjust("1 minute")
+        expect(yield* text).toBe("three")
+        expect(server.received.at(-1)!.headers["if-none-match"]).toBeUndefined()
+      }),
   )
 
   it.effect("is used for an hour while its server is down, and not when the server says that it is gone", () =>
@@ -111,7 +113,10 @@ describe("a zip", () => {
   it.effect("is fetched once for a hundred who ask at the same time", () =>
     Effect.gen(function* () {
       const { server, text } = yield* world()
-      const texts = yield* Effect.all(Array.from({ length: 100 }, () => text), { concurrency: "unbounded" })
+      const texts = yield* Effect.all(
+        Array.from({ length: 100 }, () => text),
+        { concurrency: "unbounded" },
+      )
       expect(new Set(texts)).toEqual(new Set(["# A"]))
       expect(server.received.length).toBe(1)
     }),
@@ -131,8 +136,14 @@ describe("a zip", () => {
     Effect.gen(function* () {
       const { server, url, archive, refusal } = yield* world()
       const size = 20 * MiB
-      const empty = zip([{ path: "a.md", content: "# A" }, { path: "b.bin", stored: true }]).length
-      const full = zip([{ path: "a.md", content: "# A" }, { path: "b.bin", content: new Uint8Array(size - empty), stored: true }])
+      const empty = zip([
+        { path: "a.md", content: "# A" },
+        { path: "b.bin", stored: true },
+      ]).length
+      const full = zip([
+        { path: "a.md", content: "# A" },
+        { path: "b.bin", content: new Uint8Array(size - empty), stored: true },
+      ])
       expect(full.length).toBe(size)
       server.behave({ status: 200, body: full })
       expect((yield* archive(url)).pages.length).toBe(1)
@@ -145,18 +156,22 @@ describe("a zip", () => {
 })
 
 describe("redirects", () => {
-  const redirecting = (to: (request: Received) => string | undefined, status = 302) => (request: Received) => {
-    const location = to(request)
-    return location === undefined ? { status: 200, body: docs() } : { status, headers: { location } }
-  }
+  const redirecting =
+    (to: (request: Received) => string | undefined, status = 302) =>
+    (request: Received) => {
+      const location = to(request)
+      return location === undefined ? { status: 200, body: docs() } : { status, headers: { location } }
+    }
 
   it.effect("are followed five times, relative ones too", () =>
     Effect.gen(function* () {
       const { server, archive, refusal } = yield* world()
-      const hops = (n: number) => ({ path }: Received) => {
-        const at = Number.parseInt(path.slice(1), 10)
-        return at === n ? undefined : `${at + 1}`
-      }
+      const hops =
+        (n: number) =>
+        ({ path }: Received) => {
+          const at = Number.parseInt(path.slice(1), 10)
+          return at === n ? undefined : `${at + 1}`
+        }
       for (const status of [301, 302, 303, 307, 308]) {
         server.behave(redirecting(hops(5), status))
         expect((yield* archive(`${server.url}/0?${status}`)).pages.length).toBe(1)
@@ -171,9 +186,19 @@ describe("redirects", () => {
   it.effect("are not followed to other schemes, to nowhere, or with a password", () =>
     Effect.gen(function* () {
       const { server, refusal } = yield* world()
-      for (const location of ["file:///etc/passwd", "ftp://example.com/a.zip", "gopher://x", "data:,x", "javascript:1", "http://[", "http://u:p@example.com/"]) {
+      for (const location of [
+        "file:///etc/passwd",
+        "ftp://example.com/a.zip",
+        "gopher://x",
+        "data:,x",
+        "javascript:1",
+        "http://[",
+        "http://u:p@example.com/",
+      ]) {
         server.behave({ status: 302, headers: { location } })
-        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(/redirects to where|cannot be had/)
+        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
+          /redirects to where|cannot be had/,
+        )
       }
       server.behave({ status: 302 })
       expect(yield* refusal(`${server.url}/none`)).toMatch(/ redirects to where it is not followed\.$/)
@@ -228,9 +253,16 @@ describe("hostile addresses", () => {
     Effect.gen(function* () {
       // With private networks allowed the first address may be called, and these may not.
       const { server, refusal } = yield* world()
-      for (const location of ["http://169.254.169.254/latest", "http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://[fe80::1]/"]) {
+      for (const location of [
+        "http://169.254.169.254/latest",
+        "http://[::ffff:127.0.0.1]/",
+        "http://0.0.0.0/",
+        "http://[fe80::1]/",
+      ]) {
         server.behave({ status: 302, headers: { location } })
-        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(/cannot be had: .*\baddress\b/)
+        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
+          /cannot be had: .*\baddress\b/,
+        )
       }
     }),
   )
@@ -269,7 +301,9 @@ describe("servers that misbehave", () => {
         server.behave(behaviour)
         const url = `${server.url}/${n}.zip`
         const error = yield* refusal(url)
-        expect(error, JSON.stringify(behaviour)).toMatch(/^docsZipUrl: \S+ (is no zip|was answered|cannot be had|came compressed)[^\n]*\.$/)
+        expect(error, JSON.stringify(behaviour)).toMatch(
+          /^docsZipUrl: \S+ (is no zip|was answered|cannot be had|came compressed)[^\n]*\.$/,
+        )
         expect(error).toContain(url)
       }
       expect(yield* refusal(`http://127.0.0.1:${yield* closedPort}/a.zip`)).toContain("was refused")
@@ -294,8 +328,19 @@ describe("a skill", () => {
   it.effect("without them, or larger than 1 MiB, is refused with its url", () =>
     Effect.gen(function* () {
       const { server, skill } = yield* world()
-      const refused = ["", "# Deploy", "---\nname: a\n---\n", "---\ndescription: a\n---\n", "---\nname: 1\ndescription: a\n---\n"]
-      const strange = ["---\n- a\n---\n", "---\nname: [a\n---\n", "---\n&a [*a, *a]\n---\n", "---\nname: ''\ndescription: a\n---\n"]
+      const refused = [
+        "",
+        "# Deploy",
+        "---\nname: a\n---\n",
+        "---\ndescription: a\n---\n",
+        "---\nname: 1\ndescription: a\n---\n",
+      ]
+      const strange = [
+        "---\n- a\n---\n",
+        "---\nname: [a\n---\n",
+        "---\n&a [*a, *a]\n---\n",
+        "---\nname: ''\ndescription: a\n---\n",
+      ]
       for (const [n, body] of [...refused, ...strange].entries()) {
         server.behave({ status: 200, body })
         const { error } = yield* Effect.flip(skill(`${server.url}/${n}.md`))

@@ -28,7 +28,9 @@ const world = Effect.fnUntraced(function* (options: Partial<Model.LanguageModelO
   const server = yield* modelServer
   const logged: Array<string> = []
   const settings = { baseUrl: server.url, model: "some-model", apiKey: Redacted.make(secret), retries: 0, ...options }
-  const answer = yield* LanguageModel.use(({ answer }) => Effect.succeed(answer!)).pipe(Effect.provide(Model.layer(settings)))
+  const answer = yield* LanguageModel.use(({ answer }) => Effect.succeed(answer!)).pipe(
+    Effect.provide(Model.layer(settings)),
+  )
   const log = Logger.layer([Logger.map(Logger.formatJson, (line) => void logged.push(line))])
   const parts = (asked: Partial<ModelRequest> = {}) =>
     Stream.runCollect(answer({ ...request, ...asked })).pipe(Effect.provide(log))
@@ -123,7 +125,9 @@ describe("a model that answers", () => {
       expect(server.calls.map(({ body }) => body.tools!.map((tool) => tool.function.name))).toEqual(
         Array.from({ length: 3 }, () => ["search_docs", "read_page", "read_skill"]),
       )
-      const results = server.calls[2]!.body.messages.filter(({ role }) => role === "tool").map(({ content }) => String(content))
+      const results = server.calls[2]!.body.messages.filter(({ role }) => role === "tool").map(({ content }) =>
+        String(content),
+      )
       expect(results[0]).toContain("slug: guides/keys\nheading: API keys › Rotating a key")
       expect(results[1]).toContain("Deploy carefully.")
       expect(results[2]).toContain("## Deleting a key")

@@ -13,7 +13,7 @@ describe("what a zip gives", () => {
   it.effect("its markdown pages, by their paths", () =>
     Effect.gen(function* () {
       const pages = yield* read(
-        { path: "docs/" , stored: true },
+        { path: "docs/", stored: true },
         { path: "docs/guide.md", content: "\uFEFF# Guide" },
         { path: "docs/stored.MDX", content: "stored", stored: true },
         { path: "docs/part/index.mdx", content: "part" },
@@ -67,9 +67,13 @@ describe("zip bombs", () => {
   it.effect("what a zip says of its own size is not believed", () =>
     Effect.gen(function* () {
       for (const claimedSize of [0, 10, 50 * MiB]) {
-        expect(yield* refusal({ path: "a.md", content: bomb, claimedSize })).toMatch(/50 MiB|is no zip, or a broken one/)
+        expect(yield* refusal({ path: "a.md", content: bomb, claimedSize })).toMatch(
+          /50 MiB|is no zip, or a broken one/,
+        )
       }
-      expect(yield* refusal({ path: "a.md", content: "a", claimedSize: 4_000_000_000 })).toBe("is no zip, or a broken one")
+      expect(yield* refusal({ path: "a.md", content: "a", claimedSize: 4_000_000_000 })).toBe(
+        "is no zip, or a broken one",
+      )
     }),
   )
 
@@ -122,7 +126,15 @@ describe("what is no zip that can be read", () => {
   it.effect("is refused in words", () =>
     Effect.gen(function* () {
       const fail = (bytes: Uint8Array) => Effect.map(Effect.flip(zipPages(bytes)), ({ message }) => message)
-      for (const bytes of ["", "P", "PK", "PK\x03\x04", "<html>not found</html>", "\x1f\x8b\x08 gzip", "a".repeat(200_000)]) {
+      for (const bytes of [
+        "",
+        "P",
+        "PK",
+        "PK\x03\x04",
+        "<html>not found</html>",
+        "\x1f\x8b\x08 gzip",
+        "a".repeat(200_000),
+      ]) {
         expect(yield* fail(Buffer.from(bytes, "latin1")), bytes.slice(0, 10)).toBe(broken)
       }
       expect(yield* fail(zip([]))).toBe("has no .md or .mdx files")

@@ -9,7 +9,11 @@ export interface ModelCall {
   readonly body: {
     readonly model: string
     readonly stream: boolean
-    readonly messages: ReadonlyArray<{ readonly role: string; readonly content: unknown; readonly tool_calls?: unknown }>
+    readonly messages: ReadonlyArray<{
+      readonly role: string
+      readonly content: unknown
+      readonly tool_calls?: unknown
+    }>
     readonly tools?: ReadonlyArray<{ readonly function: { readonly name: string; readonly parameters: object } }>
   }
 }
@@ -55,7 +59,8 @@ const act = (behaviour: ModelBehaviour, response: ServerResponse) => {
   const [kind, text] = Object.entries(behaviour)[0] as [string, string]
   response.write(chunk({ role: "assistant", content: text }))
   if (kind === "breakAfter") setImmediate(() => response.destroy())
-  if (kind === "errorAfter") response.end(`data: ${JSON.stringify({ error: { message: "internals: out of memory" } })}\n\n`)
+  if (kind === "errorAfter")
+    response.end(`data: ${JSON.stringify({ error: { message: "internals: out of memory" } })}\n\n`)
   if (kind === "garbageAfter") response.end("data: {no json\n\ndata: [DONE]\n\n")
 }
 

@@ -1,4 +1,10 @@
-import { parseJsonEventStream, readUIMessageStream, type UIMessage, type UIMessageChunk, uiMessageChunkSchema } from "ai"
+import {
+  parseJsonEventStream,
+  readUIMessageStream,
+  type UIMessage,
+  type UIMessageChunk,
+  uiMessageChunkSchema,
+} from "ai"
 import type { AnswerPart } from "#src/domain/Chat.ts"
 
 const streamOf = <A>(values: ReadonlyArray<A>) =>
@@ -12,7 +18,10 @@ const streamOf = <A>(values: ReadonlyArray<A>) =>
 /** The parts of an answer's text as the AI SDK parses them, every one checked against its schema. */
 export const chunksOf = async (text: string): Promise<ReadonlyArray<UIMessageChunk>> => {
   const chunks: Array<UIMessageChunk> = []
-  const events = parseJsonEventStream({ stream: streamOf([new TextEncoder().encode(text)]), schema: uiMessageChunkSchema })
+  const events = parseJsonEventStream({
+    stream: streamOf([new TextEncoder().encode(text)]),
+    schema: uiMessageChunkSchema,
+  })
   for await (const event of events) {
     if (!event.success) throw event.error
     chunks.push(event.value)
