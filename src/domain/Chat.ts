@@ -84,7 +84,7 @@ export const ChatRequest = Schema.Struct({
       }),
   ),
   pageSlug: Schema.optionalKey(
-    Text.annotate({
+    Text.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
       description: "The page that the reader is on: it is given more weight.",
       examples: ["guides/keys"],
     }),

@@ -19,8 +19,10 @@ const room = 128 * MiB
 const freshFor = 60_000
 /** How many milliseconds a document is used after its server was last heard of. */
 const staleFor = 3_600_000
-/** How many documents are fetched and unpacked at one time: each may take 70 MiB. */
-const fetchers = 4
+/** How many documents of a kind are fetched at one time: more than one key may have under way in ten seconds. */
+const fetchers = 32
+/** How many are unpacked at one time: each may take 70 MiB. */
+const unpackers = 2
 
 interface Document<A> {
   readonly value: A
@@ -55,7 +57,7 @@ interface Reader<A> {
 }
 
 export interface DocumentsOptions {
-  /** What each request has, connection and body included; default: 10 s (contract 8). */
+  /** What a document has until it is here, redirects, connections and body included; default: 10 s (contract 8). */
   readonly timeout?: Duration.Input
 }
 
@@ -70,9 +72,10 @@ export const layer = (options: DocumentsOptions = {}) =>
       const { timeout = "10 seconds" } = options
       const http = yield* SafeHttp
       const digest = yield* Digest.Digest
-      const turn = yield* Semaphore.make(fetchers)
+      const unpacking = yield* Semaphore.make(unpackers)
 
       const reader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Reader<A>, room: number) {
+        const fetching = yield* Semaphore.make(fetchers)
         const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent>(room)
         const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
         const named = (url: string, message: string) =>
@@ -84,12 +87,10 @@ export const layer = (options: DocumentsOptions = {}) =>
             Effect.flatMap((fetched) => {
               if (fetched === undefined) return Effect.succeed({ ...previous!, heardAt: now, checkedAt: now })
               const { bytes, etag, lastModified } = fetched
-              return Effect.map(parse(bytes), (value) => ({
-                value,
-                fetched: { etag, lastModified },
-                heardAt: now,
-                checkedAt: now,
-              }))
+              return parse(bytes).pipe(
+                unpacking.withPermits(1),
+                Effect.map((value) => ({ value, fetched: { etag, lastModified }, heardAt: now, checkedAt: now })),
+              )
             }),
             Effect.catchIf(
               (error) =>
@@ -100,7 +101,7 @@ export const layer = (options: DocumentsOptions = {}) =>
               () => Effect.succeed({ ...previous!, checkedAt: now }),
             ),
             Effect.mapBoth({ onSuccess: sized, onFailure: ({ message }) => named(url, message) }),
-            turn.withPermits(1),
+            fetching.withPermits(1),
           )
 
         return (url: string) =>

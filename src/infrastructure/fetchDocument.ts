@@ -38,13 +38,20 @@ const read = (answer: SafeAnswer, maxBytes: number) => {
   return Effect.succeed({ bytes: body, etag: headers["etag"], lastModified: headers["last-modified"] })
 }
 
+/** Each hop has the whole time by itself, and a server could make many hops of it. */
+const withinTime = <A, R>(
+  fetch: Effect.Effect<A, FetchFault, R>,
+  _url: string,
+  { timeout }: { readonly timeout: Duration.Input },
+) => Effect.timeoutOrElse(fetch, { duration: timeout, orElse: () => Effect.fail(fault("cannot be had in time", true)) })
+
 /**
  * Fetches a document over `SafeHttp`. Redirects are followed five times at most, and each address is checked like the
  * first. Gives `undefined` when the server says that `previous` is still the newest.
  *
- * @param options maxBytes: a longer document is refused; timeout: what each request has, connection and body included
+ * @param options maxBytes: a longer document is refused; timeout: what all of it has, redirects, connections and body
  */
-export const fetchDocument = Effect.fn("fetchDocument")(function* (
+export const fetchDocument = Effect.fn("Documents.fetch")(function* (
   url: string,
   options: { readonly maxBytes: number; readonly timeout: Duration.Input },
   previous: Omit<Fetched, "bytes"> | undefined,
@@ -79,4 +86,4 @@ export const fetchDocument = Effect.fn("fetchDocument")(function* (
     at = next
   }
   return yield* fault("redirects too many times")
-})
+}, withinTime)

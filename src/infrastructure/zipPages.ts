@@ -39,7 +39,7 @@ const slices = (bytes: Uint8Array) =>
  * The markdown pages of a zip, by their paths. What a zip says of its own sizes is not believed: bytes are counted as
  * they are unpacked, and unpacking ends with the first that is too many.
  */
-export const zipPages = Effect.fn("zipPages")(function* (bytes: Uint8Array) {
+export const zipPages = Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
   const pages = new Map<string, Page>()
   const paths = new Set<string>()
   let entries = 0

@@ -140,6 +140,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
         [ask("x", { skillUrls: [url, "ftp://a"] }), /^skillUrls\.1 must be an absolute/],
         [ask("x", { skillUrls: Array.from({ length: 21 }, () => url) }), /^skillUrls must be at most 20 URLs/],
         [ask("x", { pageSlug: 5 }), /^pageSlug must be a string/],
+        [ask("x", { pageSlug: "x".repeat(513) }), /^pageSlug must be at most 512 characters/],
       ]
       for (const [json, sentence] of cases) {
         const answer = yield* send("POST", path, { json })
@@ -178,7 +179,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
         "\0",
         "\ud800",
         "../../etc",
-        "a".repeat(5_000),
+        "a".repeat(500),
         "\u202e",
         "# \r\n---",
       ]

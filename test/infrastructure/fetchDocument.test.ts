@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import { fetchDocument } from "#src/infrastructure/fetchDocument.ts"
 import { type SafeAnswer, SafeHttp } from "#src/infrastructure/SafeHttp.ts"
 
@@ -49,6 +50,32 @@ describe("a redirect", () => {
     }),
   )
 })
+
+it.effect("all redirects together have the time of one document", () =>
+  Effect.gen(function* () {
+    let hops = 0
+    const http = SafeHttp.of({
+      request: ({ url }) =>
+        Effect.sleep("4 seconds").pipe(
+          Effect.as<SafeAnswer>({
+            status: 302,
+            headers: { location: `${url}${++hops}` },
+            body: new Uint8Array(),
+            bytesRead: 0,
+            truncated: false,
+          }),
+        ),
+    })
+    const url = "https://docs.example.com/"
+    const fiber = yield* fetchDocument(url, { maxBytes: 10, timeout: "10 seconds" }, undefined).pipe(
+      Effect.provideService(SafeHttp, http),
+      Effect.flip,
+      Effect.forkChild,
+    )
+    yield* TestClock.adjust("10 seconds")
+    expect(yield* Fiber.join(fiber)).toMatchObject({ message: "cannot be had in time", passing: true })
+  }),
+)
 
 describe("what came packed", () => {
   it.effect("is refused, and what is said to be plain is taken", () =>
