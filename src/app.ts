@@ -1,5 +1,5 @@
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
-import { Duration, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
 import { Chats } from "./domain/Chats.ts"
@@ -25,6 +25,7 @@ import { Database } from "./infrastructure/Database.ts"
 import * as Documents from "./infrastructure/Documents.ts"
 import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
+import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
@@ -40,6 +41,7 @@ import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
+import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import { announce } from "./welcome.ts"
 
@@ -49,7 +51,7 @@ const platform = (settings: Settings) => {
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens)),
+    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer)),
     Layer.provide(NodeHttpClient.layerUndici),
   )
 }
@@ -77,10 +79,9 @@ const webhooks = (settings: Settings) => {
       RetryPolicy.RetryPolicy,
       RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
     ),
-    // A claim outlasts an attempt and its record, whatever an attempt is given.
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
-      lease: Duration.sum(settings.webhookTimeout, Duration.seconds(45)),
+      attemptTimeout: settings.webhookTimeout,
     }),
   )
   return Layer.mergeAll(
@@ -109,13 +110,25 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
 
 const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
+const listener = ({ host, port }: Settings) =>
+  NodeHttpServer.layer(Listener.make, { host, port }).pipe(
+    Layer.catchTag("ServeError", ({ cause }) =>
+      Layer.effectContext(
+        new StartupError({
+          message: `HOST ${host} with PORT ${port} cannot be listened on (${(cause as NodeJS.ErrnoException).code}); stop what has it, or set another PORT`,
+          cause,
+        }),
+      ),
+    ),
+  )
+
 /**
  * The service: listens once everything it needs is up, and stops in the opposite order. Gives the listening server and
  * the services behind it; logger and tracer are the caller's.
  */
 export const app = (settings: Settings) =>
   Layer.mergeAll(Server.layer, announce(settings)).pipe(
-    Layer.provideMerge(NodeHttpServer.layer(Listener.make, { host: settings.host, port: settings.port })),
+    Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provideMerge(Database.layer(settings)),

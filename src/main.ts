@@ -1,5 +1,5 @@
 import { NodeRuntime } from "@effect/platform-node"
-import { Cause, Console, Effect, Layer, Option } from "effect"
+import { Cause, Console, Effect, Exit, Layer, Option } from "effect"
 import { app } from "./app.ts"
 import * as Config from "./config.ts"
 import * as Telemetry from "./infrastructure/Telemetry.ts"
@@ -19,5 +19,9 @@ Config.load.pipe(
       }),
     )
   }),
-  NodeRuntime.runMain({ disableErrorReporting: true }),
+  NodeRuntime.runMain({
+    disableErrorReporting: true,
+    // Being asked to stop, and stopping in order, is no failure.
+    teardown: (exit, onExit) => onExit(Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause) ? 0 : 1),
+  }),
 )

@@ -7,6 +7,7 @@ import { CurrentCaller, managedScope, requireAdministrator, requireOrg } from ".
 import type { Forbidden, NotFound, TooManyRequests, Unavailable } from "./Errors.ts"
 import { InvalidRequest, Unauthorized } from "./Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
+import * as KeyCache from "./KeyCache.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
@@ -99,6 +100,7 @@ export class ApiKeys extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const digest = yield* Digest.Digest
       const limit = FailureLimit.make(failuresPerMinute)
+      const cache = yield* KeyCache.make
       const encoder = new TextEncoder()
       let usage = new Map<string, DateTime.Utc>()
 
@@ -141,6 +143,7 @@ export class ApiKeys extends Context.Service<
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
         yield* repository.remove(orgId, keyId)
+        yield* cache.forget(keyId)
       })
 
       const list = Effect.fn("ApiKeys.list")(function* (orgId: string, page: Page) {
@@ -154,7 +157,8 @@ export class ApiKeys extends Context.Service<
       const authenticate = Effect.fnUntraced(function* (secret: Redacted.Redacted<string>) {
         const key = Redacted.value(secret)
         if (!isWellFormed(key)) return yield* notValid
-        const found = yield* repository.findByHash(yield* sha256(key))
+        const hash = yield* sha256(key)
+        const found = yield* cache.through(hash, repository.findByHash(hash))
         const now = yield* DateTime.now
         if (Option.isNone(found)) return yield* notValid
         const grant = found.value

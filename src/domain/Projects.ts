@@ -1,7 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { CurrentCaller } from "./Caller.ts"
-import { managedScope, orgNotFound, OrgScope } from "./Caller.ts"
+import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "./Caller.ts"
 import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
 import { Forbidden, NotFound } from "./Errors.ts"
 import { OrgRepository } from "./Orgs.ts"
@@ -73,8 +72,9 @@ export class Projects extends Context.Service<
 
       const create = Effect.fn("Projects.create")(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
-        const ownOrg = scope._tag === "OneOrg" ? scope.orgId : undefined
-        if (ownOrg !== undefined && input.orgId !== undefined && input.orgId !== ownOrg) {
+        const { caller } = yield* CurrentCaller
+        const ownOrg = caller._tag === "OrgKey" ? caller.orgId : undefined
+        if (scope._tag === "OneOrg" && input.orgId !== undefined && input.orgId !== scope.orgId) {
           return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
         }
         return yield* repository.insert({

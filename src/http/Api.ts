@@ -23,6 +23,8 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeliveriesGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
+  // All that is wrong with a body is said at once.
+  .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
@@ -36,8 +38,11 @@ export class Api extends HttpApi.make("gatehouse")
         "credentials listed on an operation are what it lets in, and the empty one does not count, except on",
         "`POST /api/v0/keys/validate`. In both modes a credential that is sent is checked: a wrong one is a 401.",
         "",
-        'Every answer that is not a 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`, and every answer carries an',
-        "`x-request-id`: the caller's own when it sent one.",
+        "Operations under `/v1` want an API key in `x-api-key` in either mode; the tenant is the key's org.",
+        "",
+        'Every answer that is not a 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`, under `/v1`',
+        '`{ "success": false, "message": "<sentence>", "code": "<snake_case>" }`. Every answer carries an `x-request-id`: the',
+        "caller's own when it sent one.",
       ].join("\n"),
       transform: describeApi,
     }),

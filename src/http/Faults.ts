@@ -10,6 +10,7 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
 interface Answer {
@@ -79,7 +80,7 @@ const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:
 
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, and no cache for anything under a versioned path.
+ * its log lines, its time among the metrics, and no cache for anything.
  */
 export const layer = HttpRouter.middleware(
   Effect.map(
@@ -90,12 +91,13 @@ export const layer = HttpRouter.middleware(
           const request = yield* HttpServerRequest.HttpServerRequest
           const sent = request.headers["x-request-id"]
           const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const answer = yield* operation.pipe(
+          const response = yield* operation.pipe(
             Effect.map(withBody),
             Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
+            Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
             Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+            (answer) => measured(request.method, answer),
           )
-          const response = underV1.test(request.url) ? answer.b : answer.a
           return HttpServerResponse.setHeaders(response, {
             "x-request-id": requestId,
             "cache-control": "no-store",

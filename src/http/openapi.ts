@@ -4,28 +4,33 @@ import { securitySchemes } from "./security.ts"
 
 type Operation = OpenApi.OpenAPISpecOperation
 
-const errorBody = {
-  type: "object",
-  required: ["error", "code"],
-  properties: {
-    error: { type: "string", description: "A sentence for a person." },
-    code: { type: "string", description: "A word for a program." },
+const sentence = { type: "string", description: "A sentence for a person." } as const
+const code = { type: "string", description: "A word for a program." } as const
+
+/** The body of an error, and which of its fields is the sentence. */
+const platformError = {
+  sentence: "error",
+  schema: { type: "object", required: ["error", "code"], properties: { error: sentence, code } },
+} as const
+const webhookError = {
+  sentence: "message",
+  schema: {
+    type: "object",
+    required: ["success", "message", "code"],
+    properties: { success: { const: false }, message: sentence, code },
   },
 } as const
+type ErrorBody = typeof platformError | typeof webhookError
 
 type Schemas = OpenApi.OpenAPISpec["components"]["schemas"]
 type Content = Record<string, { readonly schema: object }>
 
-/** A request or a response with an example of its body; an error's sentence is what the response is described by. */
-const withExample = <A extends { readonly description?: string; readonly content?: Content }>(
-  part: A,
-  schemas: Schemas,
-): A => {
+/** A request or a response with an example of its body. */
+const withExample = <A extends { readonly content?: Content }>(part: A, schemas: Schemas, fields = {}): A => {
   if (part.content === undefined) return part
   const content = Object.entries(part.content).map(([type, media]) => {
     const example = exampleOf(media.schema, schemas)
-    const isError = typeof example === "object" && example !== null && "error" in example
-    return [type, { ...media, example: isError ? { ...example, error: part.description } : example }]
+    return [type, { ...media, example: typeof example === "object" ? { ...example, ...fields } : example }]
   })
   return { ...part, content: Object.fromEntries(content) }
 }
@@ -42,14 +47,18 @@ const limit = {
 /** Statuses of a body that cannot be read, which no operation without one gives. */
 const bodyStatuses = ["413", "415"]
 
-const describeOperation = (operation: Operation, schemas: Schemas): Operation => {
+const describeOperation = (operation: Operation, schemas: Schemas, error: ErrorBody): Operation => {
   const { "x-gatehouse-access": access, ...rest } = operation as Operation & { "x-gatehouse-access"?: string }
   const responses = Object.entries({
     ...operation.responses,
-    default: { description: "Any other error.", content: { "application/json": { schema: errorBody } } },
+    default: { description: "Any other error.", content: { "application/json": { schema: error.schema } } },
   })
     .filter(([status]) => operation.requestBody !== undefined || !bodyStatuses.includes(status))
-    .map(([status, response]) => [status, withExample(response as { content?: Content }, schemas)])
+    .map(([status, response]) => {
+      // What an error is described by is the sentence of its example.
+      const fields = status.startsWith("2") ? {} : { [error.sentence]: response.description }
+      return [status, withExample(response as { content?: Content }, schemas, fields)]
+    })
   return {
     ...rest,
     description: [operation.description, access && `**Access.** ${access}`].filter(Boolean).join("\n\n"),
@@ -92,7 +101,7 @@ export const describeApi = (spec: Record<string, unknown>): Record<string, unkno
       Object.fromEntries(
         Object.entries(operations).map(([method, operation]) => [
           method,
-          describeOperation(operation as Operation, schemas),
+          describeOperation(operation as Operation, schemas, path.startsWith("/v1/") ? webhookError : platformError),
         ]),
       ),
     ]),

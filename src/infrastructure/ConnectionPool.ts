@@ -11,10 +11,13 @@ export interface Connection {
   old: boolean
 }
 
-/** How long a connection serves, in milliseconds: then the host is resolved and checked anew, so one that moved is followed. */
-const maxLife = 60_000
 /** How many connections may lie idle, whatever their origin. */
 const maxIdle = 500
+
+export interface ConnectionPoolOptions extends ConnectorOptions {
+  /** How long a connection serves, in milliseconds: then the host is resolved and checked anew. A request is not cut. */
+  readonly maxLife: number
+}
 
 const clientOptions = {
   allowH2: false,
@@ -33,7 +36,7 @@ const clientOptions = {
  * never waits for another request, so a path that hangs on a shared host holds nobody else up. How many requests are
  * under way is the caller's to bound; how many connections lie idle, and for how long, is bounded here.
  */
-export const makeConnectionPool = (options: ConnectorOptions) => {
+export const makeConnectionPool = (options: ConnectionPoolOptions) => {
   const all = new Set<Connection>()
   /** By origin; connections and origins used last are last. */
   const idle = new Map<string, Array<Connection>>()
@@ -72,7 +75,7 @@ export const makeConnectionPool = (options: ConnectorOptions) => {
     const lifetime = setTimeout(() => {
       connection.old = true
       if (connection.state === "idle") retire(connection)
-    }, maxLife)
+    }, options.maxLife)
     lifetime.unref()
     const connection: Connection = { origin, client, abort, lifetime, state: "busy", old: false }
     client.on("disconnect", () => {

@@ -40,7 +40,7 @@ export const make = <E extends Error>(subscribe: Subscribe<E>) =>
         const untilLost = Effect.gen(function* () {
           const next = yield* subscribe(channel)
           yield* Queue.offer(told, Notification.Up())
-          yield* next.pipe(
+          return yield* next.pipe(
             Effect.flatMap((payload) => Queue.offer(told, Notification.Message({ payload }))),
             Effect.forever,
             // Before the scope closes: that may take its time.

@@ -48,6 +48,8 @@ export interface SafeHttpOptions {
   readonly allowPrivateNetworks: boolean
   /** Resolves the names of hosts; default: DNS (see `resolveHost.ts`). */
   readonly resolve?: ResolveHost
+  /** How long a connection is kept for further requests, so that a host that moves is followed; default: 60 s. */
+  readonly connectionLife?: Duration.Input
 }
 
 /** More informational answers (1xx) than this before the true one are a way to be read without end. */
@@ -105,8 +107,9 @@ export class SafeHttp extends Context.Service<
       SafeHttp,
       Effect.gen(function* () {
         const { allowPrivateNetworks, resolve = makeResolveHost({ askSystemToo: allowPrivateNetworks }) } = options
+        const maxLife = Duration.toMillis(Duration.fromInputUnsafe(options.connectionLife ?? "60 seconds"))
         const pool = yield* Effect.acquireRelease(
-          Effect.sync(() => makeConnectionPool({ allowPrivateNetworks, resolve })),
+          Effect.sync(() => makeConnectionPool({ allowPrivateNetworks, resolve, maxLife })),
           (pool) => Effect.sync(pool.discardAll),
         )
 

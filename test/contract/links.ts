@@ -152,17 +152,45 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: a change by hand is not lost to a run that comes at the same time", () =>
+  it.effect("link: of new repositories that show one name at once, one gets a project", () =>
     Effect.gen(function* () {
-      for (let i = 0; i < 12; i++) {
-        const { repository, projectId } = yield* linkedProject
-        const changes = i % 2 === 0 ? { defaultBranch: "by-hand" } : { ...unlinked, defaultBranch: "by-hand" }
-        yield* Effect.all([register(push(repository), { link: true }), update(projectId, changes)], {
-          concurrency: "unbounded",
-        })
-        const { defaultBranch, hostOwner } = yield* findProject(projectId)
-        assert.deepStrictEqual([defaultBranch, hostOwner], ["by-hand", i % 2 === 0 ? repository.owner : null])
-      }
+      const repository = newRepository()
+      const runs = Array.from({ length: 8 }, () => push({ ...repository, repositoryId: newRepository().repositoryId }))
+      const all = yield* Effect.forEach(runs, (run) => register(run), { concurrency: "unbounded" })
+      const outcomes = all.map(({ outcome }) => outcome._tag).sort()
+      assert.deepStrictEqual(outcomes, [...Array<string>(7).fill("NameReused"), "Registered"])
     }),
+  )
+
+  it.effect("link: a new repository that shows many names at once, as in a rename, gets one project", () =>
+    Effect.gen(function* () {
+      const { repositoryId } = newRepository()
+      const runs = Array.from({ length: 8 }, () => push({ ...newRepository(), repositoryId }))
+      const all = yield* Effect.forEach(runs, (run) => register(run), { concurrency: "unbounded" })
+      const projectIds = new Set(all.map(({ projectId }) => projectId))
+      assert.strictEqual(projectIds.size, 1)
+      assert.strictEqual((yield* deploymentsOf(all[0]!.projectId)).length, 8)
+    }),
+  )
+
+  it.effect.each([{ proved: false }, { proved: true }])(
+    "link: a change by hand is not lost to a run that comes at the same time, id proved: $proved",
+    ({ proved }) =>
+      Effect.gen(function* () {
+        // The change comes some round trips after the run's begin: once in each of its steps.
+        for (let i = 0; i < 16; i++) {
+          const { repository, projectId } = yield* linkedProject
+          if (proved) yield* register(push(repository), { link: true })
+          const unlinks = i % 2 === 0
+          const changes = { defaultBranch: "by-hand", ...(unlinks ? unlinked : {}) }
+          const change = Effect.andThen(
+            Effect.replicateEffect(findProject(projectId), Math.floor(i / 2), { discard: true }),
+            update(projectId, changes),
+          )
+          yield* Effect.all([register(push(repository), { link: true }), change], { concurrency: "unbounded" })
+          const { defaultBranch, hostOwner } = yield* findProject(projectId)
+          assert.deepStrictEqual([defaultBranch, hostOwner], ["by-hand", unlinks ? null : repository.owner])
+        }
+      }),
   )
 }

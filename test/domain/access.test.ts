@@ -35,7 +35,7 @@ const operations = {
 type Operation = keyof typeof operations
 const callOf = (operation: Operation): Call => operations[operation]
 
-/** What an org key gets on its own org and on another; absent: what belongs to no one org. */
+/** What an org key gets on its own org and on another. */
 const orgKeyGets: Record<Operation, readonly [own: string, foreign: string]> = {
   "create org": ["Forbidden", "Forbidden"],
   "list orgs": ["ok", "ok"],

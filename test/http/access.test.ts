@@ -112,7 +112,7 @@ const expected = (mode: "guarded" | "open", operation: OperationName, caller: Ca
 }
 
 for (const mode of ["guarded", "open"] as const) {
-  layer(mode === "guarded" ? TestServer.layer(guarded) : TestServer.layer(onPostgres()), { excludeTestServices: true })(
+  layer(TestServer.layer(onPostgres(mode === "guarded" ? guarded : {})), { excludeTestServices: true })(
     `${mode} mode`,
     (it) => {
       const as = mode === "guarded" ? adminToken : undefined

@@ -1,14 +1,34 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { NodeHttpClient } from "@effect/platform-node"
-import { expect, layer } from "@effect/vitest"
+import { expect, it, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer, Redacted } from "effect"
 import { FetchHttpClient, HttpClient } from "effect/http"
+import { readFileSync } from "node:fs"
 import * as Gatehouse from "#src/client.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 
 /** A client of the server, with a credential or without. */
 const client = (credential?: Gatehouse.ClientOptions["credential"]) =>
   Effect.flatMap(TestServer, ({ url }) => Gatehouse.make({ baseUrl: url, credential }))
+
+/** What a module imports, and what those do, down to packages. */
+const imports = (file: URL, seen = new Set<string>()): ReadonlySet<string> => {
+  for (const [, from] of readFileSync(file, "utf8").matchAll(/\bfrom "([^"]+)"/g)) {
+    const target = from!.startsWith(".") ? new URL(from!, file) : undefined
+    if (seen.has(target?.pathname ?? from!)) continue
+    seen.add(target?.pathname ?? from!)
+    if (target !== undefined) imports(target, seen)
+  }
+  return seen
+}
+
+it("the client brings nothing of the server, nor of a platform, with it", () => {
+  const all = [...imports(new URL("../../src/client.ts", import.meta.url))]
+  expect(all.some((from) => from.endsWith("/http/groups/Projects.ts"))).toBe(true)
+  expect(
+    all.filter((from) => /^node:|platform-node|\/sql|\/infrastructure\/|\/handlers\/|Server\.ts$/.test(from)),
+  ).toEqual([])
+})
 
 layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUndici), { excludeTestServices: true })(
   "the typed client",

@@ -2,6 +2,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
 import { spawn } from "node:child_process"
+import { type AddressInfo, createServer, type Server } from "node:net"
 import type { Settings } from "#src/config.ts"
 import * as Config from "#src/config.ts"
 
@@ -268,20 +269,46 @@ describe("what belongs together", () => {
   )
 })
 
-it.live("a process with a wrong variable says so in one line and ends with status 1", () =>
-  Effect.gen(function* () {
-    const run = Effect.callback<{ code: number | null; output: string }>((resume) => {
-      const env = { PATH: process.env["PATH"], DATA_DIR: "memory", PORT: "http", ADMIN_TOKEN: token }
-      const child = spawn(process.execPath, ["src/main.ts"], { env })
-      let output = ""
-      child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()))
-      child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()))
-      child.on("close", (code) => resume(Effect.succeed({ code, output })))
-      return Effect.sync(() => void child.kill())
-    })
-    expect(yield* run).toEqual({
-      code: 1,
-      output: "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n",
-    })
-  }),
-)
+/** Starts the service as a process of its own, which is to end by itself. */
+const run = (environment: Environment) =>
+  Effect.callback<{ code: number | null; output: string }>((resume) => {
+    const env = {
+      PATH: process.env["PATH"],
+      DATA_DIR: "memory",
+      LOG_LEVEL: "error",
+      ADMIN_TOKEN: token,
+      ...environment,
+    }
+    const child = spawn(process.execPath, ["src/main.ts"], { env })
+    let output = ""
+    child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()))
+    child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()))
+    child.on("close", (code) => resume(Effect.succeed({ code, output })))
+    return Effect.sync(() => void child.kill())
+  })
+
+describe("a process that cannot start says why in one line and ends with status 1", () => {
+  it.live("a wrong variable", () =>
+    Effect.gen(function* () {
+      const output = "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n"
+      expect(yield* run({ PORT: "http" })).toEqual({ code: 1, output })
+    }),
+  )
+
+  it.live("a port that is taken", () =>
+    Effect.gen(function* () {
+      const taken = yield* Effect.acquireRelease(
+        Effect.callback<Server>((resume) => {
+          const server = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+        }),
+        (server) => Effect.sync(() => server.close()),
+      )
+      const { port } = taken.address() as AddressInfo
+      const { code, output } = yield* run({ PORT: String(port) })
+      expect(output).toBe(
+        `gatehouse: HOST 127.0.0.1 with PORT ${port} cannot be listened on (EADDRINUSE); stop what has it, or set another PORT\n`,
+      )
+      expect(code).toBe(1)
+    }),
+  )
+})

@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { onPostgres, TestServer } from "../support/server.ts"
-import { must, type Operation, operations } from "./operations.ts"
+import { keysOf, must, type Operation, operations } from "./operations.ts"
 
 interface Media {
   readonly schema: object
@@ -86,6 +86,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
           for (const { example, schema } of Object.values(content)) {
             expect(example, `${at} ${status}`).toBeDefined()
             expect(schema).toBeTypeOf("object")
+            const fields = path.startsWith("/v1/") ? "code,message,success" : "code,error"
+            if (status !== "200") expect(String(keysOf(example)), `${at} ${status}`).toBe(fields)
           }
         }
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))

@@ -1,5 +1,5 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Cause, Deferred, Effect, Exit, Fiber } from "effect"
+import { Cause, Deferred, Effect, Exit, Fiber, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#src/infrastructure/Database.ts"
 import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
@@ -158,10 +158,13 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
         const sql = yield* SqlClient.SqlClient
         const text = "€".repeat(1_000_000)
         assert.deepStrictEqual(yield* sql`SELECT ${text}::text AS text`, [{ text }])
+        // The deepest JSON of a request may be too deep for the server, and must not be its end.
         const deep = `${"[".repeat(500_000)}${"]".repeat(500_000)}`
-        // The deepest JSON of a request: refused or taken, and the database is there afterwards.
-        yield* Effect.exit(sql`SELECT ${deep}::text::jsonb`)
-        yield* Effect.exit(sql`SELECT ${deep}::text::json`)
+        for (const type of ["json", "jsonb"]) {
+          const exit = yield* Effect.exit(sql`SELECT ${deep}::text::${sql.literal(type)} IS NULL AS absent`)
+          const error = Option.getOrUndefined(Exit.findErrorOption(exit))
+          assert.notStrictEqual(error?.reason._tag, "ConnectionError")
+        }
         assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
       }),
     )

@@ -1,12 +1,14 @@
+import { PgConnection } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit } from "effect"
+import { Effect, Exit, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { renameSync } from "node:fs"
 import { join } from "node:path"
 import { vi } from "vitest"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { Database } from "#src/infrastructure/Database.ts"
+import * as EmbeddedDatabase from "#src/infrastructure/EmbeddedDatabase.ts"
 import { DurableNodeFS, startParams } from "#src/infrastructure/EmbeddedStorage.ts"
 import { tend } from "#src/infrastructure/EmbeddedUpkeep.ts"
 import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
@@ -40,6 +42,35 @@ describe("the embedded database", () => {
       assert.isAtLeast(yield* cost("INSERT INTO written VALUES (1)"), 1)
       assert.strictEqual(yield* cost("SELECT * FROM written"), 0)
       assert.isAtLeast(yield* cost("DELETE FROM written"), 1)
+    }),
+  )
+
+  it.live("a connection begins clean, whatever the one before it left", () =>
+    Effect.gen(function* () {
+      const database = yield* EmbeddedDatabase.make("memory")
+      const open = Effect.gen(function* () {
+        const stream = database.connect()
+        const connection = yield* PgConnection.make({ stream: () => stream, ssl: false, username: "postgres" })
+        return { stream, rows: (sql: string) => Effect.map(connection.query(sql), ({ rows }) => rows) }
+      })
+      const first = yield* open
+      yield* first.rows("CREATE TABLE left_over (id int)")
+      yield* first.rows("SET work_mem = '1MB'")
+      yield* first.rows("BEGIN")
+      yield* first.rows("INSERT INTO left_over VALUES (1)")
+      yield* Effect.forkChild(Effect.exit(first.rows("SELECT pg_sleep(0.2)")))
+      const opening = yield* Effect.forkChild(open)
+      yield* Effect.sleep("50 millis")
+      first.stream.destroy()
+
+      const second = yield* Fiber.join(opening)
+      // Statements are named by their order: these are named as the first connection's were.
+      assert.deepStrictEqual(yield* second.rows("SELECT count(*)::int AS n FROM left_over"), [{ n: 0 }])
+      assert.deepStrictEqual(yield* second.rows("SHOW work_mem"), [{ work_mem: "4MB" }])
+      yield* second.rows("INSERT INTO left_over VALUES (2)")
+      second.stream.destroy()
+      const third = yield* open
+      assert.deepStrictEqual(yield* third.rows("SELECT id FROM left_over"), [{ id: 2 }])
     }),
   )
 

@@ -64,6 +64,21 @@ describe("SafeHttp sends", () => {
     }),
   )
 
+  it.live("over a new connection when the old one has served its time, which cuts no request", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { post, asked } = yield* safeClient({ connectionLife: "50 millis" })
+      const url = `http://receiver.test:${receiver.port}/`
+      yield* post(url)
+      yield* Effect.timeout(receiver.quiet, "1 second")
+      receiver.behave("slow")
+      assert.strictEqual((yield* post(url)).status, 200)
+      yield* post(url)
+      assert.strictEqual(receiver.connections().accepted, 3)
+      assert.strictEqual(asked.length, 3)
+    }),
+  )
+
   it.live("200 requests at once, each over a connection of its own, and closes all at the end", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()

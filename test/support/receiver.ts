@@ -26,6 +26,7 @@ export interface Reply {
 /** What a receiver does with a request that it has read. */
 export type Behaviour =
   | Reply
+  | "slow" // 200 after 100 ms
   | "hang" // no answer, ever
   | "close" // the connection is closed without an answer
   | "reset" // likewise, by a reset
@@ -91,6 +92,8 @@ const act = (behaviour: Behaviour, response: ServerResponse, socket: Socket) => 
     return response.writeHead(behaviour.status, { ...behaviour.headers } as never).end(behaviour.body)
   }
   switch (behaviour) {
+    case "slow":
+      return setTimeout(() => response.end(), 100)
     case "hang":
       return
     case "close":

@@ -8,6 +8,7 @@ export const safeClient = Effect.fnUntraced(function* (options: Partial<SafeHttp
   const asked: Array<string> = []
   const { allowPrivateNetworks = true, resolve = async () => ["127.0.0.1"] } = options
   const layer = SafeHttp.layer({
+    ...options,
     allowPrivateNetworks,
     resolve: (hostname) => {
       asked.push(hostname)

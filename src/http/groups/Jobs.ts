@@ -63,7 +63,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
       success: Job,
       error: NotFound,
-    }).annotate(OpenApi.Summary, "Get a job"),
+    })
+      .annotate(OpenApi.Summary, "Get a job")
+      .annotate(OpenApi.Description, "As it stands, without its callback_secret."),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
       payload: Schema.Struct({
         status: Schema.optionalKey(JobStatus),

@@ -6,6 +6,7 @@ import { ApiKeyRepository } from "../../domain/ApiKeys.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
+import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { texts, times } from "./arrays.ts"
 import { afterCursor, decodeRows, inScope } from "./fragments.ts"
@@ -31,7 +32,7 @@ export const layer = Layer.effect(
       ${key.id}, ${key.name}, ${key.prefix}, decode(${key.hash}, 'hex'), ${DateTime.toDateUtc(key.createdAt)},
       ${key.expiresAt === null ? null : DateTime.toDateUtc(key.expiresAt)}`
 
-    const insertOr = (missing: () => NotFound) =>
+    const orMissing = (missing: () => NotFound) =>
       Effect.flatMap((rows: ReadonlyArray<unknown>) => (rows.length === 0 ? Effect.fail(missing()) : Effect.void))
 
     return ApiKeyRepository.of({
@@ -39,20 +40,21 @@ export const layer = Layer.effect(
         sql`
           INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id, project_id)
           SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
-          RETURNING id`.pipe(orUnavailable, insertOr(projectNotFound)),
+          RETURNING id`.pipe(orUnavailable, orMissing(projectNotFound)),
 
       insertForOrg: (orgId, key) =>
         sql`
           INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id)
           SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
-          RETURNING id`.pipe(orUnavailable, insertOr(orgNotFound)),
+          RETURNING id`.pipe(orUnavailable, orMissing(orgNotFound)),
 
+      // One statement: the deletion and word of it are committed together.
       remove: (orgId, keyId) =>
         sql`
-          DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
-          RETURNING id`.pipe(
+          WITH deleted AS (DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} RETURNING id)
+          SELECT pg_notify(${channel}, id) FROM deleted`.pipe(
           orUnavailable,
-          insertOr(() => new NotFound({ error: "The org has no such key." })),
+          orMissing(() => new NotFound({ error: "The org has no such key." })),
         ),
 
       list: (orgId, page) =>

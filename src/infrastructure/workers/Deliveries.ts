@@ -10,11 +10,15 @@ export interface DeliveryWorkerOptions {
   readonly maxInFlight: number
   /** Attempts in flight to one receiver. */
   readonly laneCap: number
-  /** How long a claim holds: longer than an attempt and its record take. */
-  readonly lease: Duration.Duration
+  /** The longest that an attempt takes. */
+  readonly attemptTimeout: Duration.Duration
 }
 
-export const defaultOptions: DeliveryWorkerOptions = { maxInFlight: 512, laneCap: 10, lease: Duration.seconds(60) }
+export const defaultOptions: DeliveryWorkerOptions = {
+  maxInFlight: 512,
+  laneCap: 10,
+  attemptTimeout: Duration.seconds(15),
+}
 
 /** How the delivery worker goes about it. */
 export const DeliveryWorkerOptions = Context.Reference<DeliveryWorkerOptions>(
@@ -22,12 +26,22 @@ export const DeliveryWorkerOptions = Context.Reference<DeliveryWorkerOptions>(
   { defaultValue: () => defaultOptions },
 )
 
+/** How long a claim holds: an attempt, and twice as long and some more for a database that is away when it is recorded. */
+export const leaseFor = (attemptTimeout: Duration.Duration) =>
+  Duration.sum(Duration.times(attemptTimeout, 3), Duration.seconds(5))
+
 /** The most that one claim or one record has in it. */
 const batch = 256
 /** How long the worker waits at most before it looks again: for what another replica left behind. */
 const patience = Duration.seconds(5)
+/** How long it waits at least, when what is due could not be claimed: another claim has it locked, or it was parked. */
+const breath = Duration.millis(5)
+/** How long it waits before it asks a database again that did not do what it was asked. */
+const pause = Duration.seconds(1)
+/** How long the end of the worker waits for the records, after the attempts had their time. */
+const recordingTime = Duration.seconds(5)
 
-/** The attempts under way here, by lane. */
+/** The attempts under way here, by lane: made or being made, and not recorded. */
 const makeInFlight = Effect.map(Latch.make(true), (idle) => {
   const lanes = new Map<string, number>()
   let total = 0
@@ -63,72 +77,90 @@ export const layer = Layer.effectDiscard(
     const dispatcher = yield* Dispatcher
     const wakeups = yield* Wakeups
     const random = yield* SecureRandom.SecureRandom
-    const { maxInFlight, laneCap, lease } = yield* DeliveryWorkerOptions
+    const { maxInFlight, laneCap, attemptTimeout } = yield* DeliveryWorkerOptions
     const inFlight = yield* makeInFlight
     const finished = yield* Queue.unbounded<AttemptRecord>()
+    /** Closed while attempts that were made cannot be recorded: they would be claimed, and made, again. */
+    const recording = yield* Latch.make(true)
     const woken = yield* Queue.sliding<void>(1)
     const wake = Queue.offer(woken, undefined)
+    const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
 
     // Detached: the end of the worker waits for attempts, it does not interrupt them.
     const attempt = (delivery: ClaimedDelivery) =>
       dispatcher.attempt(delivery).pipe(
         Effect.flatMap((made) => Queue.offer(finished, made)),
         Effect.catchCause((cause) =>
-          Effect.andThen(
-            Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause),
-            inFlight.remove(delivery),
+          Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
+            Effect.andThen(inFlight.remove(delivery)),
+            Effect.andThen(wake),
           ),
         ),
         Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
         Effect.forkDetach,
       )
 
+    /** Writes attempts down, however long the database is away. */
+    const write = (records: ReadonlyArray<AttemptRecord>): Effect.Effect<void> =>
+      Effect.flatMap(DateTime.now, (now) => queue.record(records, now)).pipe(
+        Effect.tapError((error) =>
+          Effect.andThen(Effect.logWarning(`Attempts are not recorded yet: ${error.error}`), recording.close),
+        ),
+        Effect.retry(Schedule.spaced(pause)),
+        Effect.orDie,
+        // One that cannot be written, or a deadlock, is not to take the others with it.
+        Effect.catchDefect((fault) =>
+          records.length > 1
+            ? Effect.forEach(records, (record) => write([record]), { discard: true })
+            : Effect.logError("An attempt could not be recorded; it is made again when its lease has run out", fault),
+        ),
+      )
+
     const record = Effect.gen(function* () {
       const records = yield* Queue.takeBetween(finished, 1, batch)
-      yield* queue.record(records, yield* DateTime.now).pipe(
-        Effect.tapError((error) => Effect.logWarning(`Attempts are not recorded yet: ${error.error}`)),
-        Effect.retry(Schedule.spaced("1 second")),
-        Effect.catchCause((cause) => Effect.logError("Attempts could not be recorded; they are made again", cause)),
-      )
+      yield* write(records)
       // Only now is the slot free: the next claim has to know whether the receiver fails.
       yield* Effect.forEach(records, ({ delivery }) => inFlight.remove(delivery), { discard: true })
+      if ((yield* Queue.size(finished)) === 0) yield* recording.open
       yield* wake
     })
 
-    const claim = Effect.gen(function* () {
-      const limit = Math.min(batch, maxInFlight - inFlight.total())
-      if (limit <= 0) return []
+    const begin = Effect.fnUntraced(function* (limit: number) {
       const now = yield* DateTime.now
-      const leaseUntil = DateTime.addDuration(now, lease)
+      const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claimId = yield* random.ulid
-      return yield* queue.claim({ claimId, now, leaseUntil, limit, laneCap, inFlight: inFlight.lanes })
-    })
-
-    const waitForWork = Effect.gen(function* () {
-      const dueAt = yield* queue.nextDueAt
-      const now = yield* DateTime.now
-      const untilDue = dueAt === null ? patience : Duration.max(DateTime.distance(now, dueAt), Duration.zero)
-      yield* Effect.timeoutOption(Queue.take(woken), Duration.min(patience, untilDue))
-    })
-
-    const begin = Effect.gen(function* () {
-      const claimed = yield* claim
-      yield* Effect.forEach(claimed, (delivery) => Effect.andThen(inFlight.add(delivery), attempt(delivery)))
+      const claimed = yield* queue.claim({ claimId, now, leaseUntil, limit, laneCap, inFlight: inFlight.lanes })
+      yield* Effect.forEach(claimed, (delivery) => Effect.andThen(inFlight.add(delivery), attempt(delivery)), {
+        discard: true,
+      })
       return claimed.length
       // What was claimed is begun, or it would wait for its lease to run out.
-    }).pipe(Effect.uninterruptible)
+    }, Effect.uninterruptible)
 
     const work = Effect.gen(function* () {
-      if ((yield* begin) === 0) yield* waitForWork
+      yield* recording.await
+      const limit = Math.min(batch, maxInFlight - inFlight.total())
+      if (limit <= 0) return yield* wokenWithin(patience)
+      if ((yield* begin(limit)) === limit) return
+      const dueAt = yield* queue.nextDueAt
+      const untilDue = dueAt === null ? patience : DateTime.distance(yield* DateTime.now, dueAt)
+      yield* wokenWithin(Duration.clamp(untilDue, { minimum: breath, maximum: patience }))
     }).pipe(
       Effect.catch((error) =>
-        Effect.andThen(Effect.logWarning(`No deliveries can be claimed: ${error.error}`), Effect.sleep("1 second")),
+        Effect.logWarning(`No deliveries can be claimed: ${error.error}`).pipe(Effect.delay(pause)),
       ),
+      Effect.catchDefect((fault) => Effect.logError("No deliveries can be claimed", fault).pipe(Effect.delay(pause))),
     )
 
     // Ended in the opposite order: no more claims, then the attempts, then their records.
     yield* Effect.forkScoped(Effect.forever(record))
-    yield* Effect.addFinalizer(() => Effect.timeoutOption(inFlight.untilIdle, lease))
+    yield* Effect.addFinalizer(() =>
+      Effect.timeoutOrElse(inFlight.untilIdle, {
+        duration: Duration.sum(attemptTimeout, recordingTime),
+        orElse: () =>
+          Effect.logWarning(`${inFlight.total()} attempts are not recorded; they are made again when their leases end`),
+      }),
+    )
     yield* Effect.forkScoped(Effect.forever(work))
     yield* Effect.forkScoped(Stream.runForEach(wakeups.onDeliveries, () => wake))
   }),

@@ -3,9 +3,10 @@ import { JobSchedules } from "../../domain/JobSchedules.ts"
 import { Jobs } from "../../domain/Jobs.ts"
 import type { Unavailable } from "../../domain/Errors.ts"
 
-const every = (what: string, effect: Effect.Effect<void, Unavailable>) =>
+const everySecond = (what: string, effect: Effect.Effect<void, Unavailable>) =>
   effect.pipe(
     Effect.catch((error) => Effect.logWarning(`${what}: ${error.error}`)),
+    Effect.catchDefect((fault) => Effect.logError(what, fault)),
     Effect.repeat(Schedule.spaced("1 second")),
     Effect.forkScoped,
   )
@@ -15,7 +16,7 @@ export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const jobs = yield* Jobs
     const schedules = yield* JobSchedules
-    yield* every("Leases are not checked", jobs.expireLeases)
-    yield* every("Schedules do not fire", schedules.fireDue)
+    yield* everySecond("Leases are not checked", jobs.expireLeases)
+    yield* everySecond("Schedules do not fire", schedules.fireDue)
   }),
 )

@@ -1,0 +1,59 @@
+import { layer } from "@effect/vitest"
+import { Layer } from "effect"
+import * as DeliveryLogSql from "#src/infrastructure/sql/DeliveryLog.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
+import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
+import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
+import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
+import * as crypto from "../fakes/crypto.ts"
+import * as fakes from "../fakes/webhooks.ts"
+import { databases } from "../support/databases.ts"
+import { backlog } from "./backlog.ts"
+import { claims } from "./claims.ts"
+import { deliveryLog } from "./deliveryLog.ts"
+import { endpoints } from "./endpoints.ts"
+import { endpointHealth } from "./endpointHealth.ts"
+import * as Events from "./events.ts"
+import { jobLeases } from "./jobLeases.ts"
+import { jobs } from "./jobs.ts"
+import { outbox } from "./outbox.ts"
+import { outboxRaces } from "./outboxRaces.ts"
+import { records } from "./records.ts"
+import { retries } from "./retries.ts"
+import { schedules } from "./schedules.ts"
+
+const sql = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  Events.sql,
+  JobsSql.layer,
+  JobSchedulesSql.layer,
+  OrgsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+/** One suite, three backends, as for the platform's repositories. */
+const backends = {
+  fake: Layer.provideMerge(Events.fake, fakes.layer),
+  embedded: Layer.provide(sql, databases.embedded),
+  postgres: Layer.provide(sql, databases.postgres),
+}
+
+for (const [name, repositories] of Object.entries(backends)) {
+  // Real time: a driver's time-outs must not stand still. The tests themselves never read the clock.
+  layer(repositories, { excludeTestServices: true })(name, (it) => {
+    endpoints(it)
+    jobs(it)
+    jobLeases(it)
+    outbox(it)
+    outboxRaces(it)
+    schedules(it)
+    claims(it)
+    backlog(it)
+    records(it)
+    endpointHealth(it)
+    deliveryLog(it)
+    retries(it)
+  })
+}

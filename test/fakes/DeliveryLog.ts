@@ -1,0 +1,89 @@
+import { DateTime, Effect, Layer } from "effect"
+import type { Delivery } from "#src/domain/Delivery.ts"
+import { deliveryNotFound, DeliveryRepository } from "#src/domain/DeliveryLog.ts"
+import { Conflict } from "#src/domain/Errors.ts"
+import { endpointNotFound } from "#src/domain/WebhookEndpoints.ts"
+import type { StoredDelivery } from "./WebhookWorld.ts"
+import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, pageOf } from "./World.ts"
+
+const conflict = (error: string) => Effect.fail(new Conflict({ error }))
+const inactive = conflict("The webhook endpoint is inactive; activate it first.")
+
+const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
+  ...row,
+  next_attempt_at: row.state === "pending" ? dueAt : null,
+})
+
+/** What became of deliveries, in memory. */
+export const layer = Layer.effect(
+  DeliveryRepository,
+  Effect.map(WebhookWorld, ({ deliveries, endpoints }) => {
+    const isInFlight = ({ claimId, dueAt }: StoredDelivery, now: DateTime.Utc) =>
+      claimId !== null && dueAt !== null && DateTime.isGreaterThan(dueAt, now)
+    const startOver = (delivery: StoredDelivery, now: DateTime.Utc) => {
+      const goesOn = isInFlight(delivery, now)
+      deliveries.set(delivery.row.delivery_id, {
+        ...delivery,
+        row: { ...delivery.row, state: "pending", updated_at: now },
+        tries: 0,
+        dueAt: goesOn ? delivery.dueAt : now,
+        parked: false,
+        claimId: goesOn ? delivery.claimId : null,
+      })
+    }
+
+    return DeliveryRepository.of({
+      list: (orgId, { webhook_endpoint_id, job_id, state }, page) =>
+        Effect.sync(() =>
+          pageOf(
+            [...deliveries.values()]
+              .filter(
+                ({ orgId: owner, row }) =>
+                  owner === orgId &&
+                  (webhook_endpoint_id === undefined || row.webhook_endpoint_id === webhook_endpoint_id) &&
+                  (job_id === undefined || row.job_id === job_id) &&
+                  (state === undefined || row.state === state),
+              )
+              .map(shown),
+            (row) => row.delivery_id,
+            page,
+            -1,
+          ),
+        ),
+
+      find: (orgId, deliveryId) =>
+        Effect.map(findOr(ownedBy(deliveries, orgId, deliveryId), deliveryNotFound), (delivery) => ({
+          ...shown(delivery),
+          payload: delivery.payload,
+          attempt_log: delivery.attempts,
+        })),
+
+      retry: Effect.fnUntraced(function* (orgId, deliveryId, now) {
+        const delivery = yield* findOr(ownedBy(deliveries, orgId, deliveryId), deliveryNotFound)
+        if (isInFlight(delivery, now)) return yield* conflict("An attempt of this delivery is under way.")
+        const endpointId = delivery.row.webhook_endpoint_id
+        if (endpointId !== null) {
+          const endpoint = endpoints.get(endpointId)
+          if (endpoint === undefined) return yield* conflict("The webhook endpoint was deleted.")
+          if (!endpoint.row.active) return yield* inactive
+        }
+        startOver(delivery, now)
+      }),
+
+      recover: Effect.fnUntraced(function* (orgId, endpointId, since, now) {
+        const endpoint = yield* findOr(ownedBy(endpoints, orgId, endpointId), endpointNotFound)
+        if (!endpoint.row.active) return yield* inactive
+        const lost = [...deliveries.values()].filter(
+          ({ row }) =>
+            row.webhook_endpoint_id === endpointId &&
+            DateTime.isGreaterThanOrEqualTo(row.created_at, since) &&
+            row.state !== "pending" &&
+            row.state !== "delivered",
+        )
+        for (const delivery of lost) startOver(delivery, now)
+        return lost.length
+      }),
+    })
+  }),
+)

@@ -1,0 +1,70 @@
+import { DateTime, Effect, Layer, Result } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/JobSchedules.ts"
+import { storedJob } from "./Jobs.ts"
+import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr } from "./World.ts"
+
+/** Job schedules in memory. */
+export const layer = Layer.effect(
+  JobScheduleRepository,
+  Effect.gen(function* () {
+    const { schedules, jobs, needOrg } = yield* WebhookWorld
+    const random = yield* SecureRandom.SecureRandom
+
+    return JobScheduleRepository.of({
+      insert: (schedule) =>
+        Effect.sync(() => {
+          needOrg(schedule.orgId)
+          schedules.set(schedule.scheduleId, {
+            orgId: schedule.orgId,
+            row: {
+              schedule_id: schedule.scheduleId,
+              workflow: schedule.workflow,
+              cron: schedule.cron,
+              timezone: schedule.timezone,
+              input: keptJson(schedule.input),
+              deployment_id: schedule.deploymentId,
+              callback_url: schedule.callbackUrl,
+              skip_callbacks: schedule.skipCallbacks,
+              next_at: schedule.nextAt,
+              created_at: schedule.now,
+            },
+            callbackSecret: schedule.callbackSecret,
+          })
+        }),
+
+      list: (orgId) =>
+        Effect.sync(() => rowsOf(schedules, orgId).sort((a, b) => (a.schedule_id < b.schedule_id ? -1 : 1))),
+
+      remove: (orgId, scheduleId) =>
+        Effect.map(findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound), () => {
+          schedules.delete(scheduleId)
+        }),
+
+      fireDue: Effect.fnUntraced(function* (now) {
+        const due = [...schedules.values()].filter(({ row }) => DateTime.isLessThanOrEqualTo(row.next_at, now))
+        for (const { orgId, row, callbackSecret } of due) {
+          const { schedule_id: id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks } = row
+          const job = {
+            jobId: yield* random.ulid,
+            orgId,
+            workflow,
+            input,
+            deploymentId: deployment_id,
+            callbackUrl: callback_url,
+            callbackSecret,
+            skipCallbacks: skip_callbacks,
+            idempotencyKey: null,
+            now,
+          }
+          jobs.set(job.jobId, storedJob(job, id))
+          const next = Result.getOrUndefined(nextFiring(cron, timezone, now))
+          if (next === undefined) schedules.delete(id)
+          else schedules.set(id, { orgId, row: { ...row, next_at: next }, callbackSecret })
+        }
+        return due.map(({ orgId }) => orgId)
+      }),
+    })
+  }),
+)

@@ -1,0 +1,136 @@
+import { DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { NewJob } from "#src/domain/Jobs.ts"
+import { jobNotFound, JobRepository, notRunning, otherOutcome } from "#src/domain/Jobs.ts"
+import { writeEvent } from "./outbox.ts"
+import type { StoredJob } from "./WebhookWorld.ts"
+import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, pageOf } from "./World.ts"
+
+/** A queued job as it is kept. */
+export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
+  orgId: job.orgId,
+  row: {
+    job_id: job.jobId,
+    workflow: job.workflow,
+    status: "queued",
+    input: keptJson(job.input),
+    deployment_id: job.deploymentId,
+    callback_url: job.callbackUrl,
+    skip_callbacks: job.skipCallbacks,
+    attempt: 0,
+    lease_expires_at: null,
+    result: null,
+    error: null,
+    mapped_stack: null,
+    created_at: job.now,
+    updated_at: job.now,
+    finished_at: null,
+  },
+  idempotencyKey: job.idempotencyKey,
+  secret: job.callbackSecret === null ? null : { stored: job.callbackSecret, owner },
+})
+
+/** Jobs in memory. */
+export const layer = Layer.effect(
+  JobRepository,
+  Effect.gen(function* () {
+    const world = yield* WebhookWorld
+    const { jobs } = world
+    const random = yield* SecureRandom.SecureRandom
+    const find = (orgId: string, jobId: string) => findOr(ownedBy(jobs, orgId, jobId), jobNotFound)
+    const change = (stored: StoredJob, changes: Partial<StoredJob["row"]>) => {
+      const row = { ...stored.row, ...changes }
+      jobs.set(row.job_id, { ...stored, row })
+      return row
+    }
+    const isExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
+      row.status === "running" &&
+      row.lease_expires_at !== null &&
+      DateTime.isLessThanOrEqualTo(row.lease_expires_at, now)
+
+    return JobRepository.of({
+      insert: (job) =>
+        Effect.sync(() => {
+          world.needOrg(job.orgId)
+          const before = [...jobs.values()].find(
+            (other) =>
+              other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,
+          )
+          if (before !== undefined) return before.row.job_id
+          jobs.set(job.jobId, storedJob(job))
+          return job.jobId
+        }),
+
+      claim: (orgId, { workflow, limit, now, leaseUntil }) =>
+        Effect.sync(() =>
+          pageOf(
+            [...jobs.values()].filter(
+              ({ orgId: owner, row }) =>
+                owner === orgId && row.status === "queued" && (workflow === undefined || row.workflow === workflow),
+            ),
+            ({ row }) => row.job_id,
+            { limit: limit - 1 },
+          ).map((stored) => {
+            const { job_id, workflow, input, deployment_id, attempt } = change(stored, {
+              status: "running",
+              attempt: stored.row.attempt + 1,
+              lease_expires_at: leaseUntil,
+              updated_at: now,
+            })
+            return { job_id, workflow, input, deployment_id, attempt, lease_expires_at: leaseUntil }
+          }),
+        ),
+
+      extendLease: (orgId, jobId, leaseUntil, now) =>
+        Effect.flatMap(find(orgId, jobId), (stored) => {
+          if (stored.row.status !== "running") return Effect.fail(notRunning())
+          change(stored, { lease_expires_at: leaseUntil, updated_at: now })
+          return Effect.void
+        }),
+
+      finish: Effect.fnUntraced(function* (orgId, jobId, outcome, nonce, now, onlyIfExpired) {
+        const stored = yield* find(orgId, jobId)
+        const { status } = stored.row
+        if (status === outcome.status) return
+        if (status === "completed" || status === "failed") return yield* otherOutcome()
+        if (onlyIfExpired && !isExpired(stored, now)) return yield* notRunning()
+        const finished = {
+          ...(outcome.status === "completed"
+            ? { result: keptJson(outcome.result), error: null, mapped_stack: null }
+            : { result: null, error: outcome.error, mapped_stack: keptJson(outcome.mapped_stack) }),
+          status: outcome.status,
+        }
+        change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })
+        yield* writeEvent(world, random, stored, finished, nonce, now)
+      }),
+
+      find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
+
+      list: (orgId, { status, workflow }, page) =>
+        Effect.sync(() =>
+          pageOf(
+            rowsOf(jobs, orgId).filter(
+              (row) =>
+                (status === undefined || row.status === status) &&
+                (workflow === undefined || row.workflow === workflow),
+            ),
+            (row) => row.job_id,
+            page,
+            -1,
+          ),
+        ),
+
+      expireLeases: (now, maxAttempts) =>
+        Effect.sync(() => {
+          const expired = [...jobs.values()].filter((stored) => isExpired(stored, now))
+          for (const stored of expired.filter(({ row }) => row.attempt < maxAttempts)) {
+            change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
+          }
+          return expired
+            .filter(({ row }) => row.attempt >= maxAttempts)
+            .map(({ orgId, row }) => ({ orgId, jobId: row.job_id }))
+        }),
+    })
+  }),
+)

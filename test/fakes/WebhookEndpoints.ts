@@ -1,0 +1,65 @@
+import { DateTime, Effect, Layer } from "effect"
+import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
+import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr } from "./World.ts"
+
+/** Webhook endpoints in memory. */
+export const layer = Layer.effect(
+  WebhookEndpointRepository,
+  Effect.map(WebhookWorld, (world) => {
+    const { endpoints, needOrg } = world
+    const find = (orgId: string, id: string) => findOr(ownedBy(endpoints, orgId, id), endpointNotFound)
+
+    return WebhookEndpointRepository.of({
+      insert: ({ id, orgId, url, secret, description, active, now }) =>
+        Effect.sync(() => {
+          needOrg(orgId)
+          endpoints.set(id, {
+            orgId,
+            row: { webhook_endpoint_id: id, url, description, active, created_at: now, updated_at: now },
+            secret,
+            previous: null,
+            failingSince: null,
+          })
+        }),
+
+      list: (orgId) =>
+        Effect.sync(() =>
+          rowsOf(endpoints, orgId).sort((a, b) => (a.webhook_endpoint_id < b.webhook_endpoint_id ? -1 : 1)),
+        ),
+
+      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }) =>
+        Effect.map(find(orgId, id), (stored) => {
+          const { row } = stored
+          const isOther = url !== undefined && url !== row.url
+          endpoints.set(id, {
+            ...stored,
+            row: {
+              ...row,
+              url: url ?? row.url,
+              description: description === undefined ? row.description : description,
+              active: active ?? row.active,
+              updated_at: now,
+            },
+            secret: secret ?? stored.secret,
+            previous: secret === undefined ? stored.previous : { secret: stored.secret, until: previousSecretUntil },
+            failingSince: isOther || active === true ? null : stored.failingSince,
+          })
+          if (active === false) cancelPending(world, id, now)
+        }),
+
+      remove: (orgId, id, now) =>
+        Effect.map(find(orgId, id), () => {
+          endpoints.delete(id)
+          cancelPending(world, id, now)
+        }),
+
+      findSigning: (orgId, id, now) =>
+        Effect.map(find(orgId, id), ({ row, secret, previous }) => ({
+          url: row.url,
+          secrets:
+            previous !== null && DateTime.isGreaterThan(previous.until, now) ? [secret, previous.secret] : [secret],
+        })),
+    })
+  }),
+)

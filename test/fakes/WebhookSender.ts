@@ -1,0 +1,42 @@
+import { Context, Duration, Effect, Layer } from "effect"
+import type { AttemptOutcome, WebhookRequest } from "#src/domain/WebhookSender.ts"
+import { WebhookSender } from "#src/domain/WebhookSender.ts"
+
+export const answer = (status: number, overrides: Partial<AttemptOutcome> = {}): AttemptOutcome => ({
+  status,
+  failure: null,
+  body: "",
+  retryAfter: null,
+  duration: Duration.millis(12),
+  ...overrides,
+})
+
+export const failure = (kind: NonNullable<AttemptOutcome["failure"]>["kind"], message = kind): AttemptOutcome => ({
+  ...answer(0),
+  status: null,
+  failure: { kind, message },
+  body: null,
+})
+
+/** What was sent, and what is answered next: the last of them for ever. */
+export class Receiver extends Context.Service<
+  Receiver,
+  {
+    readonly requests: Array<WebhookRequest>
+    answers: Array<Effect.Effect<AttemptOutcome>>
+  }
+>()("gatehouse/test/Receiver") {
+  static readonly layer = Layer.sync(Receiver, () => ({ requests: [], answers: [Effect.succeed(answer(200))] }))
+}
+
+/** A sender without a network. */
+export const layer = Layer.effect(
+  WebhookSender,
+  Effect.map(Receiver, (receiver) => ({
+    send: (request) =>
+      Effect.suspend(() => {
+        receiver.requests.push(request)
+        return receiver.answers.length > 1 ? receiver.answers.shift()! : receiver.answers[0]!
+      }),
+  })),
+).pipe(Layer.provideMerge(Receiver.layer))

@@ -1,0 +1,103 @@
+import type { DateTime } from "effect"
+import { Context, Effect, Layer } from "effect"
+import type { Delivery, DeliveryAttempt, EventType } from "#src/domain/Delivery.ts"
+import type { Job } from "#src/domain/Job.ts"
+import type { JobSchedule } from "#src/domain/JobSchedule.ts"
+import type { WebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
+import { World } from "./World.ts"
+
+export interface StoredEndpoint {
+  readonly orgId: string
+  readonly row: WebhookEndpoint
+  readonly secret: string
+  readonly previous: { readonly secret: string; readonly until: DateTime.Utc } | null
+  readonly failingSince: DateTime.Utc | null
+}
+
+export interface StoredJob {
+  readonly orgId: string
+  readonly row: Job
+  readonly idempotencyKey: string | null
+  readonly secret: { readonly stored: string; readonly owner: string } | null
+}
+
+export interface StoredSchedule {
+  readonly orgId: string
+  readonly row: JobSchedule
+  readonly callbackSecret: string | null
+}
+
+export interface StoredEvent {
+  readonly id: string
+  readonly jobId: string
+  readonly type: EventType
+  readonly body: string
+}
+
+export interface StoredDelivery {
+  readonly orgId: string
+  readonly row: Omit<Delivery, "next_attempt_at">
+  readonly payload: string
+  readonly lane: string
+  readonly tries: number
+  /** When it is due, or until when its claim holds. */
+  readonly dueAt: DateTime.Utc | null
+  /** Waits for room in its lane. */
+  readonly parked: boolean
+  readonly claimId: string | null
+  readonly attempts: ReadonlyArray<DeliveryAttempt>
+}
+
+/** What the fake repositories of the webhook interface share. */
+export class WebhookWorld extends Context.Service<
+  WebhookWorld,
+  {
+    readonly endpoints: Map<string, StoredEndpoint>
+    readonly jobs: Map<string, StoredJob>
+    readonly schedules: Map<string, StoredSchedule>
+    readonly events: Map<string, StoredEvent>
+    readonly deliveries: Map<string, StoredDelivery>
+    /** Dies of an org that does not exist, as a database does of a row without its parent. */
+    readonly needOrg: (orgId: string) => void
+  }
+>()("gatehouse/test/WebhookWorld") {
+  static readonly layer = Layer.effect(
+    WebhookWorld,
+    Effect.map(World, ({ orgs }) => ({
+      endpoints: new Map(),
+      jobs: new Map(),
+      schedules: new Map(),
+      events: new Map(),
+      deliveries: new Map(),
+      needOrg: (orgId) => {
+        if (!orgs.has(orgId)) throw new Error("The org does not exist")
+      },
+    })),
+  )
+}
+
+/** The rows of one org. */
+export const rowsOf = <A>(stored: Map<string, { readonly orgId: string; readonly row: A }>, orgId: string) =>
+  [...stored.values()].filter((one) => one.orgId === orgId).map(({ row }) => row)
+
+/** One org's, or nothing. */
+export const ownedBy = <A extends { readonly orgId: string }>(stored: Map<string, A>, orgId: string, id: string) => {
+  const found = stored.get(id)
+  return found?.orgId === orgId ? found : undefined
+}
+
+/** A JSON value as it comes back from where it is kept. */
+export const keptJson = (value: unknown): unknown => (value == null ? null : JSON.parse(JSON.stringify(value)))
+
+/** Cancels what is pending for an endpoint; an attempt in flight keeps its claim. */
+export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {
+  for (const [id, delivery] of deliveries) {
+    if (delivery.lane !== endpointId || delivery.row.state !== "pending") continue
+    deliveries.set(id, {
+      ...delivery,
+      row: { ...delivery.row, state: "canceled", updated_at: now },
+      dueAt: delivery.claimId === null ? null : delivery.dueAt,
+      parked: false,
+    })
+  }
+}

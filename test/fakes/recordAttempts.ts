@@ -1,0 +1,72 @@
+import type { DateTime } from "effect"
+import { Duration, Equal } from "effect"
+import type { Verdict } from "#src/domain/Deliveries.ts"
+import type { DeliveryState } from "#src/domain/Delivery.ts"
+import type { AttemptRecord } from "#src/domain/DeliveryQueue.ts"
+import type { WebhookWorld } from "./WebhookWorld.ts"
+
+const states: Record<Verdict["_tag"], DeliveryState> = {
+  Delivered: "delivered",
+  Retry: "pending",
+  Exhausted: "failed",
+  Deactivate: "failed",
+}
+
+/** Writes an attempt down; one that was canceled in flight stays so, unless it was delivered. */
+export const recordAttempt = (
+  { deliveries }: WebhookWorld["Service"],
+  { delivery, startedAt, outcome, verdict, nextAttemptAt }: AttemptRecord,
+  now: DateTime.Utc,
+) => {
+  const stored = deliveries.get(delivery.deliveryId)!
+  const moves = stored.row.state === "pending" || verdict._tag === "Delivered"
+  const number = delivery.attempts + 1
+  deliveries.set(delivery.deliveryId, {
+    ...stored,
+    row: { ...stored.row, state: moves ? states[verdict._tag] : stored.row.state, attempts: number, updated_at: now },
+    tries: stored.tries + 1,
+    claimId: null,
+    dueAt: stored.row.state === "pending" ? nextAttemptAt : null,
+    attempts: [
+      ...stored.attempts,
+      {
+        number,
+        started_at: startedAt,
+        duration_ms: Math.round(Duration.toMillis(outcome.duration)),
+        status: outcome.status,
+        failure: outcome.failure?.kind ?? null,
+        error: outcome.failure?.message ?? null,
+        body: outcome.body,
+      },
+    ],
+  })
+}
+
+/** What attempts tell of their endpoints, one after the other. Gives those that are deactivated now. */
+export const recordEndpoints = (
+  { endpoints }: WebhookWorld["Service"],
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+) => {
+  const ended: Array<string> = []
+  for (const { delivery, outcome, verdict } of records) {
+    const endpoint = endpoints.get(delivery.endpointId ?? "")
+    // An endpoint whose url was changed since is another receiver.
+    if (endpoint === undefined || endpoint.row.url !== delivery.url) continue
+    const id = endpoint.row.webhook_endpoint_id
+    const { failingSince, row } = endpoint
+    if (verdict._tag === "Delivered") {
+      endpoints.set(id, { ...endpoint, failingSince: null })
+      continue
+    }
+    const isSaid = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
+    const ends = verdict._tag === "Deactivate" && row.active && isSaid
+    if (ends) ended.push(id)
+    endpoints.set(id, {
+      ...endpoint,
+      failingSince: failingSince ?? now,
+      row: ends ? { ...row, active: false, updated_at: now } : row,
+    })
+  }
+  return ended
+}

