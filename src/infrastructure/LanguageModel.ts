@@ -72,14 +72,14 @@ export const layer = (options: LanguageModelOptions) =>
         ...(tools.length === 0 ? {} : { tools: toolSet }),
         stopWhen: isStepCount(steps),
         maxRetries: retries,
-        timeout: { totalMs: total, firstChunkMs: silence, chunkMs: silence },
+        timeout: { totalMs: total },
         abortSignal: abort.signal,
         onError: ({ error }) => void faults.push(error),
       })
       return toUIMessageStream({
         stream,
         tools: toolSet,
-        sendReasoning: false,
+        sendReasoning: true,
         sendSources: false,
         onError: () => failed,
       })
@@ -107,6 +107,15 @@ export const layer = (options: LanguageModelOptions) =>
               faults.push(fault)
               return Stream.succeed<AnswerPart>({ type: "error", errorText: failed })
             }),
+            // Thinking is no silence, so it is passed over only after this. The SDK's own limits begin with the answer.
+            Stream.timeoutOrElse({
+              duration: silence,
+              orElse: () => {
+                faults.push(new Error("silent for too long"))
+                return Stream.succeed<AnswerPart>({ type: "error", errorText: late })
+              },
+            }),
+            Stream.filter(({ type }) => !type.startsWith("reasoning")),
             // The client is not the one who ended it here: what is left is the time.
             Stream.map((part): AnswerPart => (part.type === "abort" ? { type: "error", errorText: late } : part)),
             Stream.tap(({ type }) => (type === "error" ? logFaults : Effect.void)),

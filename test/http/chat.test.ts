@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it, layer } from "@effect/vitest"
 import { DefaultChatTransport, readUIMessageStream } from "ai"
-import { Arbitrary, Effect, Schema } from "effect"
+import { Arbitrary, Effect, Schema, Stream } from "effect"
 import { FetchHttpClient } from "effect/http"
 import { request } from "node:http"
 import { ChatRequest } from "#src/domain/Chat.ts"
@@ -73,7 +73,12 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
       })
       expect(text).toContain("> Create a second key")
       const client = yield* Gatehouse.make({ baseUrl: url }).pipe(Effect.provide(FetchHttpClient.layer))
-      expect(typeof client.chat.answer).toBe("function")
+      const request = ChatRequest.make({ messages: [{ role: "user", content: "How do I rotate a key?" }], docsPages })
+      const { body, headers } = yield* client.chat.answer({ payload: request })
+      expect(headers["x-vercel-ai-ui-message-stream"]).toBe("v1")
+      const events = yield* Stream.runCollect(body)
+      expect(events.at(-1)).toMatchObject({ data: "[DONE]" })
+      expect(events.map(({ data }) => data).join("")).toContain("Create a second key")
     }),
   )
 

@@ -154,6 +154,16 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
+  it.live("may think for longer than it may be silent; what it thinks is not passed on", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ silence: 800 })
+      server.behave({ think: 20, say: ["Done."] })
+      const answer = yield* parts()
+      expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("Done.")
+      expect(JSON.stringify(answer)).not.toMatch(/hmm|reasoning|error/)
+    }).pipe(Effect.scoped),
+  )
+
   it.live("answers eight times at most", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world()
@@ -214,10 +224,23 @@ describe("a model that fails", () => {
   it.live("a model that falls silent is given up, and the reader is told", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ silence: 100 })
+      for (const behaviour of [{ stall: "Wait for" }, { mute: true }] as const) {
+        server.behave(behaviour)
+        const answer = yield* parts()
+        expect(answer.filter(({ type }) => type === "error").length, JSON.stringify(answer)).toBe(1)
+        expect(types(answer)).not.toContain("abort")
+        yield* server.allClosed
+      }
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("an answer that takes too long in all is given up, too", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ total: 100 })
       server.behave({ stall: "Wait for" })
-      const answer = yield* parts()
-      expect(answer.filter(({ type }) => type === "error").length).toBe(1)
-      expect(types(answer)).not.toContain("abort")
+      expect((yield* parts()).filter(({ type }) => type === "error").map(({ errorText }) => errorText)).toEqual([
+        "The language model did not answer in time; try again.",
+      ])
       yield* server.allClosed
     }).pipe(Effect.scoped),
   )

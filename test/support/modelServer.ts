@@ -20,8 +20,8 @@ export interface ModelCall {
 
 /** What the model does with a call. */
 export type ModelBehaviour =
-  /** Says these pieces of text. */
-  | { readonly say: ReadonlyArray<string> }
+  /** Says these pieces of text; before that, thinks aloud for so many times 50 ms. */
+  | { readonly say: ReadonlyArray<string>; readonly think?: number }
   /** Calls tools. */
   | { readonly call: ReadonlyArray<{ readonly name: string; readonly arguments: string }> }
   /** Says this, and then nothing more, ever. */
@@ -32,6 +32,8 @@ export type ModelBehaviour =
   | { readonly errorAfter: string }
   /** Says this, and then what is no event. */
   | { readonly garbageAfter: string }
+  /** Does not even begin to answer. */
+  | { readonly mute: true }
   | { readonly status: number; readonly body?: string }
 
 const chunk = (delta: object, finish: string | null = null) =>
@@ -42,7 +44,13 @@ const act = (behaviour: ModelBehaviour, response: ServerResponse) => {
     response.writeHead(behaviour.status, { "content-type": "application/json", "retry-after-ms": "1" })
     return void response.end(behaviour.body ?? JSON.stringify({ error: { message: "internals of the model server" } }))
   }
-  response.writeHead(200, { "content-type": "text/event-stream" })
+  if ("mute" in behaviour) return
+  if (!response.headersSent) response.writeHead(200, { "content-type": "text/event-stream" })
+  if ("say" in behaviour && behaviour.think !== undefined && behaviour.think > 0) {
+    response.write(chunk({ role: "assistant", reasoning_content: "hmm" }))
+    const { think, say } = behaviour
+    return void setTimeout(() => act({ think: think - 1, say }, response), 50)
+  }
   if ("say" in behaviour) {
     for (const text of behaviour.say) response.write(chunk({ role: "assistant", content: text }))
     response.write(chunk({}, "stop"))
