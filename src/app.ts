@@ -2,10 +2,12 @@ import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-nod
 import { Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
+import { Chats } from "./domain/Chats.ts"
 import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
 import { DeliveryLog } from "./domain/DeliveryLog.ts"
 import { Dispatcher } from "./domain/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "./domain/Deployments.ts"
+import { LanguageModel } from "./domain/LanguageModel.ts"
 import { Jobs } from "./domain/Jobs.ts"
 import { JobSchedules } from "./domain/JobSchedules.ts"
 import { Orgs } from "./domain/Orgs.ts"
@@ -20,6 +22,7 @@ import * as Listener from "./http/listener.ts"
 import * as Server from "./http/Server.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
+import * as Documents from "./infrastructure/Documents.ts"
 import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
@@ -90,6 +93,21 @@ const webhooks = (settings: Settings) => {
   ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
 
+/** Chat over documentation. The model's SDK is loaded only where a model is configured. */
+const chat = ({ ai, allowPrivateNetworks }: Settings) => {
+  const model =
+    ai === undefined
+      ? LanguageModel.none
+      : Layer.unwrap(
+          Effect.map(
+            Effect.promise(() => import("./infrastructure/LanguageModel.ts")),
+            (module) => module.layer(ai),
+          ),
+        )
+  const documents = Documents.layer().pipe(Layer.provide(SafeHttp.layer({ allowPrivateNetworks })))
+  return Chats.layer.pipe(Layer.provide([model, documents]))
+}
+
 const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
 const listener = ({ host, port }: Settings) =>
@@ -112,7 +130,7 @@ export const app = (settings: Settings) =>
   Layer.mergeAll(Server.layer, announce(settings)).pipe(
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
-    Layer.provideMerge(Layer.merge(platform(settings), webhooks(settings))),
+    Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(NodeCrypto.layer),
     Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken })),

@@ -100,6 +100,17 @@ export const load = Effect.gen(function* () {
     })
   }
 
+  const aiBaseUrl = yield* read("AI_BASE_URL", "https://api.openai.com/v1", httpUrl)
+  const aiModel = yield* read("AI_MODEL", "gpt-5-mini", text)
+  const aiApiKey = yield* read("AI_API_KEY", "sk-…", secret)
+  if ((aiBaseUrl === undefined) !== (aiModel === undefined) || (aiApiKey !== undefined && aiBaseUrl === undefined)) {
+    const [missing, example] =
+      aiBaseUrl === undefined ? ["AI_BASE_URL", "https://api.openai.com/v1"] : ["AI_MODEL", "gpt-5-mini"]
+    return yield* new StartupError({
+      message: `${missing} is missing: AI_BASE_URL and AI_MODEL are set together (AI_API_KEY where the server wants one); for example ${missing}=${example}`,
+    })
+  }
+
   const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(text))
   const allowedOwners = owners ?? (adminToken === undefined ? ["*"] : undefined)
 
@@ -121,11 +132,11 @@ export const load = Effect.gen(function* () {
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", duration)) ?? Duration.seconds(15),
-    ai: {
-      baseUrl: yield* read("AI_BASE_URL", "https://api.openai.com/v1", httpUrl),
-      model: yield* read("AI_MODEL", "gpt-5-mini", text),
-      apiKey: yield* read("AI_API_KEY", "sk-…", secret),
-    },
+    /** `undefined`: no language model is configured. */
+    ai:
+      aiBaseUrl === undefined || aiModel === undefined
+        ? undefined
+        : { baseUrl: aiBaseUrl, model: aiModel, apiKey: aiApiKey },
     logLevel: ((yield* read("LOG_LEVEL", "info", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"))) ??
       "info") satisfies Lowercase<LogLevel>,
     logFormat:

@@ -43,13 +43,19 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(body("Conflict"
 /** 413: the body is larger than the operation reads. */
 export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
   body("PayloadTooLarge", "payload_too_large"),
-  { httpApiStatus: 413, description: "The request body is larger than 1 MiB." },
+  { httpApiStatus: 413, description: "The request body is larger than 1 MiB, or than 8 MiB for a chat." },
 ) {}
 
 /** 415: the body is not JSON. */
 export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(
   body("UnsupportedMediaType", "unsupported_media_type"),
   { httpApiStatus: 415, description: "The request body is not declared as application/json." },
+) {}
+
+/** 422: the request is in order, and something that it refers to cannot be had; the sentence names it. */
+export class UnprocessableContent extends Schema.Error<UnprocessableContent>("UnprocessableContent")(
+  body("UnprocessableContent", "unprocessable"),
+  { httpApiStatus: 422, description: "Something that the request refers to cannot be had; the sentence names it." },
 ) {}
 
 /** 429: too many requests; `retryAfterSeconds` goes out as the `Retry-After` header. */

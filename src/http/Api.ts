@@ -1,5 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApiKeysGroup } from "./groups/ApiKeys.ts"
+import { ChatGroup } from "./groups/Chat.ts"
 import { DeploymentsGroup } from "./groups/Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./groups/Jobs.ts"
 import { OrgsGroup } from "./groups/Orgs.ts"
@@ -15,6 +16,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(OrgsGroup)
   .add(ProjectsGroup)
   .add(DeploymentsGroup)
+  .add(ChatGroup)
   .add(SystemGroup)
   .middleware(RequestErrors)
   .add(WebhooksGroup)

@@ -26,7 +26,10 @@ const reply = (status: number, { error, code }: { readonly error: string; readon
 const invalidRequest = new InvalidRequest({ error: "The request could not be read." })
 const invalid = reply(400, invalidRequest)
 const unknownPath = reply(404, new NotFound({ error: "There is nothing at this path." }))
-const tooLarge = reply(413, new PayloadTooLarge({ error: "The request body is larger than 1 MiB." }))
+const tooLarge = reply(
+  413,
+  new PayloadTooLarge({ error: "The request body is larger than 1 MiB, or than 8 MiB for a chat." }),
+)
 const notJson = reply(
   415,
   new UnsupportedMediaType({ error: "The request body must be JSON: Content-Type: application/json." }),

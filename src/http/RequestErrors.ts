@@ -15,6 +15,7 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1({
 /** The schema's words for a type, and ours. */
 const words: Record<string, string> = {
   string: "a string",
+  array: "an array",
   "string | null": "a string or null",
   number: "a number",
   boolean: "true or false",

@@ -1,4 +1,4 @@
-import { ByteSize, Layer } from "effect"
+import { ByteSize, Effect, Layer } from "effect"
 import { HttpIncomingMessage, HttpRouter } from "effect/http"
 import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -6,6 +6,7 @@ import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as Faults from "./Faults.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
+import * as Chat from "./handlers/Chat.ts"
 import * as Deployments from "./handlers/Deployments.ts"
 import * as Jobs from "./handlers/Jobs.ts"
 import * as Orgs from "./handlers/Orgs.ts"
@@ -13,12 +14,18 @@ import * as Projects from "./handlers/Projects.ts"
 import * as System from "./handlers/System.ts"
 import * as Webhooks from "./handlers/Webhooks.ts"
 import * as KeyAuthorization from "./KeyAuthorization.ts"
+import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+
+const largeBody = Layer.succeed(LargeBody, (operation) =>
+  Effect.provideService(operation, HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8)),
+)
 
 const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
   Layer.provide([ApiKeys.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Webhooks.layer, Jobs.layer]),
+  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
   Layer.provide([Authorization.layer, Authorization.optionalLayer, KeyAuthorization.layer, RequestErrors.layer]),
+  Layer.provide(largeBody),
 )
 
 /** The page that explains the interface; its script comes from this server, so that it works without internet. */

@@ -28,6 +28,9 @@ export class OptionalAuthorization extends HttpApiMiddleware.Service<
   { provides: CurrentCaller }
 >()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}
 
+/** Operations whose body may have 8 MiB instead of 1. */
+export class LargeBody extends HttpApiMiddleware.Service<LargeBody>()("gatehouse/http/LargeBody") {}
+
 /** Operations of the webhook interface: what `RequestErrors` is to the platform's, in that interface's shape. */
 export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(
   "gatehouse/http/WebhookRequestErrors",

@@ -35,6 +35,12 @@ export const access = {
     ["adminToken", "apiKey", "apiKeyHeader"],
     true,
   ),
+  chat: describe(
+    "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limited: 120 " +
+      "a minute for each key, 60 for each client address without one.",
+    ["apiKey", "apiKeyHeader"],
+    true,
+  ),
   tenant: describe("Any valid API key, in both modes. The tenant is the key's org.", ["apiKeyHeader"], false),
   ci: describe("A CI run, by its OIDC token.", ["ciToken"], false),
 }

@@ -120,11 +120,20 @@ const variables: Record<string, Variable> = {
   },
   WEBHOOK_TIMEOUT: { good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]], bad: ["3", "fast"] },
   AI_BASE_URL: {
-    good: [["http://localhost:11434/v1", (_) => _.ai.baseUrl, "http://localhost:11434/v1"]],
+    good: [["http://localhost:11434/v1", (_) => _.ai?.baseUrl, "http://localhost:11434/v1"]],
     bad: ["localhost:11434"],
+    with: { AI_MODEL: "some-model" },
   },
-  AI_MODEL: { good: [["some-model", (_) => _.ai.model, "some-model"]], bad: [] },
-  AI_API_KEY: { good: [["sk-1", (_) => secretOf(_.ai.apiKey), "sk-1"]], bad: [] },
+  AI_MODEL: {
+    good: [["some-model", (_) => _.ai?.model, "some-model"]],
+    bad: [],
+    with: { AI_BASE_URL: "http://localhost:11434/v1" },
+  },
+  AI_API_KEY: {
+    good: [["sk-1", (_) => secretOf(_.ai?.apiKey), "sk-1"]],
+    bad: [],
+    with: { AI_BASE_URL: "http://localhost:11434/v1", AI_MODEL: "some-model" },
+  },
   LOG_LEVEL: {
     good: [
       ["debug", (_) => _.logLevel, "debug"],
@@ -169,7 +178,8 @@ describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others 
 
   it.effect("counts as unset when it is empty", () =>
     Effect.gen(function* () {
-      expect(yield* load({ ...others, [name]: "" })).toEqual(yield* load({ ...others }))
+      const unset = yield* Effect.result(load({ ...others }))
+      expect(yield* Effect.result(load({ ...others, [name]: "" }))).toEqual(unset)
     }),
   )
 })
@@ -225,12 +235,31 @@ describe("what belongs together", () => {
     }),
   )
 
+  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY not without them", () =>
+    Effect.gen(function* () {
+      const url = { AI_BASE_URL: "http://localhost:11434/v1" }
+      for (const [environment, missing] of [
+        [url, "AI_MODEL"],
+        [{ AI_MODEL: "some-model" }, "AI_BASE_URL"],
+        [{ AI_API_KEY: "hidden-key" }, "AI_BASE_URL"],
+        [{ ...url, AI_API_KEY: "hidden-key" }, "AI_MODEL"],
+      ] as const) {
+        const message = yield* refusal(environment)
+        expect(message).toMatch(new RegExp(`^${missing} is missing: .*for example ${missing}=\\S+$`))
+        expect(message).not.toContain("hidden-key")
+      }
+      expect((yield* load({})).ai).toBeUndefined()
+    }),
+  )
+
   it.effect("secrets do not show when the settings are printed", () =>
     Effect.gen(function* () {
       const secrets = {
         ADMIN_TOKEN: token,
         ENCRYPTION_KEY: key,
         DATABASE_URL: `postgres://u:${token}@h/d`,
+        AI_BASE_URL: "http://localhost:11434/v1",
+        AI_MODEL: "some-model",
         AI_API_KEY: token,
       }
       const settings = yield* load(secrets)

@@ -158,6 +158,7 @@ const codes: Record<number, string> = {
   409: "conflict",
   413: "payload_too_large",
   415: "unsupported_media_type",
+  422: "unprocessable",
   429: "too_many_requests",
   500: "internal_error",
   503: "unavailable",

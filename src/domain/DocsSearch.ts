@@ -1,0 +1,158 @@
+import { Effect } from "effect"
+import MiniSearch from "minisearch"
+import { type Page, type Passage, passagesOf } from "./DocsPassages.ts"
+
+/** Documentation, ready to be searched and read. */
+export interface DocsIndex {
+  readonly slugs: ReadonlyArray<string>
+  /** The best passages for a question, best first; those of the page being read count more. */
+  readonly search: (question: string, options: SearchOptions) => ReadonlyArray<Passage>
+  /** A page by its slug; a slash at either end, or a file's ending, does not matter. */
+  readonly page: (slug: string) => Page | undefined
+  /** About how many bytes of memory this takes. */
+  readonly bytes: number
+}
+
+export interface SearchOptions {
+  /** The page that the reader is on. */
+  readonly pageSlug?: string | undefined
+  readonly limit: number
+}
+
+/** Words that say nothing of what a question is about. */
+const stopWords = new Set(
+  (
+    "a about after all also am an and any are as at be because been but by can could did do does for from get had has " +
+    "have how i if in into is it its me my no not of on one or our should so some that the their them then there these " +
+    "they this to up us was we were what when where which who why will with would you your"
+  ).split(" "),
+)
+
+/** A word without the endings of English: enough that "rotating" finds "rotate". */
+const stem = (word: string) => {
+  if (word.length < 4 || !/^[a-z]+$/.test(word)) return word
+  if (word.endsWith("ies") || word.endsWith("ied")) return `${word.slice(0, -3)}y`
+  const bare = /(?:ing|ion)$/.test(word) && word.length > 5 ? word.slice(0, -3) : word.replace(/(?:ed|es|s|e)$/, "")
+  return bare.length < 3 ? word : bare
+}
+
+const separators = /[^\p{L}\p{N}]+/u
+const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u
+/** Longer words are no words. */
+const maxWord = 48
+
+/** The words of a text. Scripts that put no spaces between words are read in pairs of characters. */
+const tokenize = (text: string): Array<string> =>
+  text
+    // "apiKey" and "api_key" are found by "key".
+    .replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2")
+    .split(separators)
+    .flatMap((word) => {
+      if (!unspaced.test(word)) return word === "" ? [] : [word.slice(0, maxWord)]
+      const characters = [...word]
+      return characters.length === 1 ? characters : characters.slice(1).map((next, at) => characters[at]! + next)
+    })
+
+const processTerm = (word: string) => {
+  const lower = word.toLowerCase()
+  return stopWords.has(lower) ? null : stem(lower)
+}
+
+/** How many words of a question count: a question is not an essay, and each word costs time. */
+const maxTerms = 32
+/** Weights. The page being read weighs more than any field does. */
+const boost = { heading: 2, title: 1.5, slug: 1.5 }
+const pageBoost = 3
+/** A passage is worth showing when its score is at least this share of the best one's. */
+const minimumShare = 0.3
+
+const normalize = (slug: string) =>
+  slug
+    .replace(/^\/+/, "")
+    .replace(/\/+$/, "")
+    .replace(/\.mdx?$/i, "")
+    .replace(/(^|\/)index$/i, "")
+
+/** Passages that are added before others get their turn. */
+const batch = 64
+/**
+ * How many different words are searchable: English documentation has some ten thousand, and text in which every word is
+ * another would take a hundred bytes of memory for each of its own.
+ */
+const maxVocabulary = 150_000
+/** What an index takes in memory for each character of its pages and each word; measured, see `bench/chat.ts`. */
+const bytesPerCharacter = 8
+const bytesPerWord = 500
+
+interface Stored extends Passage {
+  readonly id: number
+  readonly page: string
+}
+
+/** Makes documentation searchable. Takes turns with everything else that the process has to do. */
+export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray<Page>): Effect.fn.Return<DocsIndex> {
+  const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
+  const vocabulary = new Set<string>()
+  const search = new MiniSearch<Stored>({
+    fields: ["heading", "title", "slug", "text"],
+    tokenize,
+    processTerm: (word) => {
+      const term = processTerm(word)
+      if (term === null || vocabulary.has(term)) return term
+      return vocabulary.size < maxVocabulary ? (vocabulary.add(term), term) : null
+    },
+    searchOptions: { processTerm },
+    autoVacuum: false,
+  })
+  const passages: Array<Stored> = []
+  for (const page of pages) {
+    const name = normalize(page.slug)
+    for (const passage of passagesOf(page)) {
+      const stored = { ...passage, id: passages.length, page: name }
+      passages.push(stored)
+      search.add(stored)
+      if (passages.length % batch === 0) yield* Effect.yieldNow
+    }
+  }
+
+  const words = vocabulary.size
+  vocabulary.clear()
+
+  /** The page of a slug; a site's slug may lack the folders that the zip has above it. */
+  const nameOf = (slug: string) => {
+    const name = normalize(slug)
+    if (byName.has(name)) return name
+    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
+  }
+
+  return {
+    slugs: pages.map(({ slug }) => slug),
+    page: (slug) => {
+      const name = nameOf(slug)
+      return name === undefined ? undefined : byName.get(name)
+    },
+    search: (question, { pageSlug, limit }) => {
+      const terms = [...new Set(tokenize(question))].filter((term) => processTerm(term) !== null).slice(0, maxTerms)
+      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
+      const found = search.search(terms.join(" "), {
+        boost,
+        prefix: (term) => term.length > 3,
+        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
+        maxFuzzy: 2,
+        weights: { prefix: 0.3, fuzzy: 0.15 },
+        ...(reading === undefined
+          ? {}
+          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
+      })
+      return found
+        .filter(({ score }) => score >= found[0]!.score * minimumShare)
+        .slice(0, limit)
+        .map(({ id }) => passages[id as number]!)
+        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
+    },
+    bytes: pages.reduce(
+      (sum, { slug, markdown }) => sum + (slug.length + markdown.length) * bytesPerCharacter,
+      words * bytesPerWord,
+    ),
+  }
+})

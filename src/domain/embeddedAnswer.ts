@@ -1,0 +1,41 @@
+import type { AnswerPart } from "./Chat.ts"
+import type { Passage } from "./DocsPassages.ts"
+import type { DocsIndex } from "./DocsSearch.ts"
+
+/** How many passages are quoted. */
+const passages = 3
+
+const quote = ({ slug, heading, text }: Passage) =>
+  [`**${heading}** (\`${slug}\`)`, "", ...text.split("\n").map((line) => `> ${line}`)].join("\n")
+
+const noDocs =
+  "No language model is configured here, and no documentation was given, so there is nothing to answer from."
+const noMatch = "No language model is configured here, and nothing in the documentation matches the question."
+const some = "No language model is configured here. This is what the documentation says, word for word:"
+
+/**
+ * The answer where no model is configured: the passages that match best, quoted, with their slugs. The same question
+ * over the same documentation has the same answer.
+ */
+export const embeddedAnswer = (
+  docs: DocsIndex | undefined,
+  question: string,
+  pageSlug: string | undefined,
+): ReadonlyArray<AnswerPart> => {
+  const found = docs?.search(question, { pageSlug, limit: passages }) ?? []
+  const paragraphs = [docs === undefined ? noDocs : found.length === 0 ? noMatch : some, ...found.map(quote)]
+  const id = "answer"
+  return [
+    { type: "start" },
+    { type: "start-step" },
+    { type: "text-start", id },
+    ...paragraphs.map((paragraph, at) => ({
+      type: "text-delta",
+      id,
+      delta: at === 0 ? paragraph : `\n\n${paragraph}`,
+    })),
+    { type: "text-end", id },
+    { type: "finish-step" },
+    { type: "finish", finishReason: "stop" },
+  ]
+}

@@ -1,0 +1,27 @@
+import { Effect, Stream } from "effect"
+import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
+import type { AnswerPart } from "../../domain/Chat.ts"
+import { Chats } from "../../domain/Chats.ts"
+import { Api } from "../Api.ts"
+import { clientAddress } from "../clientAddress.ts"
+
+const event = (data: string) => ({ event: "message" as const, data })
+
+/** The parts as the AI SDK reads them: JSON, and a last event that says that there are no more. */
+const uiMessageStream = (parts: Stream.Stream<AnswerPart>) =>
+  HttpApiSchema.withHeaders({
+    body: Stream.concat(
+      Stream.map(parts, (part) => event(JSON.stringify(part))),
+      Stream.succeed(event("[DONE]")),
+    ),
+    headers: { "x-vercel-ai-ui-message-stream": "v1" as const, "x-accel-buffering": "no" as const },
+  })
+
+export const layer = HttpApiBuilder.group(Api, "chat", (handlers) =>
+  Effect.map(Chats, (chats) =>
+    handlers.handleAll({
+      answer: ({ payload }) =>
+        Effect.flatMap(clientAddress, (address) => Effect.map(chats.answer(payload, address), uiMessageStream)),
+    }),
+  ),
+)

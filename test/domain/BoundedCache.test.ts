@@ -1,0 +1,78 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { describe, expect, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber } from "effect"
+import * as BoundedCache from "#src/domain/BoundedCache.ts"
+
+const always = () => true
+
+describe("a bounded cache", () => {
+  it.effect("keeps what was used last, up to its bytes", () =>
+    Effect.gen(function* () {
+      const cache = yield* BoundedCache.make<string, never>(100)
+      const made: Array<string> = []
+      const get = (key: string, bytes = 40) =>
+        cache.get(key, always, () => Effect.sync(() => (made.push(key), { value: key.toUpperCase(), bytes })))
+      expect([yield* get("a"), yield* get("b"), yield* get("a")]).toEqual(["A", "B", "A"])
+      expect([made, cache.bytes()]).toEqual([["a", "b"], 80])
+      yield* get("c")
+      expect(cache.bytes()).toBe(80)
+      yield* get("a")
+      expect(made).toEqual(["a", "b", "c"])
+      yield* get("b")
+      expect(made).toEqual(["a", "b", "c", "b"])
+      // Larger than all of the room: given, and neither kept nor an end to the others.
+      expect(yield* get("huge", 101)).toBe("HUGE")
+      yield* get("huge", 101)
+      expect([made.slice(4), cache.bytes()]).toEqual([["huge", "huge"], 80])
+      for (let n = 0; n < 1_000; n++) yield* get(`key ${n}`, 10)
+      expect(cache.bytes()).toBe(100)
+    }),
+  )
+
+  it.effect("makes anew what is no longer fresh, from what was there", () =>
+    Effect.gen(function* () {
+      const cache = yield* BoundedCache.make<number, never>(100)
+      const next = (fresh: boolean) =>
+        cache.get(
+          "a",
+          () => fresh,
+          (previous = 0) => Effect.succeed({ value: previous + 1, bytes: 10 }),
+        )
+      expect([yield* next(true), yield* next(true), yield* next(false), yield* next(true)]).toEqual([1, 1, 2, 2])
+      expect(cache.bytes()).toBe(10)
+    }),
+  )
+
+  it.effect("makes a value once for all, and goes on when the first leaves", () =>
+    Effect.gen(function* () {
+      const cache = yield* BoundedCache.make<string, never>(100)
+      const gate = yield* Deferred.make<void>()
+      let made = 0
+      const get = cache.get("a", always, () =>
+        Effect.andThen(
+          Effect.sync(() => void made++),
+          Effect.as(Deferred.await(gate), { value: "A", bytes: 1 }),
+        ),
+      )
+      const first = yield* Effect.forkChild(get, { startImmediately: true })
+      const second = yield* Effect.forkChild(get, { startImmediately: true })
+      yield* Fiber.interrupt(first)
+      yield* Deferred.succeed(gate, undefined)
+      expect([yield* Fiber.join(second), yield* get, made]).toEqual(["A", "A", 1])
+    }),
+  )
+
+  it.effect("keeps no failure: everyone who waited gets it, and the next one tries again", () =>
+    Effect.gen(function* () {
+      const cache = yield* BoundedCache.make<string, string>(100)
+      let fails = true
+      const get = cache.get("a", always, () => (fails ? Effect.fail("no") : Effect.succeed({ value: "A", bytes: 1 })))
+      const exits = yield* Effect.all([Effect.exit(get), Effect.exit(get)], { concurrency: 2 })
+      expect(exits.map(Exit.isFailure)).toEqual([true, true])
+      const defect = yield* Effect.exit(cache.get("b", always, () => Effect.die("oh")))
+      expect(Exit.hasDies(defect)).toBe(true)
+      fails = false
+      expect(yield* get).toBe("A")
+    }),
+  )
+})
