@@ -1,6 +1,7 @@
-import { type Effect, type Redacted } from "effect"
+import { type Effect, Redacted } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
+import { keyPrefix } from "./domain/ApiKey.ts"
 import { Api } from "./http/Api.ts"
 
 /** Where the service is, and who calls it. */
@@ -62,6 +63,17 @@ export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Clie
         ? undefined
         : HttpClient.mapRequest((request) =>
             // An operation that is given a credential of its own (register) keeps it.
-            "authorization" in request.headers ? request : HttpClientRequest.bearerToken(request, credential),
+            "authorization" in request.headers ? request : withCredential(request, credential),
           ),
   })
+
+/** An API key goes in its own header, which both interfaces read; any other credential is a bearer token. */
+const withCredential = (
+  request: HttpClientRequest.HttpClientRequest,
+  credential: string | Redacted.Redacted<string>,
+) => {
+  const secret = Redacted.isRedacted(credential) ? Redacted.value(credential) : credential
+  return secret.startsWith(keyPrefix)
+    ? HttpClientRequest.setHeader(request, "x-api-key", secret)
+    : HttpClientRequest.bearerToken(request, secret)
+}

@@ -1,5 +1,5 @@
 import type { Redacted } from "effect"
-import { Context, DateTime, Effect, Layer } from "effect"
+import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { Cipher } from "./Cipher.ts"
 import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
 import { judge } from "./Deliveries.ts"
@@ -84,7 +84,10 @@ export class Dispatcher extends Context.Service<
           parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
           failingFor,
         )
-        const nextAttemptAt = verdict._tag === "Retry" ? DateTime.addDuration(now, verdict.wait) : null
+        const nextAttemptAt =
+          verdict._tag === "Retry"
+            ? DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(verdict.wait)) })
+            : null
         return { delivery, startedAt, outcome, verdict, nextAttemptAt }
       })
 

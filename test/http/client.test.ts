@@ -121,6 +121,20 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
+    it.effect("an API key reaches the webhook interface as well", () =>
+      Effect.gen(function* () {
+        const administrator = yield* client(adminToken)
+        const { orgId } = yield* administrator.orgs.create({ payload: { name: "Acme" } })
+        const { key } = yield* administrator.keys.createForOrg({ params: { orgId }, payload: { name: "k" } })
+        const tenant = yield* client(Redacted.make(key))
+        const { job_id } = yield* tenant.jobs.create({ payload: { workflow: "w" } })
+        expect((yield* tenant.jobs.list({ payload: { limit: 10 } })).jobs.map((job) => job.job_id)).toEqual([job_id])
+        const missing = yield* Effect.flip(tenant.deliveries.get({ payload: { delivery_id: "nobody" } }))
+        expect(missing).toMatchObject({ _tag: "NotFound", error: "There is no such delivery." })
+        expect((yield* Effect.flip(administrator.jobs.list({ payload: { limit: 10 } })))._tag).toBe("Unauthorized")
+      }),
+    )
+
     it.effect("what does not fit the definition is not sent", () =>
       Effect.gen(function* () {
         const gatehouse = yield* client(adminToken)
@@ -135,7 +149,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
           seen.push(`${headers["authorization"]} ${url}`)
           return Effect.die("not sent")
         })
-        const gatehouse = yield* Gatehouse.make({ baseUrl: "http://gatehouse/", credential: "svc_client" }).pipe(
+        const gatehouse = yield* Gatehouse.make({ baseUrl: "http://gatehouse/", credential: "of-the-client" }).pipe(
           Effect.provideService(HttpClient.HttpClient, spy),
         )
         const register = (headers: { authorization?: string }) =>
@@ -143,7 +157,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
         yield* register({ authorization: "Bearer token" })
         yield* register({})
         const url = "http://gatehouse/api/v0/register-deployment"
-        expect(seen).toEqual([`Bearer token ${url}`, `Bearer svc_client ${url}`])
+        expect(seen).toEqual([`Bearer token ${url}`, `Bearer of-the-client ${url}`])
       }),
     )
 

@@ -88,7 +88,7 @@ for (const [database, server] of Object.entries(servers)) {
             const fault = faultOf(operation, answer, faultOfWebhookError)
             return fault === undefined || (yield* Effect.fail(`${fault} to ${sent.body}`))
           }),
-          { runs: 500 },
+          { runs: 300 },
         )
         // The message has what to replay the run with.
         expect(Arbitrary.formatCheckFailure(result)).toBeUndefined()
