@@ -4,6 +4,10 @@ export default defineConfig({
   test: {
     globalSetup: ["test/support/postgres.ts"],
     testTimeout: 30_000,
+    // Its own count leaves a core idle on a machine of two, and takes too many where there are many.
+    maxWorkers: 2,
+    // A worker loads the modules once; tests share no state of theirs.
+    isolate: false,
     hookTimeout: 60_000,
     projects: [
       { extends: true, test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**"] } },
