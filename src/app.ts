@@ -133,6 +133,6 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(NodeCrypto.layer),
-    Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken })),
+    Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
   )

@@ -44,14 +44,23 @@ const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(val
 
 const list =
   <A>(item: Parse<A>): Parse<ReadonlyArray<A>> =>
-  (value) =>
-    Result.all(
-      value
-        .split(",")
-        .map((part) => part.trim())
-        .filter((part) => part !== "")
-        .map(item),
-    )
+  (value) => {
+    const parts = value.split(",").map((part) => part.trim())
+    return parts.includes("") ? Result.fail("must not have an empty entry") : Result.all(parts.map(item))
+  }
+
+const owner: Parse<string> = (value) =>
+  /^(\*|[A-Za-z0-9_.-]{1,100})$/.test(value)
+    ? Result.succeed(value)
+    : Result.fail("must be owners' names, separated by commas, or *")
+
+/** Keys that decide who gets in come over https, or from this machine. */
+const issuerUrl: Parse<string> = (value) =>
+  Result.flatMap(httpUrl(value), () =>
+    value.startsWith("https:") || isLoopback(new URL(value).hostname.replace(/^\[|\]$/g, ""))
+      ? Result.succeed(value)
+      : Result.fail("must be an https URL"),
+  )
 
 const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 const duration: Parse<Duration.Duration> = (value) => {
@@ -60,6 +69,11 @@ const duration: Parse<Duration.Duration> = (value) => {
     ? Result.fail("must be a number with a unit: ms, s, m, h or d")
     : Result.succeed(Duration.millis(Number(amount) * units[unit as keyof typeof units]))
 }
+
+const timeout: Parse<Duration.Duration> = (value) =>
+  Result.flatMap(duration(value), (parsed) =>
+    Duration.toMillis(parsed) >= 100 ? Result.succeed(parsed) : Result.fail("must be at least 100ms"),
+  )
 
 const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
   const bytes = Buffer.from(value, "base64")
@@ -111,7 +125,7 @@ export const load = Effect.gen(function* () {
     })
   }
 
-  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(text))
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
   const allowedOwners = owners ?? (adminToken === undefined ? ["*"] : undefined)
 
   return {
@@ -126,12 +140,12 @@ export const load = Effect.gen(function* () {
     /** `undefined`: guarded mode, and nothing was said. */
     allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
     githubIssuer:
-      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", httpUrl)) ??
+      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ??
       "https://token.actions.githubusercontent.com",
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminToken === undefined,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
-    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", duration)) ?? Duration.seconds(15),
+    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
     /** `undefined`: no language model is configured. */
     ai:
       aiBaseUrl === undefined || aiModel === undefined

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
 
 /** What every key begins with, so that people and secret scanners know one when they see it. */
 export const keyPrefix = "svc_"
@@ -93,7 +93,8 @@ export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: Id }).anno
 export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "CreateOrgKey" })
 
 export const ValidateKey = Schema.Struct({
-  key: Text.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
+  // Any text: one that cannot be a key is a key that is not valid.
+  key: Schema.String.check(Schema.isMinLength(1, { expected: "at least 1 character" })).annotate({
     description: "The key to check.",
     examples: [exampleKey],
   }),

@@ -5,16 +5,20 @@ import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Caller, CurrentCaller } from "../domain/Caller.ts"
 import { Unauthorized } from "../domain/Errors.ts"
 import * as Credentials from "./credentials.ts"
+import { isLocal } from "./localRequest.ts"
 import { Authorization, OptionalAuthorization } from "./middleware.ts"
 
-/** The administrator's token; `undefined` is open mode. */
+/** The administrator's token, `undefined` in open mode; and where the service is reached. */
 export class AdminToken extends Context.Service<
   AdminToken,
-  { readonly token: Redacted.Redacted<string> | undefined }
+  { readonly token: Redacted.Redacted<string> | undefined; readonly baseUrl: string }
 >()("gatehouse/http/Authorization/AdminToken") {}
 
 const required = new Unauthorized({
   error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>.",
+})
+const foreign = new Unauthorized({
+  error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
 
@@ -26,7 +30,7 @@ const equal = (a: Uint8Array, b: Uint8Array) => {
 
 /** Turns the credentials of requests into callers. */
 const identify = Effect.gen(function* () {
-  const { token: adminToken } = yield* AdminToken
+  const { token: adminToken, baseUrl } = yield* AdminToken
   const digest = yield* Digest.Digest
   const keys = yield* ApiKeys
   const open = adminToken === undefined
@@ -37,7 +41,10 @@ const identify = Effect.gen(function* () {
 
   const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
     const credential = yield* Credentials.read(request.headers)
-    if (credential === undefined) return Caller.Anonymous()
+    if (credential === undefined) {
+      if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
+      return Caller.Anonymous()
+    }
     if (credential.bearer && adminHash !== undefined && equal(yield* hash(credential.token), adminHash)) {
       return Caller.Administrator()
     }

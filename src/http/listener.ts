@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
+import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { underV1 } from "./Faults.ts"
 
@@ -44,18 +45,38 @@ const endWhenClosing = function (this: Server, _request: IncomingMessage, respon
   if (!this.listening) response.shouldKeepAlive = false
 }
 
+/** A connection that has brought no request yet is no idle one to Node, and would hold the end up for its whole time. */
+const endUnusedWhenClosing = function (this: Server, socket: Socket) {
+  const end = () => socket.destroy()
+  const used = () => {
+    this.off("closing", end)
+    socket.off("data", used)
+  }
+  this.once("closing", end)
+  socket.once("data", used).once("close", used)
+}
+
 /**
  * Node's server with this service's time limits, whose own refusals (a request that is no HTTP, headers that are too
  * large or too slow) have the documented shape as well.
  */
-export const make = (): Server =>
-  createServer({
+export const make = (): Server => {
+  const server = createServer({
     headersTimeout: 30_000,
     requestTimeout: 60_000,
     keepAliveTimeout: 65_000,
-    // Its refusal would have no body, and nothing here depends on the name that a client uses.
+    // Its refusal would have no body.
     requireHostHeader: false,
   })
+  const close = server.close.bind(server)
+  server.close = (done) => {
+    server.emit("closing")
+    return close(done)
+  }
+  return server
+    .setMaxListeners(0)
+    .on("connection", endUnusedWhenClosing)
     .on("request", endWhenClosing)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
+}

@@ -44,6 +44,9 @@ const limit = {
   schema: { type: "integer", minimum: 1, maximum: 100, default: 50 },
 } as const
 
+/** Headers that the security schemes describe. */
+const credentials = ["authorization", "x-api-key"]
+
 /** Statuses of a body that cannot be read, which no operation without one gives. */
 const bodyStatuses = ["413", "415"]
 
@@ -62,8 +65,7 @@ const describeOperation = (operation: Operation, schemas: Schemas, error: ErrorB
   return {
     ...rest,
     description: [operation.description, access && `**Access.** ${access}`].filter(Boolean).join("\n\n"),
-    // A credential's header is described by the security schemes.
-    parameters: operation.parameters.filter(({ name }) => name !== "authorization").map(describeParameter),
+    parameters: operation.parameters.filter(({ name }) => !credentials.includes(name)).map(describeParameter),
     ...(operation.requestBody === undefined
       ? {}
       : { requestBody: withExample(operation.requestBody as { content: Content }, schemas) }),

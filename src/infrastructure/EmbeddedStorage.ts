@@ -6,7 +6,7 @@ import { join } from "node:path"
 
 /** Emscripten's file system on Node leaves out fsync, and PostgreSQL's durability is in it. */
 export class DurableNodeFS extends NodeFS {
-  override async init(...args: Parameters<NodeFS["init"]>) {
+  override async init(...args: Parameters<NodeFS["init"]>): Promise<Awaited<ReturnType<NodeFS["init"]>>> {
     const { emscriptenOpts } = await super.init(...args)
     return {
       emscriptenOpts: {

@@ -14,7 +14,11 @@ const refetchPause = Duration.toMillis("30 seconds")
 const firstFetchPause = Duration.toMillis("5 seconds")
 
 /** The keys cannot be had: the provider is down, or its answer is no key set. */
-export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{ readonly reason: string }> {}
+export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{ readonly reason: string }> {
+  override get message() {
+    return this.reason
+  }
+}
 
 /** A JWK Set (RFC 7517, section 5); members that are no usable key are passed over, as it says. */
 const JwkSet = Schema.fromJsonString(Schema.Struct({ keys: Schema.Array(Schema.Unknown) }))
@@ -78,7 +82,7 @@ export const make = Effect.fnUntraced(function* (url: string) {
     Effect.timeout(fetchTimeout),
     Effect.provideService(HttpClient.TracerPropagationEnabled, false),
     Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-    Effect.tapCause((cause) => Effect.logWarning("The OIDC provider's keys cannot be fetched", url, cause)),
+    Effect.tapCause((cause) => Effect.logWarning(`The OIDC provider's keys cannot be fetched from ${url}`, cause)),
   )
 
   let keys: Keys = new Map()

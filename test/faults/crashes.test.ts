@@ -17,6 +17,7 @@ const begin = Effect.fnUntraced(function* (place: (typeof places)[keyof typeof p
 const never = () => new Promise<never>(() => {})
 
 describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => {
+  // Seen failing: complete answered before its transaction; claim passed over what a dead claim held.
   it.live("after a completion is answered and before it is sent", () =>
     Effect.gen(function* () {
       const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "2s" })
@@ -34,6 +35,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
     }),
   )
 
+  // Seen failing: claim passed over what a dead claim held.
   it.live("after the receipt and before the record", () =>
     Effect.gen(function* () {
       const { current, inFlight, kill, restart, tenant, verifier } = yield* begin(place)
@@ -54,6 +56,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
 })
 
 describe.concurrent("on postgres", () => {
+  // Seen failing: claim passed over what a dead claim held.
   it.live("kill -9 while recording: the whole record or nothing of it", () =>
     Effect.gen(function* () {
       const { environment, inFlight, kill, restart, tenant, verifier } = yield* begin(places.postgres)
@@ -78,6 +81,7 @@ describe.concurrent("on postgres", () => {
     }),
   )
 
+  // Seen failing: recordAttempts did not compare the claim.
   it.live("a replica stalled past its lease cannot record over the one that took its delivery up", () =>
     Effect.gen(function* () {
       const { current, restart, tenant, verifier } = yield* begin(places.postgres)
@@ -96,6 +100,7 @@ describe.concurrent("on postgres", () => {
       yield* Effect.sleep("1 second")
       const { deliveries } = yield* tenant.call("webhooks/deliveries/list", {})
       assert.deepInclude(deliveries[0], { state: "delivered", attempts: 1 })
+      assert.notInclude(stalled.log(), "could not be recorded")
       const held = new Set(verifier.receipts.map(({ id }) => id))
       assert.strictEqual(yield* assertDelivered(tenant, verifier.receipts, [job], ["/a"], [held]), 1)
     }),

@@ -63,6 +63,7 @@ const threeKills = (place: Place, between: Effect.Effect<void> = Effect.void) =>
   )
 
 describe.concurrent("400 finished jobs reach every active endpoint", () => {
+  // Seen failing: complete answered before its transaction.
   it.live("under three kill -9 on the embedded database", () =>
     Effect.gen(function* () {
       const duplicates = yield* threeKills(yield* places.embedded)
@@ -70,6 +71,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     }),
   )
 
+  // Seen failing: likewise.
   it.live("under three kill -9 and a restart of PostgreSQL", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
@@ -79,6 +81,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     }),
   )
 
+  // Seen failing: the worker gave records up when the database was away.
   it.live("under a restart of PostgreSQL alone, without a duplicate", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
@@ -106,6 +109,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
       }),
   )
 
+  // Seen failing: claims did not lock the rows.
   it.live("by two replicas, without a duplicate", () =>
     Effect.gen(function* () {
       const place = yield* places.postgres

@@ -86,7 +86,7 @@ const variables: Record<string, Variable> = {
     good: [
       ["https://a.example, https://b.example", (_) => _.oidcAudiences, ["https://a.example", "https://b.example"]],
     ],
-    bad: [],
+    bad: [",", "https://a.example,"],
   },
   OIDC_ALLOWED_OWNERS: {
     good: [
@@ -94,11 +94,11 @@ const variables: Record<string, Variable> = {
       ["*", (_) => _.allowedOwners, "any"],
       ["acme,*", (_) => _.allowedOwners, "any"],
     ],
-    bad: [],
+    bad: [",", "a b", "acme,,octocat", "acme/docs"],
   },
   GITHUB_OIDC_ISSUER: {
     good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
-    bad: ["ghes.example", "file:///etc/passwd"],
+    bad: ["ghes.example", "file:///etc/passwd", "http://ghes.example"],
   },
   ALLOW_PRIVATE_NETWORKS: {
     good: [
@@ -116,9 +116,12 @@ const variables: Record<string, Variable> = {
         [100, 5_000, 300_000, 7_200_000, 86_400_000],
       ],
     ],
-    bad: ["5", "5s,soon", "5 s", "-5s", "1w"],
+    bad: ["5", "5s,soon", "5 s", "-5s", "1w", "5s,,1m"],
   },
-  WEBHOOK_TIMEOUT: { good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]], bad: ["3", "fast"] },
+  WEBHOOK_TIMEOUT: {
+    good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]],
+    bad: ["3", "fast", "0s", "99ms"],
+  },
   AI_BASE_URL: {
     good: [["http://localhost:11434/v1", (_) => _.ai?.baseUrl, "http://localhost:11434/v1"]],
     bad: ["localhost:11434"],

@@ -166,7 +166,8 @@ describe("the delivery worker", () => {
       const world = yield* makeWorld
       let away = true
       world.onRecord = () => (away ? unavailable : Effect.void)
-      for (let lane = 0; lane < 40; lane++) yield* world.add(`lane${lane}`, 10)
+      // Their lanes have room for them once more.
+      for (let lane = 0; lane < 80; lane++) yield* world.add(`lane${lane}`, 5)
       yield* world.start()
       // More than a lease: the claims are free to be taken up again.
       yield* adjust(Duration.times(lease, 3))

@@ -11,7 +11,7 @@ import { access } from "../security.ts"
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
   .add(
     HttpApiEndpoint.post("register", "/api/v0/register-deployment", {
-      headers: { authorization: Schema.optionalKey(Schema.String) },
+      headers: { authorization: Schema.optionalKey(Schema.String), "x-api-key": Schema.optionalKey(Schema.String) },
       payload: Schema.Record(Schema.String, Schema.Unknown).annotate({
         identifier: "RegisterDeployment",
         description: "An object without fields of its own: everything comes from the token.",

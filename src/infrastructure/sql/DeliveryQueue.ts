@@ -80,10 +80,12 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       LEFT JOIN unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS f (lane, count)
         ON f.lane = due.lane
     ), parking AS (
-      UPDATE deliveries SET parked = true WHERE id IN (SELECT id FROM ranked WHERE NOT has_room AND NOT parked)
+      UPDATE deliveries SET parked = true
+      WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE NOT has_room AND NOT parked))
     ), taken AS (
       UPDATE deliveries SET claim_id = ${claimId}, next_attempt_at = ${date(leaseUntil)}, parked = false
-      WHERE id IN (SELECT id FROM ranked WHERE has_room ORDER BY next_attempt_at LIMIT ${limit})
+      -- As an array: for a subquery the planner expects hundreds, and reads tables of some thousand rows whole.
+      WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE has_room ORDER BY next_attempt_at LIMIT ${limit}))
       RETURNING id, org_id, event_id, job_id, endpoint_id, lane, attempts, tries
     )
     SELECT t.id, t.org_id, t.endpoint_id, t.lane, t.attempts, t.tries, e.type, e.body,
