@@ -137,7 +137,10 @@ const run = Effect.gen(function* () {
     yield* fill(orgId, 5)
     for (let n = 0; n < 400 && to.count < 1000; n++) yield* sleep(50)
     const warm = to.count
-    yield* fill(orgId, amount / 200)
+    const sql = yield* fill(orgId, amount / 200)
+    if (process.env["PRESQL"]) yield* sql.unsafe(process.env["PRESQL"])
+    // The worker has not been told: it looks every five seconds.
+    for (let n = 0; n < 6_000 && to.count === warm; n++) yield* sleep(1)
     if (process.env["PGFLAGS"]) {
       const sql = yield* PgClient.make({ url: Redacted.make(url!), maxConnections: 1 }).pipe(
         Effect.provide(Reactivity.layer),
@@ -150,9 +153,9 @@ const run = Effect.gen(function* () {
     const first = to.count
     const memory: Array<number> = []
     void key
-    for (let n = 0; n < 6_000 && to.count < warm + amount; n++) {
-      yield* sleep(50)
-      if (n % 10 === 0) memory.push(usage(service.pid).rss)
+    for (let n = 0; n < 60_000 && to.count < warm + amount; n++) {
+      yield* sleep(5)
+      if (n % 100 === 0) memory.push(usage(service.pid).rss)
     }
     const seconds = (performance.now() - since) / 1000
     const { cpu } = usage(service.pid)
