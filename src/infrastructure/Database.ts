@@ -79,7 +79,7 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
     Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // Started together with the server, the service is often the first to be up.
-    Effect.tapError((error) => Effect.logDebug("The database cannot be reached yet", error)),
+    Effect.tapError((error) => Effect.logInfo(`The database cannot be used yet: ${error.message}`)),
     Effect.retry({
       while: (error) =>
         SqlError.isSqlError(error) && isUnreachable(error) && error.reason._tag !== "AuthenticationError",
@@ -121,7 +121,7 @@ const provide = Effect.fnUntraced(function* (
 const cannotStart = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.mapError(effect, (error) =>
     SqlError.isSqlError(error)
-      ? new StartupError({ message: `The database cannot be used: ${describe(error)}`, cause: error })
+      ? new StartupError({ message: `The database of DATABASE_URL cannot be used: ${describe(error)}`, cause: error })
       : (error as Exclude<E, SqlError.SqlError>),
   )
 

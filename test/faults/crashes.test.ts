@@ -20,7 +20,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
   // Seen failing: complete answered before its transaction; claim passed over what a dead claim held.
   it.live("after a completion is answered and before it is sent", () =>
     Effect.gen(function* () {
-      const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "2s" })
+      const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "4s" })
       // Ten attempts wait for their answer, and so the others are not begun.
       verifier.behaviour.answer = never
       const jobs = yield* tenant.finishMany(25)

@@ -25,7 +25,6 @@ export const restartablePostgres = Effect.map(
         port,
         persistent: true,
         createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
-        postgresFlags: process.env["PGFLAGS"]?.split(" ") ?? [],
         initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
         onLog: () => {},
         onError: () => {},
