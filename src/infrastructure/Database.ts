@@ -53,8 +53,8 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
     maxConnections: 1,
     multiplex: true,
     multiplexConcurrency: 1024,
-  }).pipe(cannotStart)
-  yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart)
+  }).pipe(cannotStart("DATA_DIR"))
+  yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart("DATA_DIR"))
   yield* upkeep.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
   const subscribe: Notifications.Subscribe<Error | SqlError.SqlError> = Effect.fnUntraced(function* (channel: string) {
@@ -85,9 +85,9 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
         SqlError.isSqlError(error) && isUnreachable(error) && error.reason._tag !== "AuthenticationError",
       schedule: Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(20)]),
     }),
-    cannotStart,
+    cannotStart("DATABASE_URL"),
   )
-  const sql = yield* PostgresDatabase.client(url).pipe(cannotStart)
+  const sql = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
   return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(url, sql)))
 })
 
@@ -118,12 +118,15 @@ const provide = Effect.fnUntraced(function* (
   )
 })
 
-const cannotStart = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.mapError(effect, (error) =>
-    SqlError.isSqlError(error)
-      ? new StartupError({ message: `The database of DATABASE_URL cannot be used: ${describe(error)}`, cause: error })
-      : (error as Exclude<E, SqlError.SqlError>),
-  )
+/** Names the variable that the database comes from. */
+const cannotStart =
+  (variable: "DATABASE_URL" | "DATA_DIR") =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.mapError(effect, (error) =>
+      SqlError.isSqlError(error)
+        ? new StartupError({ message: `The database of ${variable} cannot be used: ${describe(error)}`, cause: error })
+        : (error as Exclude<E, SqlError.SqlError>),
+    )
 
 const describe = (error: SqlError.SqlError) => {
   const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
