@@ -1,5 +1,6 @@
 /* oxlint-disable no-console -- a program for the terminal */
-import { Effect, DateTime, Duration, Layer, Redacted } from "effect"
+import { NodeRuntime } from "@effect/platform-node"
+import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryQueue } from "../src/domain/DeliveryQueue.ts"
 import { Database } from "../src/infrastructure/Database.ts"
@@ -58,5 +59,4 @@ const run = Effect.gen(function* () {
   }).pipe(Effect.provide(Layer.provideMerge(DeliveryQueueSql.layer, database)))
 })
 
-await Effect.runPromise(Effect.scoped(run))
-process.exit(0)
+NodeRuntime.runMain(Effect.scoped(run))

@@ -1,9 +1,10 @@
 /* oxlint-disable no-console -- a program for the terminal */
+import { NodeRuntime } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Fiber, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { readFileSync } from "node:fs"
-import { mkdtemp } from "node:fs/promises"
+import { mkdtemp, rm } from "node:fs/promises"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
@@ -61,7 +62,10 @@ const usage = (pid: number) => {
 
 const run = Effect.gen(function* () {
   const url = embedded ? undefined : (yield* restartablePostgres).url
-  const dataDir = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "gatehouse-bench-")))
+  const dataDir = yield* Effect.acquireRelease(
+    Effect.promise(() => mkdtemp(join(tmpdir(), "gatehouse-bench-"))),
+    (folder) => Effect.promise(() => rm(folder, { recursive: true, force: true })),
+  )
   const service = yield* startService({
     ...(url === undefined ? { DATA_DIR: dataDir } : { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }),
   })
@@ -175,5 +179,4 @@ const run = Effect.gen(function* () {
   yield* service.end("SIGTERM")
 })
 
-await Effect.runPromise(Effect.scoped(run))
-process.exit(0)
+NodeRuntime.runMain(Effect.scoped(run))

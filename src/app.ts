@@ -111,7 +111,7 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
 const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
 const listener = ({ host, port }: Settings) =>
-  NodeHttpServer.layer(Listener.make, { host, port }).pipe(
+  NodeHttpServer.layer(Listener.make, { host, port, gracefulShutdownTimeout: "5 seconds" }).pipe(
     Layer.catchTag("ServeError", ({ cause }) =>
       Layer.effectContext(
         new StartupError({

@@ -13,6 +13,11 @@ import * as Fakes from "../fakes/webhooks.ts"
 import { WebhookWorld } from "../fakes/WebhookWorld.ts"
 import { answer } from "../fakes/WebhookSender.ts"
 
+/** Lets everything run that needs no time. */
+export const settle = Effect.repeat(Effect.yieldNow, { times: 500 })
+export const adjust = (duration: Duration.Input) =>
+  Effect.andThen(Effect.andThen(settle, TestClock.adjust(duration)), settle)
+
 export const unavailable = Effect.fail(new Unavailable({ error: "The database cannot be reached; try again." }))
 
 interface Sent {

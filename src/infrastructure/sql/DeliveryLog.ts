@@ -30,8 +30,8 @@ export const layer = Layer.effect(
       d.attempts, CASE WHEN d.state = 'pending' THEN d.next_attempt_at END AS next_attempt_at, d.created_at, d.updated_at`)
     const claimed = (now: Date) => sql`(claim_id IS NOT NULL AND next_attempt_at > ${now})`
     // An attempt in flight goes on, and what it comes to is recorded.
-    const startOver = (now: Date) => sql`
-      state = 'pending', tries = 0, parked = false, updated_at = ${now},
+    const startOver = (now: Date, parked: boolean) => sql`
+      state = 'pending', tries = 0, parked = ${parked}, updated_at = ${now},
       next_attempt_at = CASE WHEN ${claimed(now)} THEN next_attempt_at ELSE ${now} END,
       claim_id = CASE WHEN ${claimed(now)} THEN claim_id END`
 
@@ -73,7 +73,7 @@ export const layer = Layer.effect(
             if (!endpoint.active) return yield* inactive()
           }
           const started = yield* sql`
-            UPDATE deliveries SET ${startOver(date(now))}
+            UPDATE deliveries SET ${startOver(date(now), false)}
             WHERE id = ${deliveryId} AND org_id = ${orgId} AND ${claimed(date(now))} IS NOT TRUE
             RETURNING id`
           if (started.length === 0) return yield* inFlight()
@@ -85,6 +85,7 @@ export const layer = Layer.effect(
             SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
           if (endpoint === undefined) return yield* endpointNotFound()
           if (!endpoint.active) return yield* inactive()
+          // Parked from the start: a backlog that comes due at once stays out of the other lanes' way.
           const recovered = yield* sql`
             WITH held AS (
               SELECT id FROM deliveries
@@ -92,7 +93,7 @@ export const layer = Layer.effect(
                 AND state IN ('failed', 'canceled', 'skipped')
               ORDER BY id FOR UPDATE
             )
-            UPDATE deliveries SET ${startOver(date(now))} WHERE id IN (SELECT id FROM held) RETURNING id`
+            UPDATE deliveries SET ${startOver(date(now), true)} WHERE id IN (SELECT id FROM held) RETURNING id`
           return recovered.length
         }).pipe(sql.withTransaction, orUnavailable),
     })
