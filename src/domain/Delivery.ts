@@ -36,7 +36,8 @@ export const DeliveryAttempt = Schema.Struct({
     examples: [503],
   }),
   failure: Schema.NullOr(Schema.String).annotate({
-    description: "timeout, dns, refused_address, tls, connection or bad_response; null when there was an answer.",
+    description:
+      "timeout, dns, refused_address, tls, connection, bad_response or secret; null when there was an answer.",
     examples: [null],
   }),
   error: Schema.NullOr(Schema.String).annotate({ description: "The failure in a sentence.", examples: [null] }),

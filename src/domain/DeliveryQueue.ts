@@ -1,5 +1,4 @@
-import type { Redacted } from "effect"
-import { Context, DateTime, Duration, Effect, Layer } from "effect"
+import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { Cipher } from "./Cipher.ts"
 import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
 import { judge } from "./Deliveries.ts"
@@ -48,6 +47,16 @@ export class DeliveryQueue extends Context.Service<
   }
 >()("gatehouse/domain/DeliveryQueue") {}
 
+class Unsigned extends Data.TaggedError("Unsigned") {}
+
+const unsigned: AttemptOutcome = {
+  status: null,
+  failure: { kind: "secret", message: "The signing secret cannot be read; nothing was sent. Set it again." },
+  body: null,
+  retryAfter: null,
+  duration: Duration.zero,
+}
+
 /** Makes attempts. */
 export class Dispatcher extends Context.Service<
   Dispatcher,
@@ -64,18 +73,30 @@ export class Dispatcher extends Context.Service<
       const sender = yield* WebhookSender
       const policy = yield* RetryPolicy
 
-      const attempt = Effect.fnUntraced(function* (delivery: ClaimedDelivery) {
-        const startedAt = yield* DateTime.now
-        const secrets: Array<Redacted.Redacted<string>> = []
-        for (const { stored, owner } of delivery.secrets) secrets.push(yield* cipher.decrypt(stored, owner))
-        const headers = yield* signer.headers({
+      const sign = Effect.fnUntraced(function* (delivery: ClaimedDelivery, startedAt: DateTime.Utc) {
+        const secrets = yield* Effect.forEach(delivery.secrets, ({ stored, owner }) =>
+          cipher.decrypt(stored, owner),
+        ).pipe(
+          // An attempt like any other: recorded, tried again, and found by who looks why nothing comes.
+          Effect.catchDefect((defect) =>
+            Effect.andThen(Effect.logError("A signing secret cannot be read", defect), new Unsigned()),
+          ),
+        )
+        return yield* signer.headers({
           secrets,
           deliveryId: delivery.deliveryId,
           event: delivery.event,
           body: delivery.body,
           timestamp: Math.floor(DateTime.toEpochMillis(startedAt) / 1000),
         })
-        const outcome = yield* sender.send({ url: delivery.url, headers, body: delivery.body })
+      })
+
+      const attempt = Effect.fnUntraced(function* (delivery: ClaimedDelivery) {
+        const startedAt = yield* DateTime.now
+        const outcome = yield* sign(delivery, startedAt).pipe(
+          Effect.flatMap((headers) => sender.send({ url: delivery.url, headers, body: delivery.body })),
+          Effect.catchTag("Unsigned", () => Effect.succeed(unsigned)),
+        )
         const now = yield* DateTime.now
         const failingFor = delivery.failingSince === null ? undefined : DateTime.distance(delivery.failingSince, now)
         const verdict = judge(

@@ -1,4 +1,4 @@
-import { Context, DateTime, Effect, Layer, Redacted } from "effect"
+import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { checkUrl, HttpsOnly } from "./Callbacks.ts"
@@ -119,16 +119,29 @@ export class WebhookEndpoints extends Context.Service<
 
       const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
 
+      /** The secret to keep, when there is one: the same one again, as in a repeated request, replaces nothing. */
+      const newSecret = Effect.fnUntraced(function* (
+        orgId: string,
+        { id, signing_secret: wanted }: typeof UpdateWebhookEndpoint.Type,
+        now: DateTime.Utc,
+      ) {
+        if (wanted === undefined) return undefined
+        const { secrets } = yield* repository.findSigning(orgId, id, now)
+        // One that cannot be read any more is no reason against a new one.
+        const current = yield* Effect.option(
+          Effect.catchDefect(cipher.decrypt(secrets[0]!, id), () => Effect.fail("lost")),
+        )
+        if (Option.isSome(current) && Redacted.value(current.value) === wanted) return undefined
+        return yield* cipher.encrypt(Redacted.make(wanted), id)
+      })
+
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
         if (input.url !== undefined) yield* checkUrl("url", input.url, httpsOnly)
         const now = yield* DateTime.now
         yield* repository.update(orgId, input.id, {
           url: input.url,
-          secret:
-            input.signing_secret === undefined
-              ? undefined
-              : yield* cipher.encrypt(Redacted.make(input.signing_secret), input.id),
+          secret: yield* newSecret(orgId, input, now),
           previousSecretUntil: DateTime.add(now, { hours: secretOverlapHours }),
           description: input.description,
           active: input.active,

@@ -11,6 +11,8 @@ export interface WebhookRequest {
 
 /** Why an attempt got no answer, or none that counts. */
 export type FailureKind =
+  /** The endpoint's secret cannot be read: the server has lost the key that it was encrypted with. Nothing was sent. */
+  | "secret"
   /** Nothing within the time that an attempt has, connection and body included. */
   | "timeout"
   /** The host's name does not resolve. */

@@ -71,6 +71,8 @@ export const layer = (options: LanguageModelOptions) =>
         messages: turns.map(({ role, text }) => ({ role, content: text })),
         ...(tools.length === 0 ? {} : { tools: toolSet }),
         stopWhen: isStepCount(steps),
+        // The last step answers: one that asks for a tool again would end the chat without a word.
+        prepareStep: ({ stepNumber }) => (stepNumber === steps - 1 ? { toolChoice: "none" as const } : {}),
         maxRetries: retries,
         timeout: { totalMs: total },
         abortSignal: abort.signal,

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Duration, Effect, Exit, Fiber, Layer, Random } from "effect"
+import { DateTime, Duration, Effect, Fiber, Layer, Random } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
 import type { ClaimedDelivery } from "#src/domain/Deliveries.ts"
@@ -83,8 +83,11 @@ describe("an attempt", () => {
       assert.throws(() => verifyWebhook({ headers: plain, body, secret: old }))
       // A callback's secret is the job's, or its schedule's.
       yield* attempt({ endpointId: null, secrets: [kept(old, "schedule")] })
-      const exit = yield* Effect.exit(attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] }))
-      assert.isTrue(Exit.hasDies(exit))
+      // One that cannot be read is a failed attempt, tried again: nothing is sent, and nothing is hidden.
+      const sent = (yield* Receiver).requests.length
+      const { outcome, verdict } = yield* attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] })
+      assert.deepStrictEqual([outcome.failure?.kind, verdict._tag], ["secret", "Retry"])
+      assert.strictEqual((yield* Receiver).requests.length, sent)
     }).pipe(run),
   )
 

@@ -79,6 +79,8 @@ describe("WebhookEndpoints", () => {
       const id = yield* create({ description: "text" })
       yield* TestClock.adjust("1 hour")
       yield* update({ id, signing_secret: "another" })
+      // The same again, as a client's retry of a lost answer: the one before goes on signing.
+      yield* update({ id, signing_secret: "another" })
       yield* update({ id, active: false })
       const [endpoint] = yield* listed
       assert.deepInclude(endpoint, { url, description: "text", active: false })
@@ -86,7 +88,10 @@ describe("WebhookEndpoints", () => {
       assert.deepInclude((yield* listed)[0], { url: "https://example.org", description: null, active: false })
 
       const { requests } = yield* Receiver
-      const signatures = Effect.map(test(id), () => requests.at(-1)!.headers["webhook-signature"]!.split(" ").length)
+      const signatures = Effect.map(
+        test(id),
+        () => new Set(requests.at(-1)!.headers["webhook-signature"]!.split(" ")).size,
+      )
       assert.strictEqual(yield* signatures, 2)
       yield* TestClock.adjust("86399999 millis")
       assert.strictEqual(yield* signatures, 2)

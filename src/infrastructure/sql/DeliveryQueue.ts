@@ -52,7 +52,8 @@ const minHead = 256
  */
 export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inFlight }: Claim) => {
   const at = date(now)
-  const full = [...inFlight].filter(([, count]) => count >= laneCap).map(([lane]) => lane)
+  // What a lane w with f in flight has room for.
+  const room = sql`(CASE WHEN w.failing_since IS NULL THEN ${laneCap}::int ELSE 1 END - coalesce(f.count, 0))`
   return sql<ClaimedRow>`
     WITH RECURSIVE ready AS (
       SELECT id, lane, endpoint_id, next_attempt_at, false AS parked FROM deliveries
@@ -64,21 +65,25 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       SELECT (SELECT d.lane FROM deliveries d WHERE d.state = 'pending' AND d.parked AND d.lane > lanes.lane
         ORDER BY d.lane, d.next_attempt_at LIMIT 1)
       FROM lanes WHERE lanes.lane IS NOT NULL
+    ), flying AS (
+      SELECT * FROM unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS flying (lane, count)
     ), backlog AS (
-      SELECT head.* FROM lanes CROSS JOIN LATERAL (
+      SELECT head.* FROM lanes
+      LEFT JOIN webhook_endpoints w ON w.id = lanes.lane
+      LEFT JOIN flying f ON f.lane = lanes.lane
+      CROSS JOIN LATERAL (
         SELECT id, lane, endpoint_id, next_attempt_at, true AS parked FROM deliveries d
         WHERE d.state = 'pending' AND d.parked AND d.lane = lanes.lane AND d.next_attempt_at <= ${at}
-        ORDER BY d.next_attempt_at LIMIT ${laneCap} FOR UPDATE SKIP LOCKED
+        ORDER BY d.next_attempt_at LIMIT greatest(0, ${room}) FOR UPDATE SKIP LOCKED
       ) AS head
-      WHERE lanes.lane IS NOT NULL AND lanes.lane <> ALL(${texts(full)})
+      WHERE lanes.lane IS NOT NULL AND ${room} > 0
     ), ranked AS (
       SELECT due.id, due.parked, due.next_attempt_at,
         row_number() OVER (PARTITION BY due.lane ORDER BY due.next_attempt_at, due.id)
-          <= (CASE WHEN w.failing_since IS NULL THEN ${laneCap}::int ELSE 1 END) - coalesce(f.count, 0) AS has_room
+          <= ${room} AS has_room
       FROM (SELECT * FROM ready UNION ALL SELECT * FROM backlog) AS due
       LEFT JOIN webhook_endpoints w ON w.id = due.endpoint_id
-      LEFT JOIN unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS f (lane, count)
-        ON f.lane = due.lane
+      LEFT JOIN flying f ON f.lane = due.lane
     ), parking AS (
       UPDATE deliveries SET parked = true
       WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE NOT has_room AND NOT parked))

@@ -15,7 +15,7 @@ export interface DeliveryWorkerOptions {
 }
 
 export const defaultOptions: DeliveryWorkerOptions = {
-  maxInFlight: 512,
+  maxInFlight: 2048,
   laneCap: 10,
   attemptTimeout: Duration.seconds(15),
 }
