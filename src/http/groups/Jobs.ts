@@ -12,12 +12,12 @@ import {
   WorkflowName,
 } from "../../domain/Job.ts"
 import { CreateJobSchedule, JobSchedule } from "../../domain/JobSchedule.ts"
-import { pageQuery } from "../../domain/Page.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { KeyAuthorization, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
 import { Conflict, NotFound } from "../webhookErrors.ts"
-import { Done, nextCursor } from "../webhookResponses.ts"
+import { Done } from "../webhookResponses.ts"
 
 export class JobsGroup extends HttpApiGroup.make("jobs")
   .add(
@@ -72,7 +72,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         workflow: Schema.optionalKey(WorkflowName),
         ...pageQuery,
       }).annotate({ identifier: "ListJobs" }),
-      success: Schema.Struct({ jobs: Schema.Array(Job), next_cursor: nextCursor }).annotate({ identifier: "JobPage" }),
+      success: Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({ identifier: "JobPage" }),
     })
       .annotate(OpenApi.Summary, "List jobs")
       .annotate(OpenApi.Description, "Newest first: all, or those in a status or of a workflow."),

@@ -1,13 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/Delivery.ts"
-import { pageQuery } from "../../domain/Page.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
 import { KeyAuthorization, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
 import { Conflict, NotFound } from "../webhookErrors.ts"
-import { Done, nextCursor } from "../webhookResponses.ts"
+import { Done } from "../webhookResponses.ts"
 
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
@@ -78,7 +78,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         state: Schema.optionalKey(DeliveryState),
         ...pageQuery,
       }).annotate({ identifier: "ListDeliveries" }),
-      success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: nextCursor }).annotate({
+      success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: NextCursor }).annotate({
         identifier: "DeliveryPage",
       }),
     })
