@@ -30,7 +30,8 @@ export class CurrentCaller extends Context.Service<
   }
 >()("gatehouse/domain/Caller/CurrentCaller") {}
 
-const noCredential = () =>
+/** The refusal of a caller who sent no credential where one is needed. */
+export const noCredential = () =>
   new Unauthorized({ error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>." })
 
 /**

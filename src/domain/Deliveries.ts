@@ -94,6 +94,13 @@ export type Verdict =
 /** How long an endpoint may fail without one success before it is deactivated. */
 export const maxFailing = Duration.days(5)
 
+/** Whether a receiver took what was sent: a whole answer with a 2xx. */
+export const isDelivered = ({ status, failure }: AttemptOutcome) =>
+  failure === null && status !== null && status >= 200 && status < 300
+
+/** Whether an attempt tells of its receiver: one that could not be signed never reached it, and the fault is ours. */
+export const reachedOut = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
+
 /**
  * What becomes of a delivery: 2xx is delivered, 410 (RFC 9110, 15.5.11) and five days of failures end the endpoint,
  * everything else is tried again after the schedule's wait, which a `Retry-After` on 429 and 503 can lengthen.
@@ -109,9 +116,11 @@ export const judge = (
   failingFor: Duration.Duration | undefined,
 ): Verdict => {
   const { status, failure } = outcome
-  if (failure === null && status !== null && status >= 200 && status < 300) return { _tag: "Delivered" }
+  if (isDelivered(outcome)) return { _tag: "Delivered" }
   if (status === 410 && failure === null) return { _tag: "Deactivate" }
-  if (failingFor !== undefined && Duration.isGreaterThanOrEqualTo(failingFor, maxFailing)) return { _tag: "Deactivate" }
+  if (reachedOut(outcome) && failingFor !== undefined && Duration.isGreaterThanOrEqualTo(failingFor, maxFailing)) {
+    return { _tag: "Deactivate" }
+  }
   if (wait === undefined) return { _tag: "Exhausted" }
   const lengthens = retryAfter !== undefined && (status === 429 || status === 503)
   return { _tag: "Retry", wait: lengthens ? Duration.max(wait, retryAfter) : wait }

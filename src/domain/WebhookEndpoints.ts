@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { checkUrl, HttpsOnly } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
-import { eventBody, eventType } from "./Deliveries.ts"
+import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
 import type { InvalidRequest, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
 import { Signer } from "./Signature.ts"
@@ -170,8 +170,7 @@ export class WebhookEndpoints extends Context.Service<
           timestamp: Math.floor(DateTime.toEpochMillis(now) / 1000),
         })
         const outcome = yield* sender.send({ url, headers, body })
-        const delivered =
-          outcome.failure === null && outcome.status !== null && outcome.status >= 200 && outcome.status < 300
+        const delivered = isDelivered(outcome)
         return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }
       })
 

@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { Digest } from "effect/crypto"
 import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
-import { Caller, CurrentCaller } from "../domain/Caller.ts"
+import { Caller, CurrentCaller, noCredential } from "../domain/Caller.ts"
 import { Unauthorized } from "../domain/Errors.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
@@ -14,9 +14,6 @@ export class AdminToken extends Context.Service<
   { readonly token: Redacted.Redacted<string> | undefined; readonly baseUrl: string }
 >()("gatehouse/http/Authorization/AdminToken") {}
 
-const required = new Unauthorized({
-  error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>.",
-})
 const foreign = new Unauthorized({
   error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
 })
@@ -57,29 +54,24 @@ const identify = Effect.gen(function* () {
   return { open, toCaller }
 })
 
-/** The middleware that lets nobody in without a credential, open mode excepted. */
-export const layer = Layer.effect(
-  Authorization,
+/** The middleware that lets nobody in without a credential, open mode excepted, and the one that lets in anyone. */
+export const layer = Layer.effectContext(
   Effect.map(identify, ({ open, toCaller }) =>
-    Authorization.of(
+    Context.make(
+      Authorization,
       Effect.fnUntraced(function* (operation) {
         const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
-        if (caller._tag === "Anonymous" && !open) return yield* required
+        if (caller._tag === "Anonymous" && !open) return yield* noCredential()
         return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
       }),
-    ),
-  ),
-)
-
-/** The middleware for operations that anyone may call. */
-export const optionalLayer = Layer.effect(
-  OptionalAuthorization,
-  Effect.map(identify, ({ open, toCaller }) =>
-    OptionalAuthorization.of(
-      Effect.fnUntraced(function* (operation) {
-        const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
-        return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
-      }),
+    ).pipe(
+      Context.add(
+        OptionalAuthorization,
+        Effect.fnUntraced(function* (operation) {
+          const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
+          return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
+        }),
+      ),
     ),
   ),
 )

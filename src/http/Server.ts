@@ -24,7 +24,7 @@ const largeBody = Layer.succeed(LargeBody, (operation) =>
 const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
   Layer.provide([ApiKeys.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([Authorization.layer, Authorization.optionalLayer, KeyAuthorization.layer, RequestErrors.layer]),
+  Layer.provide([Authorization.layer, KeyAuthorization.layer, RequestErrors.layer]),
   Layer.provide(largeBody),
 )
 

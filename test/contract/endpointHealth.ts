@@ -48,6 +48,18 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
+  it.effect("health: an attempt that could not be signed tells nothing of the endpoint", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 1)
+      const made = attempt(yield* claimOne(now), "Exhausted", now)
+      const failure = { kind: "secret", message: "The signing secret cannot be read." } as const
+      yield* record([{ ...made, outcome: { ...made.outcome, status: null, failure } }], now)
+      assert.isNull(yield* failingSince(orgId, endpoint, now))
+      assert.isTrue(yield* isActive(orgId, endpoint))
+    }),
+  )
+
   it.effect("health: a success counts also when its attempt began before the failure", () =>
     Effect.gen(function* () {
       const now = epoch()

@@ -120,6 +120,11 @@ describe("judge", () => {
     }
   })
 
+  it("a secret that cannot be read is tried again to the end, and ends no endpoint", () => {
+    assert.deepEqual(judge(failure("secret"), wait, undefined, Duration.days(50)), retry())
+    assert.deepEqual(judge(failure("secret"), undefined, undefined, Duration.days(50)), exhausted)
+  })
+
   const hour = Duration.hours(1)
   it.each([
     [429, hour, retry(hour)],

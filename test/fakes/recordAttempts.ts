@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import type { Verdict } from "#src/domain/Deliveries.ts"
+import { reachedOut, type Verdict } from "#src/domain/Deliveries.ts"
 import type { DeliveryState } from "#src/domain/Delivery.ts"
 import type { AttemptRecord } from "#src/domain/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
@@ -54,7 +54,7 @@ export const recordEndpoints = (
   for (const { delivery, outcome, verdict } of records) {
     const endpoint = endpoints.get(delivery.endpointId ?? "")
     // An endpoint whose url was changed since is another receiver.
-    if (endpoint === undefined || endpoint.row.url !== delivery.url) continue
+    if (endpoint === undefined || endpoint.row.url !== delivery.url || !reachedOut(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
     if (verdict._tag === "Delivered") {

@@ -1,6 +1,7 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
+import { reachedOut } from "../../domain/Deliveries.ts"
 import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
 import { texts, times } from "./arrays.ts"
 import { date } from "./fragments.ts"
@@ -29,7 +30,9 @@ export const recordEndpoints = Effect.fnUntraced(function* (
     JOIN webhook_endpoints w ON w.id = d.endpoint_id`
   const rowOf = new Map(rows.map((row) => [row.delivery_id, row]))
   // An endpoint whose url was changed since is another receiver: what the old one said does not tell of it.
-  const telling = records.filter(({ delivery }) => rowOf.get(delivery.deliveryId)?.url === delivery.url)
+  const telling = records.filter(
+    ({ delivery, outcome }) => reachedOut(outcome) && rowOf.get(delivery.deliveryId)?.url === delivery.url,
+  )
 
   const working = new Set<string>()
   const failing = new Set<string>()
