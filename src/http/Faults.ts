@@ -1,6 +1,5 @@
 import type { Types } from "effect"
 import { Cause, Effect } from "effect"
-import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import {
   InternalError,
@@ -10,6 +9,7 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { requestIdOf } from "./requestId.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -72,7 +72,6 @@ type Operation = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
-const saneId = /^[A-Za-z0-9._:/+=-]{1,128}$/
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
@@ -84,29 +83,22 @@ const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:
  * its log lines, its time among the metrics, and no cache for anything.
  */
 export const layer = HttpRouter.middleware(
-  Effect.map(
-    SecureRandom.SecureRandom,
-    (random) =>
-      (operation): Operation =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const sent = request.headers["x-request-id"]
-          const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const response = yield* operation.pipe(
-            Effect.map(withBody),
-            Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
-            Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-            Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
-            (answer) => measured(request.method, answer),
-          )
-          return HttpServerResponse.setHeaders(response, {
-            "x-request-id": requestId,
-            "cache-control": "no-store",
-            ...(response.headers["content-type"]?.startsWith("text/html")
-              ? { "content-security-policy": pagePolicy }
-              : {}),
-          })
-        }),
-  ),
+  (operation): Operation =>
+    Effect.gen(function* () {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const requestId = requestIdOf(request.headers["x-request-id"])
+      const response = yield* operation.pipe(
+        Effect.map(withBody),
+        Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
+        Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        (answer) => measured(request.method, answer),
+      )
+      return HttpServerResponse.setHeaders(response, {
+        "x-request-id": requestId,
+        "cache-control": "no-store",
+        ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
+      })
+    }),
   { global: true },
 )
