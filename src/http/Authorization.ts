@@ -24,8 +24,7 @@ export const administratorCheck = Effect.gen(function* () {
   const { token } = yield* AdminToken
   const hashOf = yield* KeyHash
   const expected = token === undefined ? undefined : hashOf(Redacted.value(token))
-  return (credential: Credentials.Credential) =>
-    expected !== undefined && credential.bearer && hashOf(Redacted.value(credential.token)) === expected
+  return ({ bearer, token }: Credentials.Credential) => expected !== undefined && bearer && hashOf(token) === expected
 })
 
 /** Turns the credentials of requests into callers. */
@@ -36,12 +35,12 @@ const identify = Effect.gen(function* () {
   const open = adminToken === undefined
 
   const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
-    const credential = yield* Effect.fromResult(Credentials.read(request.headers))
+    const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
       return Caller.Anonymous()
     }
-    if (isAdministrator(credential)) return Caller.Administrator()
+    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Caller.Administrator()
     const { keyId, orgId, projectId } = yield* keys
       .authenticate(credential.token)
       .pipe(Effect.catchTag("Unauthorized", () => Effect.fail(refused)))

@@ -16,7 +16,7 @@ export const layer = Layer.effect(
       Effect.fnUntraced(function* (operation) {
         const { headers } = yield* HttpServerRequest.HttpServerRequest
         // An Authorization beside it is checked as well: it may only say the same.
-        yield* Effect.fromResult(Credentials.read(headers))
+        yield* Credentials.read(headers)
         const key = headers["x-api-key"]
         if (key === undefined) return yield* required
         const { orgId } = yield* keys.authenticate(Redacted.make(key))

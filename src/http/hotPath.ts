@@ -1,4 +1,4 @@
-import { Effect, Redacted, Result } from "effect"
+import { Effect, Result } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { ValidKey } from "../domain/ApiKey.ts"
 import { ApiKeys } from "../domain/ApiKeys.ts"
@@ -44,10 +44,10 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     const context = yield* Effect.context<never>()
 
     const authorize = (headers: IncomingMessage["headers"], done: (mayCall: boolean) => void) => {
-      const credential = Result.getOrUndefined(Credentials.read(headers))
+      const credential = Result.getOrUndefined(Credentials.parse(headers))
       if (credential === undefined) return done(false)
       if (isAdministrator(credential)) return done(true)
-      keys.recognize(Redacted.value(credential.token), (grant) => done(grant !== undefined))
+      keys.recognize(credential.token, (grant) => done(grant !== undefined))
     }
 
     const answer = (

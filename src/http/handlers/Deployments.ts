@@ -8,7 +8,7 @@ export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
   Effect.map(Deployments, (deployments) =>
     handlers.handleAll({
       register: ({ headers }) =>
-        Effect.flatMap(Effect.fromResult(Credentials.read(headers)), (credential) =>
+        Effect.flatMap(Credentials.read(headers), (credential) =>
           deployments.register(credential?.bearer === true ? credential.token : undefined),
         ),
       list: ({ params, query }) => deployments.list(params.projectId, query),
