@@ -1,4 +1,5 @@
 // First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
+// oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
 import "effect/schema/SchemaJITCompiler/enable"
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
 import { Effect, Layer } from "effect"
