@@ -1,13 +1,17 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
-import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidKey } from "./ApiKey.ts"
-import { displayPrefix, fromRandomBytes, isWellFormed } from "./ApiKey.ts"
+import { AfterCommit } from "./AfterCommit.ts"
+import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, RateLimit, RotateKey, ValidKey } from "./ApiKey.ts"
+import { defaultOverlapSeconds, isWellFormed } from "./ApiKey.ts"
+import { AuditLog } from "./AuditLog.ts"
 import type { OrgScope } from "./Caller.ts"
 import { CurrentCaller, managedScope, requireAdministrator, requireOrg } from "./Caller.ts"
-import type { Forbidden, NotFound, TooManyRequests, Unavailable } from "./Errors.ts"
-import { InvalidRequest, Unauthorized } from "./Errors.ts"
+import type { Forbidden, InvalidRequest, TooManyRequests, Unavailable } from "./Errors.ts"
+import { Conflict, NotFound, Unauthorized } from "./Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
 import * as KeyCache from "./KeyCache.ts"
+import * as KeyRateLimit from "./KeyRateLimit.ts"
+import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
@@ -20,27 +24,47 @@ export interface NewApiKey {
   readonly hash: string
   readonly createdAt: DateTime.Utc
   readonly expiresAt: DateTime.Utc | null
+  readonly rateLimit: RateLimit | null
+}
+
+/** What takes a key's place. */
+export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"> {
+  readonly now: DateTime.Utc
+  /** The new key's; `undefined`: the old key's. */
+  readonly expiresAt: DateTime.Utc | null | undefined
+  /** Until when the old key stays good, unless it ends before. */
+  readonly oldKeyUntil: DateTime.Utc
 }
 
 /** What the lookup of a key finds. */
 export interface KeyGrant extends ValidKey {
   readonly expiresAt: DateTime.Utc | null
+  readonly rateLimit: RateLimit | null
 }
 
 /** Where keys are kept. */
 export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
-    /** Inserts a key of a project in the scope. Fails when the scope has no such project. */
+    /** Inserts a key of a project in the scope; gives the project's org. Fails when the scope has no such project. */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
-    ) => Effect.Effect<void, NotFound | Unavailable>
+    ) => Effect.Effect<string, NotFound | Unavailable>
     /** Inserts a key of an org. Fails when there is no such org. */
     readonly insertForOrg: (orgId: string, key: NewApiKey) => Effect.Effect<void, NotFound | Unavailable>
     /** Deletes a key of the org, and tells every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Unavailable>
+    /**
+     * Puts a new key in the place of one of the org: its name, project and rate limit are the old one's, which ends soon
+     * and tells every replica so. A key that has expired by `now`, or was replaced before, is a `Conflict`.
+     */
+    readonly rotate: (
+      orgId: string,
+      keyId: string,
+      replacement: KeyReplacement,
+    ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | Unavailable>
     /** Up to `limit + 1` keys of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<ApiKey>, Unavailable>
     /** The key with this SHA-256 (hex), expired or not. */
@@ -50,10 +74,16 @@ export class ApiKeyRepository extends Context.Service<
   }
 >()("gatehouse/domain/ApiKeys/ApiKeyRepository") {}
 
+export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
+export const keyExpired = () => new Conflict({ error: "The key has expired: create a new one." })
+export const keyReplaced = () => new Conflict({ error: "The key was rotated before: rotate the one that replaced it." })
+
 type Refused = Unauthorized | Forbidden | Unavailable
 
 /** How many keys that are not valid a caller without a credential may try in a minute. */
 const failuresPerMinute = 600
+
+const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
 // One value, so that no reason for refusing a key can be told from another.
 const notValid = new Unauthorized({ error: "The key is not valid." })
@@ -70,6 +100,12 @@ export class ApiKeys extends Context.Service<
       input: typeof CreateOrgKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Refused, CurrentCaller>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentCaller>
+    /** Makes a new key in the place of one of the org, which stays good for the overlap. */
+    readonly rotate: (
+      orgId: string,
+      keyId: string,
+      input: typeof RotateKey.Type,
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | Refused, CurrentCaller>
     readonly list: (
       orgId: string,
       page: Page,
@@ -82,7 +118,7 @@ export class ApiKeys extends Context.Service<
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * `authenticate` for those who ask about a key that is not their own credential. Callers without one are limited
-     * to 600 failures a minute per `address`.
+     * to 600 failures a minute per `address`, and a key with a rate limit to that many validations.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,
@@ -99,37 +135,40 @@ export class ApiKeys extends Context.Service<
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
       const digest = yield* Digest.Digest
+      const audit = yield* AuditLog
+      const afterCommit = yield* AfterCommit
       const limit = FailureLimit.make(failuresPerMinute)
+      const rateLimit = KeyRateLimit.make()
       const cache = yield* KeyCache.make
       const encoder = new TextEncoder()
       let usage = new Map<string, DateTime.Utc>()
 
       const sha256 = (key: string) => digest.digestHex(Digest.sha256, encoder.encode(key))
 
-      const generate: Effect.Effect<string> = Effect.flatMap(random.randomBytes(48), (bytes) => {
-        const key = fromRandomBytes(bytes)
-        return key === undefined ? generate : Effect.succeed(key)
-      })
+      const mint = mintKey(random, sha256)
 
       const create = Effect.fnUntraced(function* <E>(
         input: typeof CreateOrgKey.Type,
-        insert: (key: NewApiKey) => Effect.Effect<void, E>,
+        projectId: string | null,
+        insert: (key: NewApiKey) => Effect.Effect<string, E>,
       ) {
         const now = yield* DateTime.now
-        const expiresAt = input.expiresAt ?? null
-        if (expiresAt !== null && !DateTime.isGreaterThan(expiresAt, now)) {
-          return yield* new InvalidRequest({ error: "expiresAt must be a time in the future." })
-        }
-        const key = yield* generate
-        const { name } = input
-        const stored = { id: yield* random.ulid, name, prefix: displayPrefix(key), hash: yield* sha256(key) }
-        yield* insert({ ...stored, createdAt: now, expiresAt })
+        yield* checkExpiry(input.expiresAt, now)
+        const { key, stored } = yield* mint
+        const { name, expiresAt = null, rateLimit = null } = input
+        yield* audit.record(insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }), (orgId) => ({
+          orgId,
+          action: "key.create",
+          target: stored.id,
+          details: { name, prefix: stored.prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit },
+        }))
         return { id: stored.id, name, prefix: stored.prefix, key }
       })
 
       const createForProject = Effect.fn("ApiKeys.createForProject")(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
-        return yield* create(input, (key) => repository.insertForProject(scope, input.projectId, key))
+        const { projectId } = input
+        return yield* create(input, projectId, (key) => repository.insertForProject(scope, projectId, key))
       })
 
       const createForOrg = Effect.fn("ApiKeys.createForOrg")(function* (
@@ -137,13 +176,35 @@ export class ApiKeys extends Context.Service<
         input: typeof CreateOrgKey.Type,
       ) {
         yield* requireAdministrator
-        return yield* create(input, (key) => repository.insertForOrg(orgId, key))
+        return yield* create(input, null, (key) => Effect.as(repository.insertForOrg(orgId, key), orgId))
       })
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        yield* repository.remove(orgId, keyId)
+        const entry = { orgId, action: "key.delete", target: keyId, details: {} } as const
+        yield* audit.record(repository.remove(orgId, keyId), () => entry)
         yield* cache.forget(keyId)
+      })
+
+      const rotate = Effect.fn("ApiKeys.rotate")(function* (
+        orgId: string,
+        keyId: string,
+        { expiresAt, overlapSeconds = defaultOverlapSeconds }: typeof RotateKey.Type,
+      ) {
+        yield* requireOrg(orgId)
+        const now = yield* DateTime.now
+        yield* checkExpiry(expiresAt, now)
+        const { key, stored } = yield* mint
+        const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
+        const replaced = repository.rotate(orgId, keyId, { ...stored, now, expiresAt, oldKeyUntil })
+        const { name } = yield* audit.record(replaced, ({ name }) => ({
+          orgId,
+          action: "key.rotate",
+          target: keyId,
+          details: { name, replacedBy: stored.id, prefix: stored.prefix, overlapSeconds },
+        }))
+        yield* afterCommit(cache.forget(keyId))
+        return { id: stored.id, name, prefix: stored.prefix, key }
       })
 
       const list = Effect.fn("ApiKeys.list")(function* (orgId: string, page: Page) {
@@ -171,9 +232,11 @@ export class ApiKeys extends Context.Service<
         const { caller } = yield* CurrentCaller
         const limited = caller._tag === "Anonymous"
         if (limited) yield* limit.check(address)
-        const { keyId, orgId, projectId } = yield* authenticate(key).pipe(
+        const grant = yield* authenticate(key).pipe(
           Effect.tapError((error) => (limited && error._tag === "Unauthorized" ? limit.record(address) : Effect.void)),
         )
+        yield* rateLimit.check(grant)
+        const { keyId, orgId, projectId } = grant
         return { keyId, orgId, projectId }
       })
 
@@ -190,7 +253,7 @@ export class ApiKeys extends Context.Service<
         )
       })
 
-      return ApiKeys.of({ createForProject, createForOrg, remove, list, authenticate, validate, flushUsage })
+      return ApiKeys.of({ createForProject, createForOrg, remove, rotate, list, authenticate, validate, flushUsage })
     }),
   )
 }

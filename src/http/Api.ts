@@ -1,5 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApiKeysGroup } from "./groups/ApiKeys.ts"
+import { AuditGroup } from "./groups/AuditLog.ts"
 import { ChatGroup } from "./groups/Chat.ts"
 import { DeploymentsGroup } from "./groups/Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./groups/Jobs.ts"
@@ -14,6 +15,7 @@ import { describeApi } from "./openapi.ts"
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
   .add(OrgsGroup)
+  .add(AuditGroup)
   .add(ProjectsGroup)
   .add(DeploymentsGroup)
   .add(ChatGroup)

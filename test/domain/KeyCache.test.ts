@@ -3,7 +3,7 @@ import { Deferred, Effect, Fiber, Option, Queue, Stream } from "effect"
 import type { KeyGrant } from "../../src/domain/ApiKeys.ts"
 import * as KeyCache from "../../src/domain/KeyCache.ts"
 
-const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null }
+const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null, rateLimit: null }
 
 /** A cache whose replica hears what is told, and a look-up that counts. */
 const makeWorld = Effect.gen(function* () {
