@@ -2,7 +2,10 @@ import { Clock, Effect } from "effect"
 import type { RateLimit } from "./ApiKey.ts"
 import { TooManyRequests } from "./Errors.ts"
 
-/** How much of a key's limit is used, and when that was so. */
+/**
+ * How much of a key's limit is used, and when that was so: whole numbers, of which a use takes as many as the window has
+ * milliseconds, and `limit` are given back in each millisecond.
+ */
 interface Bucket {
   used: number
   at: number
@@ -30,11 +33,12 @@ export const make = () => {
   /** Counts a use at a time (epoch milliseconds): 0 when it is within the limit, else the milliseconds until one is. */
   const take = (keyId: string, { limit, window }: RateLimit, now: number): number => {
     const bucket = bucketOf(keyId, now)
-    const perMillisecond = limit / (window * 1000)
-    // A clock that was set back empties nothing.
-    const used = Math.max(0, bucket.used - Math.max(0, now - bucket.at) * perMillisecond)
-    if (used + 1 > limit) return (used + 1 - limit) / perMillisecond
-    bucket.used = used + 1
+    const use = window * 1000
+    // A clock that was set back gives nothing back.
+    const used = Math.max(0, bucket.used - Math.max(0, now - bucket.at) * limit)
+    const excess = used + use - limit * use
+    if (excess > 0) return Math.ceil(excess / limit)
+    bucket.used = used + use
     bucket.at = now
     return 0
   }

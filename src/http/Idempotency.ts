@@ -36,7 +36,7 @@ const make = Effect.map(
         // Read first: a slow body is not to hold a transaction open.
         const body = yield* Effect.orDie(request.text)
         const { replayed, ...answer } = yield* idempotency.once(
-          { caller: yield* whose, operation: `${group.identifier}.${endpoint.name}`, key },
+          { caller: yield* whose, operation: `${group.identifier}.${endpoint.identifier}`, key },
           `${request.method} ${request.url}\n${body}`,
           Effect.flatMap(operation, toAnswer),
         )
