@@ -68,7 +68,7 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
   }),
 )
 
-// Seen creating two without the lock, and none of it kept without the transaction.
+// Seen creating more than one without the lock, and without the transaction.
 it.live("requests that race under one idempotency key create one thing, on one replica and on two", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas
