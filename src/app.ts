@@ -5,11 +5,13 @@ import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-nod
 import { Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
+import { AuditLog } from "./domain/AuditLog.ts"
 import { Chats } from "./domain/Chats.ts"
 import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
 import { DeliveryLog } from "./domain/DeliveryLog.ts"
 import { Dispatcher } from "./domain/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "./domain/Deployments.ts"
+import { Idempotency } from "./domain/Idempotency.ts"
 import { KeyCacheSize } from "./domain/KeyCache.ts"
 import { LanguageModel } from "./domain/LanguageModel.ts"
 import { Jobs } from "./domain/Jobs.ts"
@@ -25,6 +27,7 @@ import { TrustedProxies } from "./http/clientAddress.ts"
 import * as HotPath from "./http/hotPath.ts"
 import * as Listener from "./http/listener.ts"
 import * as Server from "./http/Server.ts"
+import * as AfterCommit from "./infrastructure/AfterCommit.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
 import * as Documents from "./infrastructure/Documents.ts"
@@ -36,9 +39,11 @@ import * as Oidc from "./infrastructure/Oidc.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
+import * as AuditLogSql from "./infrastructure/sql/AuditLog.ts"
 import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
+import * as IdempotencySql from "./infrastructure/sql/Idempotency.ts"
 import * as JobsSql from "./infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
@@ -46,10 +51,14 @@ import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
 import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
+import * as IdempotencyKeysWorker from "./infrastructure/workers/IdempotencyKeys.ts"
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import { announce } from "./welcome.ts"
+
+/** What writes down every change of the services below. */
+const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** Keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
@@ -57,16 +66,17 @@ const platform = (settings: Settings) => {
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer)),
+    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer, audit, AfterCommit.layer)),
     Layer.provide(NodeHttpClient.layerUndici),
   )
 }
 
-/** Webhook endpoints, jobs, schedules, deliveries. */
+/** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
     DeliveryQueueSql.layer,
+    IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
     WebhookEndpointsSql.layer,
@@ -76,6 +86,8 @@ const webhooks = (settings: Settings) => {
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
   )
   const tools = Layer.mergeAll(
+    audit,
+    AfterCommit.layer,
     cipher,
     sender,
     Signer.layer.pipe(Layer.provide(Hmac.layer)),
@@ -93,6 +105,7 @@ const webhooks = (settings: Settings) => {
   return Layer.mergeAll(
     DeliveryLog.layer,
     Dispatcher.layer,
+    Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,
     WebhookEndpoints.layer,
@@ -114,7 +127,7 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
   return Chats.layer.pipe(Layer.provide([model, documents]))
 }
 
-const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
+const workers = Layer.mergeAll(DeliveryWorker.layer, IdempotencyKeysWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
 const hotPath = ({ otlpEndpoint }: Settings): typeof HotPath.make =>

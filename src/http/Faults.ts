@@ -1,6 +1,7 @@
 import type { Types } from "effect"
 import { Cause, Effect } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { RequestId } from "../domain/AuditLog.ts"
 import {
   InternalError,
   InvalidRequest,
@@ -91,6 +92,7 @@ export const layer = HttpRouter.middleware(
         Effect.map(withBody),
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+        Effect.provideService(RequestId, requestId),
         Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
         (answer) => measured(request.method, answer),
       )

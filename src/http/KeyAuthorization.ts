@@ -19,8 +19,8 @@ export const layer = Layer.effect(
         yield* Credentials.read(headers)
         const key = headers["x-api-key"]
         if (key === undefined) return yield* required
-        const { orgId } = yield* keys.authenticate(Redacted.make(key))
-        return yield* Effect.provideService(operation, CurrentTenant, { orgId })
+        const { orgId, keyId } = yield* keys.authenticate(Redacted.make(key))
+        return yield* Effect.provideService(operation, CurrentTenant, { orgId, keyId })
       }),
     ),
   ),

@@ -9,7 +9,19 @@ import { faultOfError, must, type Operation, operations, pathOf } from "./operat
 const all: ReadonlyArray<Operation> = Object.values(operations)
 
 /** What of a body is exchanged. */
-const fields = ["name", "projectId", "orgId", "key", "expiresAt", "subdomain", "hostOwner", "hostRepo", "defaultBranch"]
+const fields = [
+  "name",
+  "projectId",
+  "orgId",
+  "key",
+  "expiresAt",
+  "rateLimit",
+  "overlapSeconds",
+  "subdomain",
+  "hostOwner",
+  "hostRepo",
+  "defaultBranch",
+]
 
 /** One segment of a path: as a client would encode it, or not encoded at all. */
 const segment = Arbitrary.map(text, (text) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1"))
@@ -31,6 +43,7 @@ const requests = Arbitrary.flatMap(oneOf(...all), (operation) =>
         ([name, value]) => `?${name}=${value}`,
       ),
     ),
+    idempotencyKey: either(oneOf(undefined, "a", "b", "c"), text),
     caller: either(oneOf("nobody", "administrator", "org", "other", "project"), text),
   }),
 )
@@ -57,7 +70,7 @@ const credential = ({ own, foreign }: World, caller: string) =>
     caller
   ] ?? (caller === "nobody" ? undefined : headerSafe(caller))
 
-const perform = (send: Send, there: World, { operation, body, ids, query, caller }: Case) => {
+const perform = (send: Send, there: World, { operation, body, ids, query, idempotencyKey, caller }: Case) => {
   const id = (name: "orgId" | "projectId" | "id") => {
     const given = ids[name]
     return given === "own" || given === "foreign" ? there[given].ids[name] : given || "x"
@@ -65,7 +78,10 @@ const perform = (send: Send, there: World, { operation, body, ids, query, caller
   const path = pathOf(operation, { orgId: id("orgId"), projectId: id("projectId"), id: id("id") })
   return send(operation.method, path + query, {
     body,
-    headers: { "content-type": "application/json" },
+    headers: {
+      "content-type": "application/json",
+      ...(idempotencyKey === undefined ? {} : { "idempotency-key": headerSafe(idempotencyKey) }),
+    },
     as: credential(there, caller),
   })
 }
