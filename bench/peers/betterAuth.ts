@@ -3,7 +3,7 @@ import { betterAuth } from "better-auth"
 import { getMigrations } from "better-auth/db/migration"
 import Fastify from "fastify"
 import { writeFileSync } from "node:fs"
-import pg from "pg"
+import { Pool } from "pg"
 
 /**
  * better-auth's API keys behind Fastify, as its documentation teaches (`auth.api.verifyApiKey`), the limit of requests
@@ -15,7 +15,7 @@ const tuned = TUNED === "1"
 const auth = betterAuth({
   baseURL: `http://127.0.0.1:${PORT}`,
   secret: "a-secret-of-the-benchmark-and-of-nothing-else",
-  database: new pg.Pool({ connectionString: DATABASE_URL!, max: 10 }),
+  database: new Pool({ connectionString: DATABASE_URL!, max: 10 }),
   telemetry: { enabled: false },
   emailAndPassword: { enabled: true },
   plugins: [apiKey({ rateLimit: { enabled: false }, ...(tuned ? { deferUpdates: true } : {}) })],

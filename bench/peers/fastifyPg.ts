@@ -1,7 +1,7 @@
 import Fastify from "fastify"
 import { createHash, hash, timingSafeEqual } from "node:crypto"
 import { readFileSync } from "node:fs"
-import pg from "pg"
+import { Pool } from "pg"
 
 /**
  * Validation on Fastify and pg. As both projects' documentation teaches: a JSON schema for the body, a pool of ten,
@@ -10,7 +10,7 @@ import pg from "pg"
  */
 const { ADMIN_TOKEN = "", DATABASE_URL, KEYS = "", PORT, TUNED } = process.env
 const tuned = TUNED === "1"
-const pool = new pg.Pool({ connectionString: DATABASE_URL!, max: 10 })
+const pool = new Pool({ connectionString: DATABASE_URL!, max: 10 })
 const sha256 = tuned
   ? (text: string) => hash("sha256", text, "buffer")
   : (text: string) => createHash("sha256").update(text).digest()

@@ -34,7 +34,8 @@ export interface Load {
 /** Connections of every load. */
 export const connections = 64
 
-const has = (command: string) => {
+/** Whether a command is installed. */
+export const has = (command: string) => {
   try {
     execFileSync("which", [command], { stdio: "ignore" })
     return true

@@ -20,7 +20,7 @@ export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> 
       },
     })
   } finally {
-    for (const end of mine.reverse()) {
+    for (const end of mine.toReversed()) {
       // One that was ended by a signal already is not ended again.
       const at = ends.lastIndexOf(end)
       if (at !== -1) {
