@@ -2,7 +2,7 @@ import { type Drain, drain, type Sender, summary } from "../support/drain.ts"
 import { has } from "../support/load.ts"
 import { folder, startPostgres } from "../support/postgres.ts"
 import { startReceiver } from "../support/receiver.ts"
-import { atLeast, figure, type Scenario } from "../support/result.ts"
+import { amount, atLeast, figure, type Scenario } from "../support/result.ts"
 import { bullmq, gatehouse, peerOnPostgres, secret } from "../support/senders.ts"
 
 const oneEndpoint = "Gatehouse, one endpoint, its cap lifted to 128"
@@ -16,7 +16,8 @@ export const deliveries: Scenario = {
   about:
     "Signed POSTs of about 570 bytes that wait in the database, all due at once, to a receiver that verifies the " +
     "signature; from the first that came to the last. CPU is for each, outcomes recorded.",
-  run: async (scope, { quick, rounds, say }) => {
+  run: async (scope, { quick, rounds: asked, say }) => {
+    const rounds = quick ? Math.min(asked, 2) : asked
     const count = quick ? 20_000 : 100_000
     const postgres = await startPostgres(scope)
     const receiver = await startReceiver(scope, folder(scope), secret)
@@ -53,7 +54,7 @@ export const deliveries: Scenario = {
     return {
       tables: [
         {
-          title: `Deliveries, ${figure(count)} a round`,
+          title: `Deliveries, ${amount(count)} a round`,
           columns: ["", "a second", "× best tuned peer on PostgreSQL", "CPU µs", "database CPU µs", "receiver's core"],
           rows: medians.map(([name, { cpu, databaseCpu, perSecond, receiver }]) => [
             name,

@@ -51,6 +51,9 @@ export const figure = (value: number, unit = ""): string => {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit
 }
 
+/** How many of something. */
+export const amount = (value: number): string => value.toLocaleString("en-US")
+
 export const atLeast = (what: string, limit: number, value: number, unit = ""): Bar => ({
   what,
   wanted: `at least ${figure(limit, unit)}`,

@@ -2,6 +2,7 @@ type End = () => unknown
 
 /** What is under way, newest last: ended when its scope is, or when the whole bench is told to stop. */
 const ends: Array<End> = []
+let stopping = false
 
 /** Something that ends what was started. */
 export interface Scope {
@@ -15,6 +16,10 @@ export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> 
   try {
     return await body({
       defer: (end) => {
+        if (stopping) {
+          void end()
+          throw new Error("The bench is told to stop")
+        }
         mine.push(end)
         ends.push(end)
       },
@@ -31,7 +36,8 @@ export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> 
   }
 }
 
-/** Ends everything that is under way, newest first: for a signal, or a time limit. */
+/** Ends everything that is under way, newest first, for a signal or a time limit: nothing more can be started. */
 export const endAll = async (): Promise<void> => {
+  stopping = true
   for (let end = ends.pop(); end !== undefined; end = ends.pop()) await Promise.resolve(end()).catch(() => {})
 }

@@ -39,7 +39,7 @@ export interface Service extends Child {
 
 /**
  * Starts the service as it is shipped: `node src/main.ts` in guarded mode, logs as JSON into a file, metrics on. It
- * keeps its data where the environment says: DATABASE_URL, or DATA_DIR.
+ * keeps its data where the environment says: DATABASE_URL, or DATA_DIR. An empty ADMIN_TOKEN makes it open mode.
  */
 export const startService = async (
   scope: Scope,
@@ -48,6 +48,7 @@ export const startService = async (
 ): Promise<Service> => {
   const port = await freePort()
   const url = `http://127.0.0.1:${port}`
+  const credential = environment["ADMIN_TOKEN"] === "" ? {} : asAdministrator
   const since = performance.now()
   const child = await start(scope, {
     command: [process.execPath, main],
@@ -66,7 +67,7 @@ export const startService = async (
     ...child,
     url,
     tookToStart: performance.now() - since,
-    manage: (path, json) => post(url + path, asAdministrator, json),
+    manage: (path, json) => post(url + path, credential, json),
     call: (key, path, json) => post(url + path, { "x-api-key": key }, json),
   }
 }
