@@ -43,11 +43,12 @@ if (!existsSync(`${bench}node_modules`)) {
   execFileSync("npm", ["ci", "--prefix", bench, "--ignore-scripts"], { stdio: "inherit" })
 }
 
+let stopped: Promise<void> | undefined
 const stop = (signal: NodeJS.Signals) => {
   console.error(`${signal}: ending what was started`)
-  void endAll().finally(() => process.exit(130))
+  stopped ??= endAll().finally(() => process.exit(130))
 }
-process.once("SIGINT", stop).once("SIGTERM", stop)
+process.on("SIGINT", stop).on("SIGTERM", stop)
 
 const options = {
   quick,
@@ -80,6 +81,8 @@ for (const name of names) {
       quick,
     })
   } catch (error) {
+    // What is being ended makes errors of its own; this process ends with it.
+    await stopped
     failed = true
     console.error(`${name} could not be measured:`, error)
   } finally {
