@@ -123,7 +123,7 @@ app.post(
   {
     schema: {
       response: {
-        200: object({
+        "2xx": object({
           webhook_endpoints: {
             type: "array",
             items: object({
