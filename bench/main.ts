@@ -4,7 +4,7 @@ import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { leaveServerCore } from "./support/cpu.ts"
 import { tool } from "./support/load.ts"
-import { machine, versions } from "./support/machine.ts"
+import { busyness, commit, machine, versions } from "./support/machine.ts"
 import { print, save, writeDocument } from "./support/report.ts"
 import type { Scenario } from "./support/result.ts"
 import { endAll, scoped } from "./support/scope.ts"
@@ -50,20 +50,20 @@ const stop = (signal: NodeJS.Signals) => {
 }
 process.on("SIGINT", stop).on("SIGTERM", stop)
 
-const options = {
-  quick,
-  rounds: option("rounds") ?? (quick ? 3 : 5),
-  seconds: option("seconds") ?? (quick ? 2 : 5),
-  warmUp: quick ? 1 : 3,
-  say: (line: string) => console.log(`  ${line}`),
-}
-
+const busy = busyness()
 const cores = leaveServerCore()
-console.log(`${machine()}\n${await versions()}\nLoad by ${tool}. ${cores}\n`)
+console.log(`${machine()}\nGatehouse ${commit()}, ${versions()}\nLoad by ${tool}. ${cores} ${busy}\n`)
 
 let failed = false
 for (const name of names) {
   const scenario = (await import(`./scenarios/${name}.ts`))[name] as Scenario
+  const options = {
+    quick,
+    rounds: option("rounds") ?? (quick ? (scenario.quick?.rounds ?? 3) : 5),
+    seconds: option("seconds") ?? (quick ? (scenario.quick?.seconds ?? 2) : 5),
+    warmUp: quick ? 1 : 3,
+    say: (line: string) => console.log(`  ${line}`),
+  }
   console.log(`${scenario.title}\n  ${scenario.about}`)
   const since = performance.now()
   const late = setTimeout(() => stop("SIGTERM"), patience * 60_000)
@@ -76,8 +76,9 @@ for (const name of names) {
       command: ["npm run bench --", name, ...words.filter((word) => word.startsWith("--"))].join(" "),
       date: new Date().toISOString().slice(0, 10),
       machine: machine(),
-      versions: await versions(),
-      conditions: `${options.rounds} rounds of ${options.seconds} s. Load by ${tool}. ${cores}`,
+      versions: versions(),
+      commit: commit(),
+      conditions: `Rounds: ${options.rounds}; loads of ${options.seconds} s, by ${tool}. ${cores} ${busy}`,
       quick,
     })
   } catch (error) {

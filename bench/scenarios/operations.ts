@@ -19,8 +19,8 @@ export const operations: Scenario = {
   about:
     `Keys and projects created by the administrator, runs of ${repositories} repositories registered with CI tokens (keys ` +
     `of the issuer known), ${endpoints} endpoints listed with a key; beside the same by hand on Fastify and pg.`,
-  run: async (scope, { quick, rounds, say, seconds: asked, warmUp }) => {
-    const seconds = quick ? Math.min(asked, 1) : asked
+  quick: { rounds: 2, seconds: 1 },
+  run: async (scope, { rounds, say, seconds, warmUp }) => {
     const home = folder(scope)
     const postgres = await startPostgres(scope)
     const issuer = await startIssuer(scope, audience)
@@ -80,7 +80,7 @@ export const operations: Scenario = {
         }
         await settle(query)
       }
-      const found = await compare(subjects, { rounds: quick ? Math.min(rounds, 2) : rounds, seconds, warmUp, say })
+      const found = await compare(subjects, { rounds, seconds, warmUp, say })
       const [ours, hand] = Object.values(found) as [Compared, Compared]
       rows.push(...Object.entries(found).map(([who, load]) => row(who, load, hand)))
       bars.push(atMost(`CPU to ${name} ÷ by hand`, 1.5, ours.cpu / hand.cpu))

