@@ -72,6 +72,9 @@ type Operation = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
+/** What the router takes for the beginning of a query and a proxy for a part of the path: its rule for a path must hold. */
+const otherSeparator = /^[^?]*[;#]/
+
 const saneId = /^[A-Za-z0-9._:/+=-]{1,128}$/
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
@@ -92,8 +95,9 @@ export const layer = HttpRouter.middleware(
           const request = yield* HttpServerRequest.HttpServerRequest
           const sent = request.headers["x-request-id"]
           const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const response = yield* operation.pipe(
-            Effect.map(withBody),
+          const response = yield* (
+            otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
+          ).pipe(
             Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
             Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
             Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),

@@ -38,7 +38,7 @@ export const text: Arb<string> = weighted(
 export const json: Arb<unknown> = Arbitrary.schema(Schema.Json)
 
 /** Stands in a body for JSON text that no value has: what `rawJson` puts in. */
-const rawMark = "\u{f8ff}raw:"
+export const rawMark = "\u{f8ff}raw:"
 const raws = [
   "1e400",
   "-1e400",

@@ -9,10 +9,19 @@ type Arb<A> = Arbitrary.Arbitrary<A>
  * every run.
  */
 const idOf = (name: string): Arb<string> =>
-  weighted([3, constant(`@own:${name}@`)], [2, constant(`@theirs:${name}@`)], [1, constant(`@gone:${name}@`)])
+  weighted([4, constant(`@own:${name}@`)], [4, constant(`@theirs:${name}@`)], [1, constant(`@gone:${name}@`)])
 
 /** The names of fields and parameters that are ids. */
 const isId = (name: string) => /^(id|key)$|(_id|Id)$/.test(name)
+
+/** A body as the document's example has it, its ids being those that `whose` has. */
+export const exampleOf = (media: NonNullable<Described["body"]>, whose: "own" | "theirs"): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(tame(media.example) as object).map(([name, value]) => [
+      name,
+      isId(name) && typeof value === "string" ? `@${whose}:${name}@` : value,
+    ]),
+  )
 
 /** Nothing leaves this machine: a URL of an example leads to where nobody listens. */
 const tame = (example: unknown): unknown =>
@@ -121,14 +130,14 @@ const spoiled = (body: string): Arb<string> =>
   )
 
 /** A long poll would hold the test up. */
-const withoutWaiting = (body: string) => body.replace(/"wait_seconds":\s*[\d.eE+]+/g, '"wait_seconds":0')
+export const withoutWaiting = (body: string) => body.replace(/"wait_seconds":\s*[\d.eE+]+/g, '"wait_seconds":0')
 
 /** The text of a body for an operation: what its schema takes, that with faults in it, or anything. */
 export const bodyFor = ({ body, resolve }: Described): Arb<string | undefined> => {
   if (body === undefined) return weighted<string | undefined>([3, constant(undefined)], [1, oneOf("{}", "[]", "x")])
   const whole = valid({ ...resolve(body.schema), examples: [body.example] }, resolve)
-  const written = weighted([4, whole], [4, mutated(body, resolve)], [1, json])
+  const written = weighted([4, whole], [6, mutated(body, resolve)], [1, json])
   return Arbitrary.flatMap(Arbitrary.map(written, rawJson), (body) =>
-    weighted<string | undefined>([14, constant(body)], [2, spoiled(body)], [1, oneOf("", "null", "[]", "x")]),
+    weighted<string | undefined>([16, constant(body)], [2, spoiled(body)], [1, oneOf("", "null", "[]", "x")]),
   ).pipe(Arbitrary.map((body) => body && withoutWaiting(body)))
 }
