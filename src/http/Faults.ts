@@ -73,6 +73,9 @@ type Operation = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
+/** What the router takes for the beginning of a query and a proxy for a part of the path: its rule for a path must hold. */
+const otherSeparator = /^[^?]*[;#]/
+
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
@@ -88,8 +91,9 @@ export const layer = HttpRouter.middleware(
     Effect.gen(function* () {
       const request = yield* HttpServerRequest.HttpServerRequest
       const requestId = requestIdOf(request.headers["x-request-id"])
-      const response = yield* operation.pipe(
-        Effect.map(withBody),
+      const response = yield* (
+        otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
+      ).pipe(
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
         Effect.provideService(RequestId, requestId),
