@@ -40,7 +40,10 @@ const ends = {
     updateEndpoint(orgId, endpoint, now, { active: false }),
 }
 
-/** The end of an endpoint against everything that makes or moves its deliveries: nothing is pending after it. */
+/**
+ * The end of an endpoint against everything that makes or moves its deliveries: nothing is pending after it. Seen
+ * failing without the lock on the endpoints that an event goes to.
+ */
 const endings = Object.entries(ends).flatMap(([name, end]) => {
   const against = <E extends { readonly _tag: string }, R>(
     what: string,

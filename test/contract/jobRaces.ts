@@ -35,7 +35,7 @@ const claimJob = (orgId: string, now: ReturnType<typeof epoch>, claimed: Array<s
     Effect.tap((found) => Effect.sync(() => claimed.push(...found.map((job) => job.job_id)))),
   )
 
-/** Pairs of writes of jobs and schedules. */
+/** Pairs of writes of jobs and schedules. Seen failing without the lock on the job that is finished: two events. */
 export const jobRaces = {
   "complete a job, fail it": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork

@@ -27,7 +27,7 @@ const rivals = Effect.gen(function* () {
   return { repository, link: { hostOwner: repository.owner, hostRepo: repository.repo }, first, second }
 })
 
-/** Pairs of writes of the platform interface. */
+/** Pairs of writes of the platform interface. Seen failing without the locks on a repository's id and name. */
 export const platformRaces = {
   "delete a key, delete it": Effect.gen(function* () {
     const { orgId, id } = yield* insertKey
