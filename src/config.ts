@@ -146,6 +146,7 @@ export const load = Effect.gen(function* () {
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
+    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
     /** `undefined`: no language model is configured. */
     ai:
       aiBaseUrl === undefined || aiModel === undefined

@@ -105,6 +105,21 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
     LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true`
 }
 
+/** Gives claims back; of what was canceled meanwhile, which is in the queue no more, the claim ends. */
+const releaseSql = (sql: SqlClient.SqlClient, deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
+  const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
+  const claims = texts(deliveries.map(({ claimId }) => claimId))
+  return sql`
+    WITH given AS (
+      SELECT * FROM unnest(${ids}, ${texts(deliveries.map(({ lane }) => lane))}, ${claims}) AS given (id, lane, claim_id)
+    ), queued AS (
+      UPDATE pending_deliveries p SET claim_id = NULL, due_at = ${date(now)}, parked = true FROM given
+      WHERE p.lane = given.lane AND p.delivery_id = given.id AND p.claim_id = given.claim_id
+    )
+    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM given
+    WHERE d.id = given.id AND d.claim_id = given.claim_id`
+}
+
 /** The outbox in PostgreSQL. */
 export const layer = Layer.effect(
   DeliveryQueue,
@@ -120,6 +135,9 @@ export const layer = Layer.effect(
 
       record: (records, now) =>
         records.length === 0 ? Effect.void : recordAttempts(sql, records, now).pipe(orUnavailable),
+
+      release: (deliveries, now) =>
+        deliveries.length === 0 ? Effect.void : releaseSql(sql, deliveries, now).pipe(Effect.asVoid, orUnavailable),
 
       nextDueAt: sql<{ next: Date | null }>`
         SELECT min(due_at) AS next FROM pending_deliveries WHERE NOT parked`.pipe(
