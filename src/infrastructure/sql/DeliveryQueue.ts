@@ -102,7 +102,8 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since
     FROM taken t JOIN lanes w USING (lane)
     CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
-    LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true`
+    LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
+    ORDER BY t.delivery_id`
 }
 
 /** Gives claims back; of what was canceled meanwhile, which is in the queue no more, the claim ends. */
