@@ -106,19 +106,25 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
     ORDER BY t.delivery_id`
 }
 
-/** Gives claims back; of what was canceled meanwhile, which is in the queue no more, the claim ends. */
-const releaseSql = (sql: SqlClient.SqlClient, deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
+/**
+ * Gives claims back; of what was canceled meanwhile, which is in the queue no more, the claim ends. The deliveries are
+ * locked first, in the order of their ids, as by everyone who changes them.
+ */
+const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
+  const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
   const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
   const claims = texts(deliveries.map(({ claimId }) => claimId))
   return sql`
-    WITH given AS (
-      SELECT * FROM unnest(${ids}, ${texts(deliveries.map(({ lane }) => lane))}, ${claims}) AS given (id, lane, claim_id)
+    WITH held AS (
+      SELECT given.* FROM unnest(${ids}, ${texts(deliveries.map(({ lane }) => lane))}, ${claims})
+        AS given (id, lane, claim_id)
+      CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
     ), queued AS (
-      UPDATE pending_deliveries p SET claim_id = NULL, due_at = ${date(now)}, parked = true FROM given
-      WHERE p.lane = given.lane AND p.delivery_id = given.id AND p.claim_id = given.claim_id
+      UPDATE pending_deliveries p SET claim_id = NULL, due_at = ${date(now)}, parked = true FROM held
+      WHERE p.lane = held.lane AND p.delivery_id = held.id AND p.claim_id = held.claim_id
     )
-    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM given
-    WHERE d.id = given.id AND d.claim_id = given.claim_id`
+    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM held
+    WHERE d.id = held.id AND d.claim_id = held.claim_id`
 }
 
 /** The outbox in PostgreSQL. */
