@@ -99,6 +99,7 @@ const webhooks = (settings: Settings) => {
     ),
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
+      laneCap: settings.endpointConcurrency,
       attemptTimeout: settings.webhookTimeout,
     }),
   )

@@ -184,13 +184,9 @@ export class WebhookEndpoints extends Context.Service<
         const ids = { job_id: yield* random.ulid, workflow: "test", deployment_id: null }
         const result = { result: { test: true }, error: null, mapped_stack: null }
         const body = eventBody({ ...ids, status, ...result }, Hex.encode(yield* random.randomBytes(16)))
-        const headers = yield* signer.headers({
-          secrets: yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)),
-          deliveryId: yield* random.ulid,
-          event: eventType(status),
-          body,
-          timestamp: Math.floor(DateTime.toEpochMillis(now) / 1000),
-        })
+        const sign = yield* signer.prepare(yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)))
+        const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
+        const headers = sign({ deliveryId: yield* random.ulid, event: eventType(status), body, timestamp })
         const outcome = yield* sender.send({ url, headers, body })
         const delivered = isDelivered(outcome)
         return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }

@@ -10,7 +10,8 @@ import { adminClient, freshFolder, freshPostgres } from "../support/databases.ts
 import { type Service, startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
 
-const claimed = (sql: SqlClient.SqlClient) => sql<{ id: string }>`SELECT id FROM deliveries WHERE claim_id IS NOT NULL`
+const claimed = (sql: SqlClient.SqlClient) => sql<{ id: string }>`
+  SELECT delivery_id AS id FROM pending_deliveries WHERE claim_id IS NOT NULL`
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>): ReadonlySet<string> => new Set(rows.map(({ id }) => id))
 
 /** Short times, so that what a crash left behind is soon taken up: a lease is 6.5 seconds. */
