@@ -1,5 +1,6 @@
 import { Command } from "effect/cli"
 import { demo } from "./demo.ts"
+import { doctor } from "./doctor.ts"
 import { Json, Url } from "./flags.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
@@ -15,6 +16,6 @@ export const gatehouse = Command.make("gatehouse").pipe(
   Command.withDescription(
     "API keys, projects, CI deployments and webhooks. GATEHOUSE_TOKEN is the credential of the commands that call the service: an API key, or the server's ADMIN_TOKEN.",
   ),
-  Command.withSubcommands([serve, demo, migrate, projects, keys, webhooks, jobs, listen, register]),
+  Command.withSubcommands([serve, demo, migrate, projects, keys, webhooks, jobs, listen, register, doctor]),
   Command.withGlobalFlags([Url, Json]),
 )
