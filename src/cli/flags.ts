@@ -1,22 +1,26 @@
-import { Config, Option } from "effect"
-import { Flag, GlobalFlag } from "effect/cli"
+import { Config, Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+
+/** The command above all others, with the flags that all of them take. */
+export const root = Command.make("gatehouse").pipe(
+  Command.withSharedFlags({
+    url: Flag.String("url").pipe(
+      Flag.withDescription("The service's address; else GATEHOUSE_URL, else http://127.0.0.1:3000"),
+      Flag.withFallbackConfig(Config.String("GATEHOUSE_URL")),
+      Flag.withDefault("http://127.0.0.1:3000"),
+    ),
+    json: Flag.Boolean("json").pipe(
+      Flag.withDescription("Print exactly what the service answers, as one JSON document"),
+      Flag.withDefault(false),
+    ),
+  }),
+)
 
 /** Where the service is. */
-export const Url = GlobalFlag.Setting("url")({
-  flag: Flag.String("url").pipe(
-    Flag.withDescription("The service's address; else GATEHOUSE_URL, else http://127.0.0.1:3000"),
-    Flag.withFallbackConfig(Config.String("GATEHOUSE_URL")),
-    Flag.withDefault("http://127.0.0.1:3000"),
-  ),
-})
+export const Url = Effect.map(root, ({ url }) => url)
 
 /** Whether standard output is one JSON document for a program, and not text for a person. */
-export const Json = GlobalFlag.Setting("json")({
-  flag: Flag.Boolean("json").pipe(
-    Flag.withDescription("Print exactly what the service answers, as one JSON document"),
-    Flag.withDefault(false),
-  ),
-})
+export const Json = Effect.map(root, ({ json }) => json)
 
 /** The flags of every list: how many, and from where on. */
 export const page = {

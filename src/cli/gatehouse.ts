@@ -1,7 +1,7 @@
 import { Command } from "effect/cli"
 import { demo } from "./demo.ts"
 import { doctor } from "./doctor.ts"
-import { Json, Url } from "./flags.ts"
+import { root } from "./flags.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
@@ -12,10 +12,9 @@ import { serve } from "./serve.ts"
 import { webhooks } from "./webhooks.ts"
 
 /** The command line: a file for each command or group of commands, a line here. */
-export const gatehouse = Command.make("gatehouse").pipe(
+export const gatehouse = root.pipe(
   Command.withDescription(
     "API keys, projects, CI deployments and webhooks. GATEHOUSE_TOKEN is the credential of the commands that call the service: an API key, or the server's ADMIN_TOKEN.",
   ),
   Command.withSubcommands([serve, demo, migrate, projects, keys, webhooks, jobs, listen, register, doctor]),
-  Command.withGlobalFlags([Url, Json]),
 )
