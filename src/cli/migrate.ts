@@ -1,4 +1,4 @@
-import { Effect, Logger } from "effect"
+import { Effect } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../config.ts"
 import { print } from "./output.ts"
@@ -11,10 +11,7 @@ export const migrate = Command.make(
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/Database.ts"))
     const { applied } = yield* Effect.promise(() => import("../infrastructure/Migrations.ts"))
-    const migration = yield* applied.pipe(
-      Effect.orDie,
-      Effect.provide([Database.layer(settings), Logger.layer([Logger.withConsoleError(Logger.formatSimple)])]),
-    )
+    const migration = yield* applied.pipe(Effect.orDie, Effect.provide(Database.layer(settings)))
     yield* print(JSON.stringify({ migration }), { out: `The database is at migration ${migration}, the newest.` })
   }),
 ).pipe(Command.withDescription("Bring the database of DATABASE_URL or DATA_DIR up to date, and end"))

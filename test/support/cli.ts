@@ -1,11 +1,9 @@
-import { NodeServices } from "@effect/platform-node"
 import { ConfigProvider, Console, Effect, type Exit, Stdio, Stream } from "effect"
-import { CliOutput, Command } from "effect/cli"
-import { FetchHttpClient } from "effect/http"
+import { Command } from "effect/cli"
 import { spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"
 import { gatehouse } from "#src/cli/gatehouse.ts"
-import { presenter } from "#src/cli/presenter.ts"
+import { services } from "#src/cli/services.ts"
 import { reported, runOptions } from "#src/exit.ts"
 
 export const main = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url))
@@ -38,7 +36,7 @@ export const runCli = (args: ReadonlyArray<string>, { env = {}, onLine, stdin = 
       reported,
       // Nearer than the platform's own.
       Effect.provide(Stdio.layerTest({ stdin: Stream.make(new TextEncoder().encode(stdin)) })),
-      Effect.provide([NodeServices.layer, FetchHttpClient.layer, CliOutput.layerPresenter(presenter)]),
+      Effect.provide(services),
       Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(env))),
       Effect.provideService(Console.Console, { ...console, log: to("out"), error: to("err") } as Console.Console),
       Effect.exit,
