@@ -2,6 +2,8 @@
 import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { gatehouse } from "#src/cli/gatehouse.ts"
 import { runCli } from "../support/cli.ts"
 import { freshPostgres } from "../support/databases.ts"
 import { encryptionKey } from "../support/server.ts"
@@ -62,3 +64,14 @@ it.live.each(shells)("completions for $shell name every command and are in its l
     if (checked.error === undefined) expect(checked.status, checked.stderr.toString()).toBe(0)
   }),
 )
+
+it("docs/cli.md has every command", () => {
+  const page = readFileSync(new URL("../../docs/cli.md", import.meta.url), "utf8")
+  const rows = page.split("\n").filter((line) => line.startsWith("| `"))
+  for (const { name, subcommands } of gatehouse.subcommands.flatMap(({ commands }) => commands)) {
+    const row = rows.find((line) => line.startsWith(`| \`${name}`))
+    expect(row, name).toBeDefined()
+    for (const inner of subcommands.flatMap(({ commands }) => commands))
+      expect(row).toMatch(new RegExp(`\\b${inner.name}\\b`))
+  }
+})
