@@ -1,8 +1,7 @@
 import { Effect, Option, Redacted } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { Client } from "../client.ts"
 import { Timestamp } from "../domain/Schemas.ts"
-import { call } from "./call.ts"
+import { ask, call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
 import { more, plain, table } from "./output.ts"
@@ -14,9 +13,9 @@ const orgFlag = Flag.String("org").pipe(
 )
 
 /** The org that is named, or the only one that the caller reaches. */
-const theOrg = Effect.fnUntraced(function* (gatehouse: Client, org: Option.Option<string>) {
+const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
-  const { orgs } = yield* gatehouse.orgs.list({ query: { limit: 100 } })
+  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
   if (orgs.length === 1) return orgs[0]!.orgId
   return yield* usage(
     orgs.length === 0
@@ -61,31 +60,42 @@ const create = Command.make(
   ]),
 )
 
-const list = Command.make("list", { org: orgFlag, ...page }, ({ cursor, limit, org }) =>
-  call(
-    (gatehouse) =>
-      Effect.flatMap(theOrg(gatehouse, org), (orgId) =>
-        gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
-      ),
-    ({ keys, nextCursor }) => ({
-      out: table(
-        ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "LAST USED"],
-        keys.map((key) => [key.id, key.name, key.prefix, key.projectId, key.createdAt, key.expiresAt, key.lastUsedAt]),
-      ),
-      note: more(nextCursor),
-    }),
-  ),
+const list = Command.make(
+  "list",
+  { org: orgFlag, ...page },
+  Effect.fnUntraced(function* ({ cursor, limit, org }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
+      ({ keys, nextCursor }) => ({
+        out: table(
+          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "LAST USED"],
+          keys.map((key) => [
+            key.id,
+            key.name,
+            key.prefix,
+            key.projectId,
+            key.createdAt,
+            key.expiresAt,
+            key.lastUsedAt,
+          ]),
+        ),
+        note: more(nextCursor),
+      }),
+    )
+  }),
 ).pipe(Command.withDescription("List an org's keys and its projects', oldest first"))
 
 const remove = Command.make(
   "delete",
   { id: Argument.String("key-id").pipe(Argument.withDescription("The key's id, not the key")), org: orgFlag },
-  ({ id, org }) =>
-    call(
-      (gatehouse) =>
-        Effect.flatMap(theOrg(gatehouse, org), (orgId) => gatehouse.keys.remove({ params: { orgId, id } })),
+  Effect.fnUntraced(function* ({ id, org }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.remove({ params: { orgId, id } }),
       () => ({ out: "", note: `The key ${id} is deleted, and refused from now on.` }),
-    ),
+    )
+  }),
 ).pipe(Command.withDescription("Delete a key: it is refused from then on"))
 
 const validate = Command.make(
