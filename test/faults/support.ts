@@ -125,7 +125,7 @@ const post = (service: () => Service, key: string, path: string, json: object) =
 export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const platform = (path: string, json: object) =>
     Effect.map(service().send("POST", `/api/v0/${path}`, { json }), (made) => made.json as Record<string, string>)
-  const { projectId } = yield* platform("projects", { name: "faults" })
+  const { orgId, projectId } = yield* platform("projects", { name: "faults" })
   const { key } = yield* platform("keys", { name: "faults", projectId })
   const call = (path: string, json: object) => post(service, key!, path, json)
   const finish = Effect.fnUntraced(function* (n: number) {
@@ -134,6 +134,9 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
     return job_id
   })
   return {
+    orgId: orgId!,
+    projectId: projectId!,
+    key: key!,
     call,
     endpoint: (url: string, active = true) =>
       call("webhooks/create", { url, signing_secret: secret, description: "", active }),
