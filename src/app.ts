@@ -27,6 +27,7 @@ import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
+import { openFiles } from "./infrastructure/openFiles.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
@@ -81,6 +82,7 @@ const webhooks = (settings: Settings) => {
     ),
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
       attemptTimeout: settings.webhookTimeout,
     }),
   )
@@ -111,7 +113,11 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
 const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
 
 const listener = ({ host, port }: Settings) =>
-  NodeHttpServer.layer(Listener.make, { host, port, gracefulShutdownTimeout: "5 seconds" }).pipe(
+  NodeHttpServer.layer(() => Object.assign(Listener.make(), { maxConnections: openFiles().clients }), {
+    host,
+    port,
+    gracefulShutdownTimeout: "5 seconds",
+  }).pipe(
     Layer.catchTag("ServeError", ({ cause }) =>
       Layer.effectContext(
         new StartupError({

@@ -10,6 +10,7 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -81,32 +82,34 @@ const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:
 
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything.
+ * its log lines, its time among the metrics, and no cache for anything. It
+ * is counted while it waits for the database; a 503 says when to come back.
  */
 export const layer = HttpRouter.middleware(
-  Effect.map(
-    SecureRandom.SecureRandom,
-    (random) =>
-      (operation): Operation =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const sent = request.headers["x-request-id"]
-          const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const response = yield* operation.pipe(
-            Effect.map(withBody),
-            Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
-            Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-            Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
-            (answer) => measured(request.method, answer),
-          )
-          return HttpServerResponse.setHeaders(response, {
-            "x-request-id": requestId,
-            "cache-control": "no-store",
-            ...(response.headers["content-type"]?.startsWith("text/html")
-              ? { "content-security-policy": pagePolicy }
-              : {}),
-          })
-        }),
-  ),
+  Effect.map(SecureRandom.SecureRandom, (random) => {
+    const waiting = { count: 0 }
+    return (operation): Operation =>
+      Effect.gen(function* () {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const sent = request.headers["x-request-id"]
+        const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
+        const response = yield* operation.pipe(
+          Effect.provideService(WaitingRequests, waiting),
+          Effect.map(withBody),
+          Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
+          Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+          Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+          (answer) => measured(request.method, answer),
+        )
+        return HttpServerResponse.setHeaders(response, {
+          "x-request-id": requestId,
+          "cache-control": "no-store",
+          ...(response.status === 503 ? { "retry-after": "1" } : {}),
+          ...(response.headers["content-type"]?.startsWith("text/html")
+            ? { "content-security-policy": pagePolicy }
+            : {}),
+        })
+      })
+  }),
   { global: true },
 )

@@ -3,13 +3,13 @@ import { Clock, Effect } from "effect"
 import { freshPostgres } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
-import { makeTenant, onPostgres } from "./support.ts"
+import { hurried, makeTenant, onPostgres } from "./support.ts"
 import { makeWitness } from "./witness.ts"
 
 const behindProxy = Effect.gen(function* () {
   const url = yield* freshPostgres()
   const proxy = yield* proxied(url)
-  const service = yield* startService(onPostgres(proxy.url).environment)
+  const service = yield* startService({ ...hurried, ...onPostgres(proxy.url).environment })
   return { proxy, service, url }
 })
 

@@ -6,12 +6,12 @@ import { startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
 import { makePostgres, restartablePostgres } from "./postgres.ts"
 import { mayMount, smallDisk } from "./smallDisk.ts"
-import { onPostgres } from "./support.ts"
+import { hurried, onPostgres } from "./support.ts"
 import { makeWitness } from "./witness.ts"
 
 /** A service on the database, and its witness. */
 const watched = Effect.fnUntraced(function* (url: string) {
-  const service = yield* startService({ ...onPostgres(url).environment, WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms" })
+  const service = yield* startService({ ...hurried, ...onPostgres(url).environment })
   return yield* makeWitness(() => service)
 })
 

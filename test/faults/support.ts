@@ -14,7 +14,7 @@ const claimed = (sql: SqlClient.SqlClient) => sql<{ id: string }>`SELECT id FROM
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>): ReadonlySet<string> => new Set(rows.map(({ id }) => id))
 
 /** Short times, so that what a crash left behind is soon taken up: a lease is 6.5 seconds. */
-const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms,300ms,300ms,300ms" }
+export const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms,300ms,300ms,300ms" }
 
 /** Where the service keeps its data. */
 export interface Place {
