@@ -1,18 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect } from "effect"
-import { readFileSync } from "node:fs"
 import { freshPostgres } from "../support/databases.ts"
-import { type Service, startService } from "../support/process.ts"
+import { startService } from "../support/process.ts"
 import { crowd } from "./crowd.ts"
+import { memoryOf } from "./memory.ts"
 import { hurried, onPostgres, until } from "./support.ts"
 import { makeWitness } from "./witness.ts"
 
 const start = (options = {}) =>
   Effect.flatMap(freshPostgres(), (url) => startService({ ...hurried, ...onPostgres(url).environment }, options))
-
-/** The memory of a process that is not shared or on disk, in MiB. */
-const memoryOf = ({ pid }: Service) =>
-  Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))![1]) / 1024
 
 describe("limits", () => {
   // Seen failing: without a limit on clients' connections none was left for deliveries, which failed for good.

@@ -107,6 +107,8 @@ export const until = (condition: () => boolean) =>
 /** What the operations that are used here answer, each its own part of it. */
 interface Answer {
   readonly job_id: string
+  /** Of a job. */
+  readonly status: string
   readonly deliveries: ReadonlyArray<{ readonly state: string; readonly attempts: number }>
   /** How many of one delivery are recorded. */
   readonly attempts: number
