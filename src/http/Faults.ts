@@ -80,36 +80,40 @@ export const underV1 = /^\/v1(?:[/?]|$)/
 /** A page may run its own script and call its own server; it loads nothing from anywhere else. */
 const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 
+/** The requests of this process. */
+const waiting = { count: 0 }
+
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything. It
- * is counted while it waits for the database; a 503 says when to come back.
+ * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
+ * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
-  Effect.map(SecureRandom.SecureRandom, (random) => {
-    const waiting = { count: 0 }
-    return (operation): Operation =>
-      Effect.gen(function* () {
-        const request = yield* HttpServerRequest.HttpServerRequest
-        const sent = request.headers["x-request-id"]
-        const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-        const response = yield* operation.pipe(
-          Effect.provideService(WaitingRequests, waiting),
-          Effect.map(withBody),
-          Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
-          Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-          Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
-          (answer) => measured(request.method, answer),
-        )
-        return HttpServerResponse.setHeaders(response, {
-          "x-request-id": requestId,
-          "cache-control": "no-store",
-          ...(response.status === 503 ? { "retry-after": "1" } : {}),
-          ...(response.headers["content-type"]?.startsWith("text/html")
-            ? { "content-security-policy": pagePolicy }
-            : {}),
-        })
-      })
-  }),
+  Effect.map(
+    SecureRandom.SecureRandom,
+    (random) =>
+      (operation): Operation =>
+        Effect.gen(function* () {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          const sent = request.headers["x-request-id"]
+          const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
+          const response = yield* operation.pipe(
+            Effect.provideService(WaitingRequests, waiting),
+            Effect.map(withBody),
+            Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
+            Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+            Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+            (answer) => measured(request.method, answer),
+          )
+          return HttpServerResponse.setHeaders(response, {
+            "x-request-id": requestId,
+            "cache-control": "no-store",
+            ...(response.status === 503 ? { "retry-after": "1" } : {}),
+            ...(response.headers["content-type"]?.startsWith("text/html")
+              ? { "content-security-policy": pagePolicy }
+              : {}),
+          })
+        }),
+  ),
   { global: true },
 )

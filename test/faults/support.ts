@@ -72,7 +72,13 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
           request.on("data", (chunk: Buffer) => chunks.push(chunk))
           request.on("end", async () => {
             const body = Buffer.concat(chunks).toString()
-            const { deliveryId, event } = verifyWebhook({ headers: request.headers, body, secret })
+            const { deliveryId, event } = verifyWebhook({
+              headers: request.headers,
+              body,
+              secret,
+              // The service's clock may be stepped.
+              toleranceSeconds: 7_200,
+            })
             const receipt = { id: deliveryId!, endpoint: request.url!, jobId: event.job_id, body }
             receipts.push(receipt)
             const status = await behaviour.answer(receipt)
@@ -109,6 +115,7 @@ interface Answer {
   readonly job_id: string
   /** Of a job. */
   readonly status: string
+  readonly jobs: ReadonlyArray<{ readonly status: string }>
   readonly deliveries: ReadonlyArray<{ readonly state: string; readonly attempts: number }>
   /** How many of one delivery are recorded. */
   readonly attempts: number
