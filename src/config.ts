@@ -144,6 +144,7 @@ export const load = Effect.gen(function* () {
       "https://token.actions.githubusercontent.com",
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminToken === undefined,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
+    keyCacheSize: (yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000))) ?? 100_000,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
     /** `undefined`: no language model is configured. */

@@ -1,5 +1,5 @@
-import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
-import { Digest, SecureRandom } from "effect/crypto"
+import { Clock, Context, DateTime, Effect, Exit, Layer, Redacted } from "effect"
+import { SecureRandom } from "effect/crypto"
 import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidKey } from "./ApiKey.ts"
 import { displayPrefix, fromRandomBytes, isWellFormed } from "./ApiKey.ts"
 import type { OrgScope } from "./Caller.ts"
@@ -8,6 +8,7 @@ import type { Forbidden, NotFound, TooManyRequests, Unavailable } from "./Errors
 import { InvalidRequest, Unauthorized } from "./Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
 import * as KeyCache from "./KeyCache.ts"
+import { KeyHash } from "./KeyHash.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
@@ -43,8 +44,8 @@ export class ApiKeyRepository extends Context.Service<
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Unavailable>
     /** Up to `limit + 1` keys of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<ApiKey>, Unavailable>
-    /** The key with this SHA-256 (hex), expired or not. */
-    readonly findByHash: (hash: string) => Effect.Effect<Option.Option<KeyGrant>, Unavailable>
+    /** The keys with these SHA-256 (hex), expired or not, by their hash; those that there are. */
+    readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
     /** Writes when keys were last used; a time earlier than the one stored changes nothing. */
     readonly touch: (usage: ReadonlyMap<string, DateTime.Utc>) => Effect.Effect<void, Unavailable>
   }
@@ -88,6 +89,11 @@ export class ApiKeys extends Context.Service<
       key: Redacted.Redacted<string>,
       address: string,
     ) => Effect.Effect<ValidKey, Unauthorized | TooManyRequests | Unavailable, CurrentCaller>
+    /**
+     * `authenticate` without a fiber, for the one caller that cannot afford one: `done` gets the valid key, or
+     * `undefined` when `authenticate` has to say why there is none. From memory it is called at once.
+     */
+    readonly recognize: (key: string, done: (grant: ValidKey | undefined) => void) => void
     /** Writes down the uses since the last call; what could not be written is kept for the next. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
   }
@@ -98,13 +104,12 @@ export class ApiKeys extends Context.Service<
       const repository = yield* ApiKeyRepository
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
-      const digest = yield* Digest.Digest
+      const hashOf = yield* KeyHash
+      const clock = yield* Clock.Clock
       const limit = FailureLimit.make(failuresPerMinute)
-      const cache = yield* KeyCache.make
-      const encoder = new TextEncoder()
-      let usage = new Map<string, DateTime.Utc>()
-
-      const sha256 = (key: string) => digest.digestHex(Digest.sha256, encoder.encode(key))
+      const cache = yield* KeyCache.make(repository.findByHashes)
+      /** When keys were last used, in milliseconds. */
+      let usage = new Map<string, number>()
 
       const generate: Effect.Effect<string> = Effect.flatMap(random.randomBytes(48), (bytes) => {
         const key = fromRandomBytes(bytes)
@@ -122,7 +127,7 @@ export class ApiKeys extends Context.Service<
         }
         const key = yield* generate
         const { name } = input
-        const stored = { id: yield* random.ulid, name, prefix: displayPrefix(key), hash: yield* sha256(key) }
+        const stored = { id: yield* random.ulid, name, prefix: displayPrefix(key), hash: hashOf(key) }
         yield* insert({ ...stored, createdAt: now, expiresAt })
         return { id: stored.id, name, prefix: stored.prefix, key }
       })
@@ -154,18 +159,35 @@ export class ApiKeys extends Context.Service<
         return { keys: items, nextCursor }
       })
 
-      const authenticate = Effect.fnUntraced(function* (secret: Redacted.Redacted<string>) {
-        const key = Redacted.value(secret)
-        if (!isWellFormed(key)) return yield* notValid
-        const hash = yield* sha256(key)
-        const found = yield* cache.through(hash, repository.findByHash(hash))
-        const now = yield* DateTime.now
-        if (Option.isNone(found)) return yield* notValid
-        const grant = found.value
-        if (grant.expiresAt !== null && !DateTime.isGreaterThan(grant.expiresAt, now)) return yield* notValid
+      /** The grant, its use written down, unless it has expired. */
+      const accept = (grant: KeyGrant | undefined) => {
+        const now = clock.currentTimeMillisUnsafe()
+        if (grant === undefined || (grant.expiresAt !== null && grant.expiresAt.epochMilliseconds <= now))
+          return undefined
         usage.set(grant.keyId, now)
         return grant
-      })
+      }
+
+      const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) => {
+        if (!isWellFormed(key)) return done(undefined)
+        const hash = hashOf(key)
+        const held = cache.held(hash)
+        if (held !== undefined) return done(accept(held))
+        cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
+      }
+
+      const find = (key: string): Effect.Effect<KeyGrant | undefined, Unavailable> => {
+        if (!isWellFormed(key)) return Effect.undefined
+        const hash = hashOf(key)
+        const held = cache.held(hash)
+        return held !== undefined ? Effect.succeed(held) : Effect.callback((resume) => cache.lookUp(hash, resume))
+      }
+
+      const authenticate = (key: Redacted.Redacted<string>) =>
+        Effect.flatMap(find(Redacted.value(key)), (found) => {
+          const grant = accept(found)
+          return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
+        })
 
       const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
         const { caller } = yield* CurrentCaller
@@ -181,8 +203,9 @@ export class ApiKeys extends Context.Service<
         if (usage.size === 0) return Effect.void
         const flushing = usage
         usage = new Map()
+        const times = new Map(Array.from(flushing, ([keyId, at]) => [keyId, DateTime.makeUnsafe(at)]))
         // However it ends: a write that is cut short at shutdown is followed by the last flush.
-        return Effect.onError(repository.touch(flushing), () =>
+        return Effect.onError(repository.touch(times), () =>
           Effect.sync(() => {
             for (const [keyId, at] of usage) flushing.set(keyId, at)
             usage = flushing
@@ -190,7 +213,7 @@ export class ApiKeys extends Context.Service<
         )
       })
 
-      return ApiKeys.of({ createForProject, createForOrg, remove, list, authenticate, validate, flushUsage })
+      return ApiKeys.of({ createForProject, createForOrg, remove, list, authenticate, validate, recognize, flushUsage })
     }),
   )
 }

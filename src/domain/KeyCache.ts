@@ -1,5 +1,7 @@
-import { Context, Data, Effect, Option, Stream } from "effect"
+import { Context, Data, Effect, Stream } from "effect"
 import type { KeyGrant } from "./ApiKeys.ts"
+import type { Unavailable } from "./Errors.ts"
+import * as Batches from "./Batches.ts"
 
 /** What a replica hears of deleted keys. Between `Hearing` and the next `Deaf` it hears of every deletion. */
 export type Revocation = Data.TaggedEnum<{
@@ -14,14 +16,19 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>("gate
   defaultValue: () => Stream.never,
 })
 
-/** How many keys are held; the longest held go first. */
-const capacity = 100_000
+/** How many keys are held in memory; the longest held go first. 0: none. */
+export const KeyCacheSize = Context.Reference<number>("gatehouse/domain/KeyCache/KeyCacheSize", {
+  defaultValue: () => 100_000,
+})
 
 /**
- * Valid keys, held in memory by their hash, and only while this replica hears of every deletion. The scope that it is
- * made in ends its hearing.
+ * Keys by their hash: valid ones from memory, and only while this replica hears of every deletion; else by `ask`. The
+ * scope that it is made in ends its hearing.
  */
-export const make = Effect.gen(function* () {
+export const make = Effect.fnUntraced(function* (
+  ask: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>,
+) {
+  const capacity = yield* KeyCacheSize
   const grants = new Map<string, KeyGrant>()
   const hashes = new Map<string, string>()
   let hearing = false
@@ -61,20 +68,24 @@ export const make = Effect.gen(function* () {
     Effect.forkScoped,
   )
 
+  const lookUp = yield* Batches.make((asked: ReadonlyArray<string>) =>
+    Effect.suspend(() => {
+      const began = epoch
+      return Effect.tap(ask(asked), (found) =>
+        Effect.sync(() => {
+          // A deletion heard of meanwhile keeps its result out of memory.
+          if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
+        }),
+      )
+    }),
+  )
+
   return {
     /** Forgets a key that this replica deleted. */
     forget: (keyId: string) => Effect.sync(() => drop(keyId)),
-    /** The key from memory, else by the look-up. A deletion heard of meanwhile keeps its result out of memory. */
-    through: <E, R>(hash: string, lookUp: Effect.Effect<Option.Option<KeyGrant>, E, R>) =>
-      Effect.suspend(() => {
-        const held = grants.get(hash)
-        if (held !== undefined) return Effect.succeedSome(held)
-        const began = epoch
-        return Effect.tap(lookUp, (found) =>
-          Effect.sync(() => {
-            if (hearing && epoch === began && Option.isSome(found)) put(hash, found.value)
-          }),
-        )
-      }),
+    /** The key from memory. */
+    held: (hash: string): KeyGrant | undefined => grants.get(hash),
+    /** The key from the database; `done` is called later. */
+    lookUp,
   }
 })

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Redacted } from "effect"
-import { Digest } from "effect/crypto"
 import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Caller, CurrentCaller, noCredential } from "../domain/Caller.ts"
 import { Unauthorized } from "../domain/Errors.ts"
+import { KeyHash } from "../domain/KeyHash.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, OptionalAuthorization } from "./middleware.ts"
@@ -19,22 +19,20 @@ const foreign = new Unauthorized({
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
 
-const equal = (a: Uint8Array, b: Uint8Array) => {
-  let difference = a.length ^ b.length
-  for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!
-  return difference === 0
-}
+/** Whether a credential is the administrator's token. Hashes are compared: how long it takes tells nothing of the token. */
+export const administratorCheck = Effect.gen(function* () {
+  const { token } = yield* AdminToken
+  const hashOf = yield* KeyHash
+  const expected = token === undefined ? undefined : hashOf(Redacted.value(token))
+  return ({ bearer, token }: Credentials.Credential) => expected !== undefined && bearer && hashOf(token) === expected
+})
 
 /** Turns the credentials of requests into callers. */
 const identify = Effect.gen(function* () {
   const { token: adminToken, baseUrl } = yield* AdminToken
-  const digest = yield* Digest.Digest
   const keys = yield* ApiKeys
+  const isAdministrator = yield* administratorCheck
   const open = adminToken === undefined
-  // Hashes of one length are compared, so that the time taken tells nothing of the token.
-  const hash = (token: Redacted.Redacted<string>) =>
-    digest.digest(Digest.sha256, new TextEncoder().encode(Redacted.value(token)))
-  const adminHash = adminToken === undefined ? undefined : yield* hash(adminToken)
 
   const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
     const credential = yield* Credentials.read(request.headers)
@@ -42,9 +40,7 @@ const identify = Effect.gen(function* () {
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
       return Caller.Anonymous()
     }
-    if (credential.bearer && adminHash !== undefined && equal(yield* hash(credential.token), adminHash)) {
-      return Caller.Administrator()
-    }
+    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Caller.Administrator()
     const { keyId, orgId, projectId } = yield* keys
       .authenticate(credential.token)
       .pipe(Effect.catchTag("Unauthorized", () => Effect.fail(refused)))

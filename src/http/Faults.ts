@@ -1,6 +1,5 @@
 import type { Types } from "effect"
 import { Cause, Effect } from "effect"
-import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import {
   InternalError,
@@ -11,6 +10,7 @@ import {
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { requestIdOf } from "./requestId.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -73,7 +73,6 @@ type Operation = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
-const saneId = /^[A-Za-z0-9._:/+=-]{1,128}$/
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
@@ -89,31 +88,24 @@ const waiting = { count: 0 }
  * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
-  Effect.map(
-    SecureRandom.SecureRandom,
-    (random) =>
-      (operation): Operation =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const sent = request.headers["x-request-id"]
-          const requestId = sent !== undefined && saneId.test(sent) ? sent : yield* random.ulid
-          const response = yield* operation.pipe(
-            Effect.provideService(WaitingRequests, waiting),
-            Effect.map(withBody),
-            Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
-            Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-            Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
-            (answer) => measured(request.method, answer),
-          )
-          return HttpServerResponse.setHeaders(response, {
-            "x-request-id": requestId,
-            "cache-control": "no-store",
-            ...(response.status === 503 ? { "retry-after": "1" } : {}),
-            ...(response.headers["content-type"]?.startsWith("text/html")
-              ? { "content-security-policy": pagePolicy }
-              : {}),
-          })
-        }),
-  ),
+  (operation): Operation =>
+    Effect.gen(function* () {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const requestId = requestIdOf(request.headers["x-request-id"])
+      const response = yield* operation.pipe(
+        Effect.provideService(WaitingRequests, waiting),
+        Effect.map(withBody),
+        Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
+        Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        (answer) => measured(request.method, answer),
+      )
+      return HttpServerResponse.setHeaders(response, {
+        "x-request-id": requestId,
+        "cache-control": "no-store",
+        ...(response.status === 503 ? { "retry-after": "1" } : {}),
+        ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
+      })
+    }),
   { global: true },
 )

@@ -1,4 +1,4 @@
-import { Effect, Redacted } from "effect"
+import { Effect, Redacted, Result } from "effect"
 import { Unauthorized } from "../domain/Errors.ts"
 
 const bearer = /^Bearer +([^\s]+)$/i
@@ -6,19 +6,32 @@ const bearer = /^Bearer +([^\s]+)$/i
 const malformed = new Unauthorized({ error: "The Authorization header must be: Bearer <token>." })
 const twice = new Unauthorized({ error: "Authorization and x-api-key hold different credentials; send one." })
 
+/** A credential as it was sent: of `authorization: Bearer`, or of `x-api-key`. */
+export interface Credential {
+  readonly token: string
+  readonly bearer: boolean
+}
+
 /**
  * The credential of a request: the bearer token of `authorization`, or `x-api-key`. `undefined` when neither was sent.
- * Source: RFC 6750, section 2.1.
+ * Source: RFC 6750, section 2.1. For where nothing can print it: everyone else takes `read`.
  */
-export const read = (
-  headers: Readonly<Record<string, string | undefined>>,
-): Effect.Effect<{ readonly token: Redacted.Redacted<string>; readonly bearer: boolean } | undefined, Unauthorized> => {
-  const { authorization, "x-api-key": apiKey } = headers
+export const parse = (
+  headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
+): Result.Result<Credential | undefined, Unauthorized> => {
+  const { authorization, "x-api-key": apiKey } = headers as Readonly<Record<string, string | undefined>>
   if (authorization === undefined) {
-    return Effect.succeed(apiKey === undefined ? undefined : { token: Redacted.make(apiKey), bearer: false })
+    return Result.succeed(apiKey === undefined ? undefined : { token: apiKey, bearer: false })
   }
   const token = bearer.exec(authorization)?.[1]
-  if (token === undefined) return Effect.fail(malformed)
-  if (apiKey !== undefined && apiKey !== token) return Effect.fail(twice)
-  return Effect.succeed({ token: Redacted.make(token), bearer: true })
+  if (token === undefined) return Result.fail(malformed)
+  if (apiKey !== undefined && apiKey !== token) return Result.fail(twice)
+  return Result.succeed({ token, bearer: true })
 }
+
+/** `parse`, with a token that nothing prints. */
+export const read = (headers: Readonly<Record<string, string | undefined>>) =>
+  Effect.map(
+    Effect.fromResult(parse(headers)),
+    (credential) => credential && { ...credential, token: Redacted.make(credential.token) },
+  )

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto"
-import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
+import { type IncomingMessage, Server, type ServerOptions, type ServerResponse, STATUS_CODES } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { underV1 } from "./Faults.ts"
+import type { HotPath } from "./hotPath.ts"
 
 /** What Node refuses before there is a request, by its error code: the status, and the sentence for it. */
 const refusals: Record<string, readonly [status: number, code: string, sentence: string]> = {
@@ -40,9 +41,22 @@ const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
   response.writeHead(417, headers).end(body)
 }
 
-/** Once the server is closing, a connection ends with its answer: a busy client would hold it open as long as it sends. */
-const endWhenClosing = function (this: Server, _request: IncomingMessage, response: ServerResponse) {
-  if (!this.listening) response.shouldKeepAlive = false
+/** A server that shows each request to the hot path first; the listeners of `request` get what that passes on. */
+class HotServer extends Server {
+  readonly #hotPath: HotPath
+  constructor(options: ServerOptions, hotPath: HotPath) {
+    super(options)
+    this.#hotPath = hotPath
+  }
+
+  override emit(event: string, ...args: ReadonlyArray<unknown>): boolean {
+    if (event !== "request") return super.emit(event, ...args)
+    const [request, response] = args as [IncomingMessage, ServerResponse]
+    // Once it is closing, a connection ends with its answer: a busy client would hold it open as long as it sends.
+    if (!this.listening) response.shouldKeepAlive = false
+    this.#hotPath(request, response, () => super.emit(event, request, response))
+    return true
+  }
 }
 
 /** A connection that has brought no request yet is no idle one to Node, and would hold the end up for its whole time. */
@@ -60,14 +74,15 @@ const endUnusedWhenClosing = function (this: Server, socket: Socket) {
  * Node's server with this service's time limits, whose own refusals (a request that is no HTTP, headers that are too
  * large or too slow) have the documented shape as well.
  */
-export const make = (): Server => {
-  const server = createServer({
+export const make = (hotPath: HotPath): Server => {
+  const options = {
     headersTimeout: 30_000,
     requestTimeout: 60_000,
     keepAliveTimeout: 65_000,
     // Its refusal would have no body.
     requireHostHeader: false,
-  })
+  }
+  const server: Server = new HotServer(options, hotPath)
   const close = server.close.bind(server)
   server.close = (done) => {
     server.emit("closing")
@@ -76,7 +91,6 @@ export const make = (): Server => {
   return server
     .setMaxListeners(0)
     .on("connection", endUnusedWhenClosing)
-    .on("request", endWhenClosing)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
 }

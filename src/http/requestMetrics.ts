@@ -1,4 +1,4 @@
-import { Duration, Effect, Metric } from "effect"
+import { type Context, Duration, Effect, Metric } from "effect"
 
 const duration = Metric.histogram("http_request_duration_seconds", {
   description: "How long requests took, by method and status.",
@@ -18,6 +18,10 @@ const seriesOf = (sent: string, status: number) => {
   series.set(key, made)
   return made
 }
+
+/** Counts a request that was answered, and its time in seconds. */
+export const record = (context: Context.Context<never>, method: string, status: number, seconds: number) =>
+  seriesOf(method, status).updateUnsafe(seconds, context)
 
 /** Counts an effect that answers a request, and how long it took. */
 export const measured = <A extends { readonly status: number }, E, R>(method: string, answer: Effect.Effect<A, E, R>) =>

@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { DateTime, Effect, Option, Schema } from "effect"
+import { DateTime, Effect, Schema } from "effect"
 import { ApiKey } from "#src/domain/ApiKey.ts"
 import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
 import type { It } from "./support.ts"
@@ -27,10 +27,10 @@ const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.form
 /** The key of this hash, with its time in words. */
 const grantOf = (hash: string) =>
   ApiKeyRepository.use((keys) =>
-    Effect.map(
-      keys.findByHash(hash),
-      Option.match({ onNone: () => undefined, onSome: (grant) => ({ ...grant, expiresAt: iso(grant.expiresAt) }) }),
-    ),
+    Effect.map(keys.findByHashes([hash]), (found) => {
+      const grant = found.get(hash)
+      return grant && { ...grant, expiresAt: iso(grant.expiresAt) }
+    }),
   )
 
 const listOf = (orgId: string) =>

@@ -91,7 +91,7 @@ describe("failures of callers without a credential", () => {
   const outage = Layer.effect(
     ApiKeyRepository,
     ApiKeyRepository.use((repository) =>
-      Effect.succeed({ ...repository, findByHash: () => Effect.fail(new Unavailable({ error: "down" })) }),
+      Effect.succeed({ ...repository, findByHashes: () => Effect.fail(new Unavailable({ error: "down" })) }),
     ),
   ).pipe(Layer.provideMerge(fakes.layer))
 

@@ -4,6 +4,7 @@ import { Digest, SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import { isWellFormed } from "#src/domain/ApiKey.ts"
+import * as KeyHash from "#src/infrastructure/KeyHash.ts"
 import { ApiKeyRepository, ApiKeys } from "#src/domain/ApiKeys.ts"
 import { seededBytes } from "../fakes/crypto.ts"
 import * as fakes from "../fakes/repositories.ts"
@@ -64,7 +65,7 @@ describe("creating a key", () => {
     Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
       assert.isTrue(isWellFormed(orgKey.key))
-    }).pipe(Effect.provide(services({ crypto: Layer.merge(Digest.layerWebCrypto, uselessAtFirst) }))),
+    }).pipe(Effect.provide(services({ crypto: Layer.mergeAll(Digest.layerWebCrypto, KeyHash.layer, uselessAtFirst) }))),
   )
 })
 
@@ -119,7 +120,7 @@ describe("validating a key", () => {
     const counted = Layer.effect(
       ApiKeyRepository,
       ApiKeyRepository.use((repository) =>
-        Effect.succeed({ ...repository, findByHash: (hash) => (queries++, repository.findByHash(hash)) }),
+        Effect.succeed({ ...repository, findByHashes: (hashes) => (queries++, repository.findByHashes(hashes)) }),
       ),
     ).pipe(Layer.provideMerge(fakes.layer))
     return Effect.gen(function* () {

@@ -1,10 +1,10 @@
-import { DateTime, Effect, Layer, Option } from "effect"
+import { DateTime, Effect, Layer } from "effect"
 import type { NewApiKey } from "#src/domain/ApiKeys.ts"
 import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { NotFound } from "#src/domain/Errors.ts"
 import { projectNotFound } from "#src/domain/Projects.ts"
-import { inScope, pageOf, World } from "./World.ts"
+import { inScope, pageOf, type StoredKey, World } from "./World.ts"
 
 /** API keys in memory. */
 export const layer = Layer.effect(
@@ -42,15 +42,16 @@ export const layer = Layer.effect(
           return pageOf(rows, (row) => row.id, page)
         }),
 
-      findByHash: (hash) =>
+      findByHashes: (hashes) =>
         Effect.sync(() => {
-          const found = [...keys.values()].find((stored) => stored.hash === hash)
-          return Option.map(Option.fromUndefinedOr(found), ({ row: { id, projectId, expiresAt }, orgId }) => ({
+          const asked = [...keys.values()].filter(({ hash }) => hashes.includes(hash))
+          const grant = ({ row: { id, projectId, expiresAt }, orgId }: StoredKey) => ({
             keyId: id,
             orgId,
             projectId: projectId ?? "",
             expiresAt,
-          }))
+          })
+          return new Map(asked.map((stored) => [stored.hash, grant(stored)]))
         }),
 
       touch: (usage) =>

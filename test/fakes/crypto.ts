@@ -1,5 +1,6 @@
 import { Layer } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
+import * as KeyHash from "#src/infrastructure/KeyHash.ts"
 
 /** Random bytes that are the same in every run (mulberry32). */
 export const seededBytes = (seed: number) => {
@@ -14,7 +15,8 @@ export const seededBytes = (seed: number) => {
 }
 
 /** Real digests, and randomness that is the same in every run. */
-export const layer = Layer.merge(
+export const layer = Layer.mergeAll(
   Digest.layerWebCrypto,
+  KeyHash.layer,
   Layer.sync(SecureRandom.SecureRandom, () => SecureRandom.make(seededBytes(1))),
 )

@@ -107,6 +107,7 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["yes", "1", "truee"],
   },
+  KEY_CACHE_SIZE: { good: [["0", (_) => _.keyCacheSize, 0]], bad: ["-1", "many", "10000001"] },
   TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
   WEBHOOK_RETRY_DELAYS: {
     good: [

@@ -53,6 +53,8 @@ export class TestServer extends Context.Service<
     readonly logs: () => string
     /** Every span so far, as an exporter would tell it: name, attributes, events, and the cause of a failure. */
     readonly spans: () => string
+    /** How many requests have had a span, as each has that reaches the router. */
+    readonly routed: () => number
     /** Moves the server's clock forward; what sleeps in it is not woken. */
     readonly advance: (duration: Duration.Input) => Effect.Effect<void>
   }
@@ -103,6 +105,7 @@ const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effe
     sql: Context.get(context, SqlClient.SqlClient),
     logs: () => log.join("\n"),
     spans: () => spans.map(exported).join("\n"),
+    routed: () => spans.filter(({ name }) => name.startsWith("http.server")).length,
     advance,
   })
 })

@@ -1,14 +1,14 @@
-import { DateTime, Effect, Layer, Option, Schema } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApiKey } from "../../domain/ApiKey.ts"
-import type { NewApiKey } from "../../domain/ApiKeys.ts"
+import { ApiKey, type ValidKey } from "../../domain/ApiKey.ts"
+import type { KeyGrant, NewApiKey } from "../../domain/ApiKeys.ts"
 import { ApiKeyRepository } from "../../domain/ApiKeys.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
 import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { texts, times } from "./arrays.ts"
+import { bytes, texts, times } from "./arrays.ts"
 import { afterCursor, decodeRows, inScope } from "./fragments.ts"
 
 const Row = Schema.Struct({
@@ -18,6 +18,16 @@ const Row = Schema.Struct({
   lastUsedAt: Schema.NullOr(Schema.DateTimeUtcFromDate),
 })
 const decode = decodeRows(Row)
+
+interface GrantRow extends ValidKey {
+  readonly hash: string
+  readonly expiresAt: Date | null
+}
+
+const toGrant = ({ expiresAt, ...row }: Omit<GrantRow, "hash">): KeyGrant => ({
+  ...row,
+  expiresAt: expiresAt === null ? null : DateTime.fromDateUnsafe(expiresAt),
+})
 
 /** API keys in PostgreSQL. */
 export const layer = Layer.effect(
@@ -63,18 +73,12 @@ export const layer = Layer.effect(
           WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}
           ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
 
-      findByHash: (hash) =>
-        sql<{ keyId: string; orgId: string; projectId: string; expiresAt: Date | null }>`
-          SELECT id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", expires_at AS "expiresAt"
-          FROM api_keys WHERE hash = decode(${hash}, 'hex')`.pipe(
-          Effect.map(([row]) =>
-            row === undefined
-              ? Option.none()
-              : Option.some({
-                  ...row,
-                  expiresAt: row.expiresAt === null ? null : DateTime.fromDateUnsafe(row.expiresAt),
-                }),
-          ),
+      findByHashes: (hashes) =>
+        sql<GrantRow>`
+          SELECT encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId",
+            expires_at AS "expiresAt"
+          FROM api_keys WHERE hash = ANY (${bytes(hashes)})`.pipe(
+          Effect.map((rows) => new Map(rows.map(({ hash, ...row }) => [hash, toGrant(row)]))),
           orUnavailable,
         ),
 

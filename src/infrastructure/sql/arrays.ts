@@ -17,3 +17,9 @@ export const times = (values: Iterable<DateTime.Utc | null>) =>
     [...values].map((time) => dateOrNull(time)),
     PgTypes.OID.timestamptz,
   )
+/** A parameter of type `bytea[]`, of bytes in hex. */
+export const bytes = (values: Iterable<string>) =>
+  array(
+    [...values].map((hex) => Buffer.from(hex, "hex")),
+    PgTypes.OID.bytea,
+  )
