@@ -11,8 +11,8 @@ export default defineConfig({
     hookTimeout: 60_000,
     projects: [
       { extends: true, test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**"] } },
-      // Processes that are killed and started again: `npm run test:faults`.
-      { extends: true, test: { name: "faults", include: ["test/faults/**/*.test.ts"], testTimeout: 120_000 } },
+      // Processes, databases and networks that fail, and load: `npm run test:faults`.
+      { extends: true, test: { name: "faults", include: ["test/faults/**/*.test.ts"], testTimeout: 180_000 } },
     ],
   },
 })

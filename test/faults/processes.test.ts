@@ -25,7 +25,7 @@ const points: Record<string, (receiver: string) => ReadonlyArray<Passage>> = {
 
 describe.concurrent("kill -9", () => {
   // Seen failing: complete answered before its transaction; finish without a look at the job's status sent two events.
-  it.live.each(Object.entries(points))("%s", ([_, point]) =>
+  it.live.each(Object.entries(points))("%s", ([, point]) =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
       const proxy = yield* proxied(url)
@@ -79,7 +79,7 @@ describe.concurrent("kill -9", () => {
   it.live.each([
     ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
     ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],
-  ] as const)("in the first start, at four moments, on %s: the next one starts", ([_, place]) =>
+  ] as const)("in the first start, at four moments, on %s: the next one starts", ([, place]) =>
     Effect.gen(function* () {
       const environment: Record<string, string> = yield* place
       for (const moment of [400, 800, 1_200, 1_800]) {

@@ -168,14 +168,15 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
     const recovery = yield* recovered
     const healed = yield* Clock.currentTimeMillis
     yield* Effect.sleep("300 millis")
-    const answered = yield* verify
-    const longest = assertTrue(fault.mayBreak ?? false)
+    assertTrue(fault.mayBreak ?? false)
     const readiness = acts.filter(({ what }) => what === "ready")
     if (fault.ready !== undefined) {
       const said = readiness.filter(({ at, took }) => at >= begun + 3_000 && at + took < ended)
       assert.isNotEmpty(said)
       assert.deepStrictEqual([...new Set(said.map(({ status }) => status))], [fault.ready], "readiness in the fault")
     }
+    const answered = yield* verify
+    const longest = assertTrue(fault.mayBreak ?? false)
     const after = readiness.filter(({ at }) => at >= healed).map(({ status }) => status)
     assert.deepStrictEqual([...new Set(after)], [200], "readiness after the fault")
     const refused = acts.filter(({ status }) => status === 503).length
