@@ -12,9 +12,9 @@ it.live("clients that never come to the end of their headers or bodies are sent 
     const service = yield* startService({ ...hurried, ...onPostgres(yield* freshPostgres()).environment })
     const { acts, through } = yield* makeWitness(() => service)
     const head = "POST /api/v0/projects HTTP/1.1\r\nhost: a\r\n"
-    const headers = yield* crowd(service, 500, head, { text: "x: y\r\n", every: 2_000 })
+    const headers = yield* crowd(service, 500, head, { drip: { text: "x: y\r\n", every: 2_000 } })
     const body = `${head}content-type: application/json\r\ncontent-length: 1000\r\n\r\n{`
-    const bodies = yield* crowd(service, 500, body, { text: " ", every: 2_000 })
+    const bodies = yield* crowd(service, 500, body, { drip: { text: " ", every: 2_000 } })
     const since = performance.now()
     const gone: Record<string, number> = {}
     const ended = (name: string, { state }: typeof headers) =>
