@@ -36,6 +36,7 @@ import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyHash from "./infrastructure/KeyHash.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
+import { openFiles } from "./infrastructure/openFiles.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
@@ -100,6 +101,7 @@ const webhooks = (settings: Settings) => {
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
       laneCap: settings.endpointConcurrency,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
       attemptTimeout: settings.webhookTimeout,
     }),
   )
@@ -136,7 +138,7 @@ const hotPath = ({ otlpEndpoint }: Settings): typeof HotPath.make =>
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
-    NodeHttpServer.layer(() => Listener.make(hot), {
+    NodeHttpServer.layer(() => Object.assign(Listener.make(hot), { maxConnections: openFiles().clients }), {
       host: settings.host,
       port: settings.port,
       gracefulShutdownTimeout: "5 seconds",

@@ -10,6 +10,7 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { requestIdOf } from "./requestId.ts"
 import { measured } from "./requestMetrics.ts"
 
@@ -82,9 +83,13 @@ export const underV1 = /^\/v1(?:[/?]|$)/
 /** A page may run its own script and call its own server; it loads nothing from anywhere else. */
 const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 
+/** The requests of this process. */
+const waiting = { count: 0 }
+
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything.
+ * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
+ * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation =>
@@ -94,6 +99,7 @@ export const layer = HttpRouter.middleware(
       const response = yield* (
         otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
       ).pipe(
+        Effect.provideService(WaitingRequests, waiting),
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
         Effect.provideService(RequestId, requestId),
@@ -103,6 +109,7 @@ export const layer = HttpRouter.middleware(
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,
         "cache-control": "no-store",
+        ...(response.status === 503 ? { "retry-after": "1" } : {}),
         ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
       })
     }),
