@@ -46,7 +46,7 @@ const begin = Effect.gen(function* () {
 })
 
 describe.concurrent("the wall clock stepped", () => {
-  // Seen failing: with the key cache asked before the key's expiry.
+  // Seen failing: with keys accepted whatever their `expiresAt`.
   it.live(
     "an hour ahead: what expires has expired, leases have run out, missed firings come as one, the rest goes on",
     () =>

@@ -36,7 +36,6 @@ describe("limits", () => {
       const health = Effect.repeat(Effect.timed(service.send("GET", "/healthz")), { times: 20 })
       const [answers, [slowest]] = yield* Effect.all([flood, Effect.delay(health, "50 millis")], { concurrency: 2 })
       const refused = answers.filter(({ status }) => status !== 200)
-      assert.isAbove(5_000 - refused.length, 100)
       for (const { headers, status } of refused) assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
       assert.isNotEmpty(refused.filter(({ text }) => text.includes("Too many requests wait")))
       const [took] = yield* write.pipe(

@@ -15,6 +15,8 @@ const watched = Effect.fnUntraced(function* (url: string) {
   return yield* makeWitness(() => service)
 })
 
+// Seen failing, all of them: with no error of the database told as `Unavailable` and no time-outs, in operations and in
+// readiness.
 describe.concurrent("PostgreSQL", () => {
   it.live("stopped and started again", () =>
     Effect.gen(function* () {

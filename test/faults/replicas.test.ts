@@ -38,6 +38,7 @@ describe("replicas", () => {
     }),
   )
 
+  // Seen failing: without the notification of the deletion.
   it.live("200 keys deleted at one are refused by the other, p99 within 100 ms", () =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres())

@@ -11,7 +11,7 @@ it.live("clients that never come to the end of their headers or bodies are sent 
   Effect.gen(function* () {
     const service = yield* startService({ ...hurried, ...onPostgres(yield* freshPostgres()).environment })
     const { acts, through } = yield* makeWitness(() => service)
-    const head = "POST /api/v0/projects HTTP/1.1\r\nhost: a\r\n"
+    const head = "POST /api/v0/projects HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     const headers = yield* crowd(service, 500, head, { drip: { text: "x: y\r\n", every: 2_000 } })
     const body = `${head}content-type: application/json\r\ncontent-length: 1000\r\n\r\n{`
     const bodies = yield* crowd(service, 500, body, { drip: { text: " ", every: 2_000 } })
@@ -31,7 +31,7 @@ it.live("clients that never come to the end of their headers or bodies are sent 
     for (const answer of [...headers.state.answers, ...bodies.state.answers]) {
       assert.match(answer, /^HTTP\/1\.1 408 [^]*"code":"request_timeout"/)
     }
-    const slow = acts.filter(({ took }) => took > 2_000)
+    const slow = acts.filter(({ took }) => took > 5_000)
     assert.deepStrictEqual(slow.slice(0, 3), [])
     yield* Effect.log(`sent away: headers after ${gone["headers"]} s, bodies after ${gone["bodies"]} s`)
   }),

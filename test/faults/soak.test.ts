@@ -63,7 +63,7 @@ const loops = (service: Service, tenant: Tenant, tally: Tally, sign: Effect.Effe
   return [validate, invalid, keys, register, finish, chat]
 }
 
-// Seen failing: with a key cache that forgot nothing deleted; with fired retries kept in memory.
+// Seen failing: with every request held in memory.
 it.live(
   `${minutes} minutes of everything at once: no 5xx but 503 with Retry-After, flat memory, no backlog left`,
   () =>
