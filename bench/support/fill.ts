@@ -27,8 +27,9 @@ export const pointAside = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/aside' WHERE org_id = $1", [orgId, url])
 
 /**
- * Adds so many events of the org with a delivery to each of its endpoints: due at once, or delivered with an attempt. All
- * in a transaction, which the caller commits: what is due is seen from then on.
+ * Adds so many events of the org with a delivery to each of its endpoints: due at once, and parked as the service keeps
+ * a backlog (what `deliveries/recover` brings back, and what comes behind it), or delivered with an attempt. All in a
+ * transaction, which the caller commits: what is due is seen from then on.
  */
 export const addDeliveries = async (
   query: Query,
@@ -57,7 +58,7 @@ export const addDeliveries = async (
   if (state === "pending") {
     await query(
       `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
-        SELECT lane, id, event_id, 0, 0, now(), false FROM deliveries WHERE id LIKE $1 || '%'`,
+        SELECT lane, id, event_id, 0, 0, now(), true FROM deliveries WHERE id LIKE $1 || '%'`,
       [name],
     )
   }
