@@ -26,15 +26,18 @@ import * as Listener from "./http/listener.ts"
 import * as Server from "./http/Server.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
+import * as DeliveryMetrics from "./infrastructure/DeliveryMetrics.ts"
 import * as Documents from "./infrastructure/Documents.ts"
 import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyHash from "./infrastructure/KeyHash.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
+import * as ProcessMetrics from "./infrastructure/ProcessMetrics.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
+import * as BacklogSql from "./infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
@@ -64,8 +67,9 @@ const platform = (settings: Settings) => {
 /** Webhook endpoints, jobs, schedules, deliveries. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
+    BacklogSql.layer,
     DeliveryLogSql.layer,
-    DeliveryQueueSql.layer,
+    DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
     JobsSql.layer,
     JobSchedulesSql.layer,
     WebhookEndpointsSql.layer,
@@ -143,7 +147,7 @@ const listener = (settings: Settings) =>
  * the services behind it; logger and tracer are the caller's.
  */
 export const app = (settings: Settings) =>
-  Layer.mergeAll(Server.layer, announce(settings)).pipe(
+  Layer.mergeAll(Server.layer, ProcessMetrics.layer, announce(settings)).pipe(
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),

@@ -12,6 +12,7 @@ import { KeyHash } from "./KeyHash.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
+import { validationCounter, type ValidationSource } from "./validationMetrics.ts"
 
 /** A key as it is stored: by its SHA-256, in hex. */
 export interface NewApiKey {
@@ -26,6 +27,12 @@ export interface NewApiKey {
 /** What the lookup of a key finds. */
 export interface KeyGrant extends ValidKey {
   readonly expiresAt: DateTime.Utc | null
+}
+
+/** What a look-up found, and where. */
+interface Lookup {
+  readonly grant: KeyGrant | undefined
+  readonly source: ValidationSource
 }
 
 /** Where keys are kept. */
@@ -93,7 +100,7 @@ export class ApiKeys extends Context.Service<
      * `authenticate` without a fiber, for the one caller that cannot afford one: `done` gets the valid key, or
      * `undefined` when `authenticate` has to say why there is none. From memory it is called at once.
      */
-    readonly recognize: (key: string, done: (grant: ValidKey | undefined) => void) => void
+    readonly recognize: (key: string, done: (grant: ValidKey | undefined, source: ValidationSource) => void) => void
     /** Writes down the uses since the last call; what could not be written is kept for the next. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
   }
@@ -106,6 +113,7 @@ export class ApiKeys extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const hashOf = yield* KeyHash
       const clock = yield* Clock.Clock
+      const count = yield* validationCounter
       const limit = FailureLimit.make(failuresPerMinute)
       const cache = yield* KeyCache.make(repository.findByHashes)
       /** When keys were last used, in milliseconds. */
@@ -168,34 +176,46 @@ export class ApiKeys extends Context.Service<
         return grant
       }
 
-      const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) => {
-        if (!isWellFormed(key)) return done(undefined)
+      const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => {
+        if (!isWellFormed(key)) return done(undefined, "memory")
         const hash = hashOf(key)
         const held = cache.held(hash)
-        if (held !== undefined) return done(accept(held))
-        cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
+        if (held !== undefined) return done(accept(held), "memory")
+        cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, "database"))
       }
 
-      const find = (key: string): Effect.Effect<KeyGrant | undefined, Unavailable> => {
-        if (!isWellFormed(key)) return Effect.undefined
+      const find = (key: string): Effect.Effect<Lookup, Unavailable> => {
+        if (!isWellFormed(key)) return Effect.succeed({ grant: undefined, source: "memory" })
         const hash = hashOf(key)
-        const held = cache.held(hash)
-        return held !== undefined ? Effect.succeed(held) : Effect.callback((resume) => cache.lookUp(hash, resume))
+        const grant = cache.held(hash)
+        if (grant !== undefined) return Effect.succeed({ grant, source: "memory" })
+        return Effect.callback((resume) =>
+          cache.lookUp(hash, (found) => resume(Exit.map(found, (grant) => ({ grant, source: "database" })))),
+        )
       }
 
       const authenticate = (key: Redacted.Redacted<string>) =>
         Effect.flatMap(find(Redacted.value(key)), (found) => {
-          const grant = accept(found)
+          const grant = accept(found.grant)
           return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
         })
 
       const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
         const { caller } = yield* CurrentCaller
         const limited = caller._tag === "Anonymous"
-        if (limited) yield* limit.check(address)
-        const { keyId, orgId, projectId } = yield* authenticate(key).pipe(
-          Effect.tapError((error) => (limited && error._tag === "Unauthorized" ? limit.record(address) : Effect.void)),
+        if (limited) {
+          yield* Effect.tapError(limit.check(address), () => Effect.sync(() => count("limited", "memory")))
+        }
+        const found = yield* Effect.tapError(find(Redacted.value(key)), () =>
+          Effect.sync(() => count("unavailable", "database")),
         )
+        const grant = accept(found.grant)
+        count(grant === undefined ? "invalid" : "valid", found.source)
+        if (grant === undefined) {
+          if (limited) yield* limit.record(address)
+          return yield* notValid
+        }
+        const { keyId, orgId, projectId } = grant
         return { keyId, orgId, projectId }
       })
 

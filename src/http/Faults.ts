@@ -91,8 +91,8 @@ export const layer = HttpRouter.middleware(
         Effect.map(withBody),
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
         (answer) => measured(request.method, answer),
+        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,

@@ -1,6 +1,7 @@
 import { Cause, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
+import { measured } from "./databaseMetrics.ts"
 
 const unavailable = new Unavailable({ error: "The database cannot be reached; try again." })
 
@@ -24,7 +25,7 @@ export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
 /**
- * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or is not done within 4 seconds,
+ * Bounds and measures a repository's operation and sorts its faults: a database that cannot be reached, or is not done within 4 seconds,
  * is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
  * (500). Put it around the whole operation, `withTransaction` included: a rollback on a lost connection dies of the SQL
  * error instead of failing with it.
@@ -43,4 +44,5 @@ export const orUnavailable = <A, E, R>(
         ? Effect.andThen(Effect.logDebug("The database cannot be reached", cause), Effect.fail(unavailable))
         : Effect.die(faults[0])
     }),
+    measured,
   )

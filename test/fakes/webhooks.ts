@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import * as Backlog from "./Backlog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
@@ -11,6 +12,7 @@ import { World } from "./World.ts"
 
 /** Every repository of the webhook interface in memory, over one world, with orgs to own their rows. */
 export const layer = Layer.mergeAll(
+  Backlog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
   Jobs.layer,
