@@ -1,7 +1,7 @@
 // First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
 import "effect/schema/SchemaJITCompiler/enable"
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
 import { Chats } from "./domain/Chats.ts"
@@ -27,6 +27,7 @@ import * as Server from "./http/Server.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
 import * as DeliveryMetrics from "./infrastructure/DeliveryMetrics.ts"
+import * as DeliveryTraces from "./infrastructure/DeliveryTraces.ts"
 import * as Documents from "./infrastructure/Documents.ts"
 import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
@@ -64,6 +65,9 @@ const platform = (settings: Settings) => {
   )
 }
 
+/** Whether traces are wanted, and so receivers are told of them. */
+const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
+
 /** Webhook endpoints, jobs, schedules, deliveries. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
@@ -75,9 +79,15 @@ const webhooks = (settings: Settings) => {
     WebhookEndpointsSql.layer,
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
-  const sender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
+  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
   )
+  const [dispatcher, sender] = isTraced(settings)
+    ? [
+        DeliveryTraces.dispatcher.pipe(Layer.provide(Dispatcher.layer)),
+        DeliveryTraces.sender.pipe(Layer.provide(plainSender)),
+      ]
+    : [Dispatcher.layer, plainSender]
   const tools = Layer.mergeAll(
     cipher,
     sender,
@@ -93,13 +103,11 @@ const webhooks = (settings: Settings) => {
       attemptTimeout: settings.webhookTimeout,
     }),
   )
-  return Layer.mergeAll(
-    DeliveryLog.layer,
-    Dispatcher.layer,
-    Jobs.layer,
-    JobSchedules.layer,
-    WebhookEndpoints.layer,
-  ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+  return Layer.mergeAll(DeliveryLog.layer, dispatcher, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
+    Layer.provideMerge(Callbacks.layer),
+    Layer.provideMerge(repositories),
+    Layer.provideMerge(tools),
+  )
 }
 
 /** Chat over documentation. The model's SDK is loaded only where a model is configured. */
@@ -117,11 +125,14 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
   return Chats.layer.pipe(Layer.provide([model, documents]))
 }
 
-const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer)
+/** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
+const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer).pipe(
+  Layer.provide(Layer.succeed(References.TracerEnabled, false)),
+)
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
-const hotPath = ({ otlpEndpoint }: Settings): typeof HotPath.make =>
-  otlpEndpoint === undefined ? HotPath.make : Effect.succeed(HotPath.none)
+const hotPath = (settings: Settings): typeof HotPath.make =>
+  isTraced(settings) ? Effect.succeed(HotPath.none) : HotPath.make
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>

@@ -79,7 +79,10 @@ export class Dispatcher extends Context.Service<
         ).pipe(
           // An attempt like any other: recorded, tried again, and found by who looks why nothing comes.
           Effect.catchDefect((defect) =>
-            Effect.andThen(Effect.logError("A signing secret cannot be read", defect), new Unsigned()),
+            Effect.logError("A signing secret cannot be read", defect).pipe(
+              Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
+              Effect.andThen(new Unsigned()),
+            ),
           ),
         )
         return yield* signer.headers({

@@ -10,6 +10,7 @@ import {
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
 import { requestIdOf } from "./requestId.ts"
+import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -92,7 +93,7 @@ export const layer = HttpRouter.middleware(
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
         (answer) => measured(request.method, answer),
-        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,

@@ -16,6 +16,7 @@ import * as KeyAuthorization from "./KeyAuthorization.ts"
 import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+import * as SpanNames from "./spanNames.ts"
 
 const largeBody = Layer.succeed(LargeBody, (operation) =>
   Effect.provideService(operation, HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8)),
@@ -37,4 +38,7 @@ export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, F
   disableListenLog: true,
   // One spelling for each path, so that a proxy's rule for a path holds.
   routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
-}).pipe(Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))))
+}).pipe(
+  Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
+  Layer.provide(SpanNames.layer),
+)

@@ -105,7 +105,7 @@ const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effe
     sql: Context.get(context, SqlClient.SqlClient),
     logs: () => log.join("\n"),
     spans: () => spans.map(exported).join("\n"),
-    routed: () => spans.filter(({ name }) => name.startsWith("http.server")).length,
+    routed: () => spans.filter(({ kind }) => kind === "server").length,
     advance,
   })
 })
