@@ -3,7 +3,7 @@ import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { startService } from "../support/process.ts"
 import { makeReceiver } from "../support/receiver.ts"
-import { TestServer } from "../support/server.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
 import type { WireRequest } from "../support/wire.ts"
 import { must } from "./operations.ts"
 import { disguises } from "./secrets.ts"
@@ -35,7 +35,7 @@ const spansIn = (body: string) =>
 it.live("traces: one span a request and one an attempt, the caller's trace continued, the receiver told of ours", () =>
   Effect.gen(function* () {
     const [collector, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
-    const service = yield* startService({ DATA_DIR: "memory", OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
+    const service = yield* startService(yield* onPostgres({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }))
     let requests = 0
     const call = (path: string, request: WireRequest) => {
       requests++
@@ -91,7 +91,7 @@ it.live("traces: one span a request and one an attempt, the caller's trace conti
   }),
 )
 
-layer(TestServer.layer(), { excludeTestServices: true })("log lines", (it) => {
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("log lines", (it) => {
   it.effect("of a request that failed have its id, its operation and its org", () =>
     Effect.gen(function* () {
       const { sql, logs } = yield* TestServer
