@@ -18,18 +18,20 @@ const add = Effect.fnUntraced(function* (name: string, events: number, state: st
     SELECT ${name} || n, 'o', 'w', false, 'completed', now(), now() FROM generate_series(1, ${events}::int) n`
   yield* sql`INSERT INTO events (id, org_id, job_id, type, body, created_at)
     SELECT ${name} || n, 'o', ${name} || n, 'job.completed', repeat('x', 500), now() FROM generate_series(1, ${events}::int) n`
-  yield* sql`INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
-    SELECT ${name} || n || '-' || w.id, 'o', ${name} || n, ${name} || n, w.id, w.id, ${state},
-      CASE WHEN ${state} = 'pending' THEN now() - interval '1 minute' END, now(), now()
+  yield* sql`INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+    SELECT ${name} || n || '-' || w.id, 'o', ${name} || n, ${name} || n, w.id, w.id, ${state}, now(), now()
     FROM generate_series(1, ${events}::int) n, webhook_endpoints w`
+  yield* sql`INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+    SELECT lane, id, event_id, 0, 0, now() - interval '1 minute', false FROM deliveries
+    WHERE event_id LIKE ${`${name}%`} AND state = 'pending'`
 })
 
 const measure = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const queue = yield* DeliveryQueue
   const now = yield* DateTime.now
-  yield* sql`UPDATE deliveries SET claim_id = NULL, next_attempt_at = now() - interval '1 minute' WHERE claim_id IS NOT NULL`
-  yield* sql`VACUUM ANALYZE deliveries`
+  yield* sql`UPDATE pending_deliveries SET claim_id = NULL, due_at = now() - interval '1 minute' WHERE claim_id IS NOT NULL`
+  yield* sql`VACUUM ANALYZE pending_deliveries`
   yield* sql`CHECKPOINT`
   const times: Array<number> = []
   for (let n = 0; n < 90; n++) {

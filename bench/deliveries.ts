@@ -3,7 +3,6 @@ import { NodeRuntime } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Fiber, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
-import { readFileSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -15,12 +14,10 @@ import { startService } from "../test/support/process.ts"
 /**
  * Measures the delivery worker of the service as it is run: `node bench/deliveries.ts <what> [embedded]`.
  * - `latency`: from the request that finishes a job to the receipt, on an idle system
- * - `drain [count]`: deliveries that are due to 200 endpoints of one fast receiver, a second; CPU and memory meanwhile
  * - `hang`: the latency beside an endpoint that hangs, as 10,000 deliveries to it come due at once and from then on
  */
 const [what = "latency", ...rest] = process.argv.slice(2)
 const embedded = rest.includes("embedded")
-const amount = Number(rest.find((word) => /^\d+$/.test(word)) ?? 20_000)
 const encryptionKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
 const sleep = (millis: number) => Effect.sleep(millis)
@@ -53,13 +50,6 @@ const receiver = Effect.promise(async () => {
   return Object.assign(state, { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` })
 })
 
-/** CPU seconds so far and MiB of a process. */
-const usage = (pid: number) => {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]!.split(" ")
-  const rss = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))![1]
-  return { cpu: (Number(fields[11]) + Number(fields[12])) / 100, rss: Number(rss) / 1024 }
-}
-
 const run = Effect.gen(function* () {
   const url = embedded ? undefined : (yield* restartablePostgres).url
   const dataDir = yield* Effect.acquireRelease(
@@ -86,7 +76,7 @@ const run = Effect.gen(function* () {
     }
     return { orgId: orgId!, key: key! }
   })
-  /** Deliveries that are due, of as many events as it takes, to all endpoints of the tenant. */
+  /** Deliveries that are due, of so many events, to all endpoints of the tenant. */
   const fill = Effect.fnUntraced(function* (orgId: string, events: number) {
     if (url === undefined) throw new Error("Only on PostgreSQL")
     const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 1 }).pipe(
@@ -98,9 +88,12 @@ const run = Effect.gen(function* () {
       SELECT ${prefix} || n, ${orgId}, 'w', false, 'completed', now(), now() FROM generate_series(1, ${events}::int) n`
     yield* sql`INSERT INTO events (id, org_id, job_id, type, body, created_at)
       SELECT ${prefix} || n, ${orgId}, ${prefix} || n, 'job.completed', ${body}, now() FROM generate_series(1, ${events}::int) n`
-    yield* sql`INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
-      SELECT ${prefix} || n || w.id, ${orgId}, ${prefix} || n, ${prefix} || n, w.id, w.id, 'pending', now(), now(), now()
+    yield* sql`INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+      SELECT ${prefix} || n || w.id, ${orgId}, ${prefix} || n, ${prefix} || n, w.id, w.id, 'pending', now(), now()
       FROM generate_series(1, ${events}::int) n, webhook_endpoints w WHERE w.org_id = ${orgId}`
+    yield* sql`INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+      SELECT lane, id, event_id, 0, 0, created_at, false FROM deliveries
+      WHERE org_id = ${orgId} AND event_id LIKE ${`${prefix}%`}`
     yield* sql`ANALYZE`
     return sql
   })
@@ -128,31 +121,6 @@ const run = Effect.gen(function* () {
     console.log(embedded ? "embedded" : "postgres", summary(yield* latencies(key, 300, 20)))
   }
 
-  if (what === "drain") {
-    const { orgId } = yield* tenant(Array.from({ length: 200 }, (_, n) => `/${n}`))
-    yield* fill(orgId, 5)
-    for (let n = 0; n < 400 && to.count < 1000; n++) yield* sleep(50)
-    const warm = to.count
-    yield* fill(orgId, amount / 200)
-    // The worker has not been told: it looks every five seconds.
-    for (let n = 0; n < 6_000 && to.count === warm; n++) yield* sleep(1)
-    const before = usage(service.pid)
-    const since = performance.now()
-    const first = to.count
-    const memory: Array<number> = []
-    for (let n = 0; n < 60_000 && to.count < warm + amount; n++) {
-      yield* sleep(5)
-      if (n % 100 === 0) memory.push(usage(service.pid).rss)
-    }
-    const seconds = (performance.now() - since) / 1000
-    const { cpu } = usage(service.pid)
-    const made = to.count - first
-    console.log(
-      `${made} in ${seconds.toFixed(2)} s: ${(made / seconds).toFixed(0)}/s, CPU ${(((cpu - before.cpu) / made) * 1e6).toFixed(0)} µs`,
-    )
-    console.log(`MiB: ${memory.map((mib) => mib.toFixed(0)).join(" ")}`)
-  }
-
   if (what === "hang") {
     const well = yield* tenant(["/well"])
     const bad = yield* tenant(["/hang"])
@@ -166,9 +134,10 @@ const run = Effect.gen(function* () {
       onset.push(...(yield* latencies(well.key, 200, 10)))
       beside.push(...(yield* latencies(well.key, 500, 10)))
       const bad_ = sql`SELECT id FROM webhook_endpoints WHERE url LIKE '%/hang'`
-      yield* sql`UPDATE deliveries SET state = 'canceled', next_attempt_at = NULL, parked = false WHERE lane IN (${bad_})`
+      yield* sql`DELETE FROM pending_deliveries WHERE lane IN (${bad_})`
+      yield* sql`UPDATE deliveries SET state = 'canceled' WHERE lane IN (${bad_})`
       yield* sql`UPDATE webhook_endpoints SET failing_since = NULL`
-      yield* sql`VACUUM ANALYZE deliveries`
+      yield* sql`VACUUM ANALYZE`
       yield* sleep(3_000)
     }
     console.log(`${to.hanging} attempts hung`)

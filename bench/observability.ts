@@ -75,6 +75,7 @@ const program = Effect.gen(function* () {
   const plain = DeliveryQueue.of({
     claim: () => Effect.succeed([]),
     record: () => Effect.void,
+    release: () => Effect.void,
     nextDueAt: Effect.succeed(null),
   })
   const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, Layer.succeed(DeliveryQueue, plain)))

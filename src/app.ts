@@ -1,14 +1,17 @@
 // First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
+// oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
 import "effect/schema/SchemaJITCompiler/enable"
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
 import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
+import { AuditLog } from "./domain/AuditLog.ts"
 import { Chats } from "./domain/Chats.ts"
 import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
 import { DeliveryLog } from "./domain/DeliveryLog.ts"
 import { Dispatcher } from "./domain/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "./domain/Deployments.ts"
+import { Idempotency } from "./domain/Idempotency.ts"
 import { KeyCacheSize } from "./domain/KeyCache.ts"
 import { LanguageModel } from "./domain/LanguageModel.ts"
 import { Jobs } from "./domain/Jobs.ts"
@@ -24,6 +27,7 @@ import { TrustedProxies } from "./http/clientAddress.ts"
 import * as HotPath from "./http/hotPath.ts"
 import * as Listener from "./http/listener.ts"
 import * as Server from "./http/Server.ts"
+import * as AfterCommit from "./infrastructure/AfterCommit.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
 import * as DeliveryMetrics from "./infrastructure/DeliveryMetrics.ts"
@@ -34,14 +38,17 @@ import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyHash from "./infrastructure/KeyHash.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
+import { openFiles } from "./infrastructure/openFiles.ts"
 import * as ProcessMetrics from "./infrastructure/ProcessMetrics.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
+import * as AuditLogSql from "./infrastructure/sql/AuditLog.ts"
 import * as BacklogSql from "./infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
+import * as IdempotencySql from "./infrastructure/sql/Idempotency.ts"
 import * as JobsSql from "./infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
@@ -49,10 +56,14 @@ import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
 import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
+import * as IdempotencyKeysWorker from "./infrastructure/workers/IdempotencyKeys.ts"
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import { announce } from "./welcome.ts"
+
+/** What writes down every change of the services below. */
+const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** Keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
@@ -60,7 +71,7 @@ const platform = (settings: Settings) => {
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer)),
+    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer, audit, AfterCommit.layer)),
     Layer.provide(NodeHttpClient.layerUndici),
   )
 }
@@ -68,12 +79,13 @@ const platform = (settings: Settings) => {
 /** Whether traces are wanted, and so receivers are told of them. */
 const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 
-/** Webhook endpoints, jobs, schedules, deliveries. */
+/** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     BacklogSql.layer,
     DeliveryLogSql.layer,
     DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
     WebhookEndpointsSql.layer,
@@ -89,6 +101,8 @@ const webhooks = (settings: Settings) => {
       ]
     : [Dispatcher.layer, plainSender]
   const tools = Layer.mergeAll(
+    audit,
+    AfterCommit.layer,
     cipher,
     sender,
     Signer.layer.pipe(Layer.provide(Hmac.layer)),
@@ -100,14 +114,19 @@ const webhooks = (settings: Settings) => {
     ),
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
+      laneCap: settings.endpointConcurrency,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
       attemptTimeout: settings.webhookTimeout,
     }),
   )
-  return Layer.mergeAll(DeliveryLog.layer, dispatcher, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
-    Layer.provideMerge(Callbacks.layer),
-    Layer.provideMerge(repositories),
-    Layer.provideMerge(tools),
-  )
+  return Layer.mergeAll(
+    DeliveryLog.layer,
+    dispatcher,
+    Idempotency.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    WebhookEndpoints.layer,
+  ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
 
 /** Chat over documentation. The model's SDK is loaded only where a model is configured. */
@@ -126,9 +145,12 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
 }
 
 /** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
-const workers = Layer.mergeAll(DeliveryWorker.layer, JobsWorker.layer, KeyUsage.layer).pipe(
-  Layer.provide(Layer.succeed(References.TracerEnabled, false)),
-)
+const workers = Layer.mergeAll(
+  DeliveryWorker.layer,
+  IdempotencyKeysWorker.layer,
+  JobsWorker.layer,
+  KeyUsage.layer,
+).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
 const hotPath = (settings: Settings): typeof HotPath.make =>
@@ -136,7 +158,7 @@ const hotPath = (settings: Settings): typeof HotPath.make =>
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
-    NodeHttpServer.layer(() => Listener.make(hot), {
+    NodeHttpServer.layer(() => Object.assign(Listener.make(hot), { maxConnections: openFiles().clients }), {
       host: settings.host,
       port: settings.port,
       gracefulShutdownTimeout: "5 seconds",

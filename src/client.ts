@@ -1,4 +1,4 @@
-import { type Effect, Redacted } from "effect"
+import { Context, Effect, Redacted } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import { keyPrefix } from "./domain/ApiKey.ts"
@@ -17,6 +17,29 @@ export interface ClientOptions {
 
 /** One method for each operation, by group: `client.projects.create({ payload: { name: "docs" } })`. */
 export type Client = HttpApiClient.ForApi<typeof Api>
+
+const IdempotencyKey = Context.Reference<string | undefined>("gatehouse/client/IdempotencyKey", {
+  defaultValue: () => undefined,
+})
+
+/**
+ * Sends an `Idempotency-Key` with a call that creates something: repeated under the same key within 24 hours, it gets the
+ * same answer, and creates nothing more. The same key with another request fails with `IdempotencyKeyReused`, and while
+ * the first is under way with `Conflict`.
+ *
+ * @param key 1 to 255 visible ASCII characters: a new one for each thing to create
+ * @example
+ * ```ts
+ * gatehouse.jobs.create({ payload: { workflow: "nightly-report" } }).pipe(
+ *   Gatehouse.withIdempotencyKey(crypto.randomUUID()),
+ *   Effect.retry({ times: 3 }),
+ * )
+ * ```
+ */
+export const withIdempotencyKey =
+  (key: string) =>
+  <A, E, R>(call: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.provideService(call, IdempotencyKey, key)
 
 /**
  * Makes the typed client. It needs an `HttpClient` and nothing else; the methods it gives need nothing more.
@@ -58,13 +81,15 @@ export type Client = HttpApiClient.ForApi<typeof Api>
 export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Client, never, HttpClient.HttpClient> =>
   HttpApiClient.make(Api, {
     baseUrl,
-    transformClient:
-      credential === undefined
-        ? undefined
-        : HttpClient.mapRequest((request) =>
-            // An operation that is given a credential of its own (register) keeps it.
-            "authorization" in request.headers ? request : withCredential(request, credential),
-          ),
+    transformClient: HttpClient.mapRequestEffect((request) =>
+      Effect.map(IdempotencyKey, (key) => {
+        const keyed = key === undefined ? request : HttpClientRequest.setHeader(request, "idempotency-key", key)
+        // An operation that is given a credential of its own (register) keeps it.
+        return credential === undefined || "authorization" in request.headers
+          ? keyed
+          : withCredential(keyed, credential)
+      }),
+    ),
   })
 
 /** An API key goes in its own header, which both interfaces read; any other credential is a bearer token. */

@@ -147,6 +147,7 @@ export const load = Effect.gen(function* () {
     keyCacheSize: (yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000))) ?? 100_000,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
+    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
     /** `undefined`: no language model is configured. */
     ai:
       aiBaseUrl === undefined || aiModel === undefined

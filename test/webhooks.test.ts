@@ -19,15 +19,10 @@ const deliveryId = "01KAF8ZJ4V2M6T8Q0R1S2T3V4W"
 
 const signed = (secrets: ReadonlyArray<string> = [secret], text = body): Record<string, string> =>
   Effect.runSync(
-    Signer.use((signer) =>
-      signer.headers({
-        secrets: secrets.map((one) => Redacted.make(one)),
-        deliveryId,
-        event: "job.completed",
-        body: text,
-        timestamp: at,
-      }),
-    ).pipe(Effect.provide(Layer.provide(Signer.layer, Hmac.layer))),
+    Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
+      Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
+      Effect.provide(Layer.provide(Signer.layer, Hmac.layer)),
+    ),
   )
 
 const plainOnly = (secrets?: ReadonlyArray<string>) => ({

@@ -15,15 +15,10 @@ const body = '{"event":"job.completed","result":"✓ é 😀"}'
 const now = Math.floor(Date.now() / 1000)
 const signed = (secrets: ReadonlyArray<string>, timestamp = now) =>
   Effect.runSync(
-    Signer.use((signer) =>
-      signer.headers({
-        secrets: secrets.map((secret) => Redacted.make(secret)),
-        deliveryId: "01KAF8ZJ4V2M6T8Q0R1S2T3V4W",
-        event: "job.completed",
-        body,
-        timestamp,
-      }),
-    ).pipe(Effect.provide(Layer.provide(Signer.layer, Hmac.layer))),
+    Signer.use((signer) => signer.prepare(secrets.map((secret) => Redacted.make(secret)))).pipe(
+      Effect.map((sign) => sign({ deliveryId: "01KAF8ZJ4V2M6T8Q0R1S2T3V4W", event: "job.completed", body, timestamp })),
+      Effect.provide(Layer.provide(Signer.layer, Hmac.layer)),
+    ),
   )
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -57,6 +57,16 @@ const Prefix = Schema.String.annotate({
 })
 const exampleKey = "svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"
 
+const whole = (minimum: number, maximum: number) =>
+  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
+
+/** How often a key may be validated: `limit` times at once, and as many again in every `window` seconds. */
+export const RateLimit = Schema.Struct({
+  limit: whole(1, 1_000_000).annotate({ description: "Validations in a window.", examples: [600] }),
+  window: whole(1, 86_400).annotate({ description: "The window, in seconds.", examples: [60] }),
+}).annotate({ identifier: "RateLimit" })
+export interface RateLimit extends Schema.Schema.Type<typeof RateLimit> {}
+
 /** A key as its owner sees it later: without the secret. */
 export const ApiKey = Schema.Struct({
   id: Id,
@@ -65,6 +75,7 @@ export const ApiKey = Schema.Struct({
   projectId: Schema.NullOr(Id).annotate({ description: "null: a key of the whole org." }),
   createdAt: Timestamp,
   expiresAt: Schema.NullOr(Timestamp),
+  rateLimit: Schema.NullOr(RateLimit).annotate({ description: "null: it may be validated as often as one likes." }),
   lastUsedAt: Schema.NullOr(Timestamp).annotate({
     description: "Within some seconds: written behind the validations.",
   }),
@@ -88,9 +99,28 @@ const newKey = {
   expiresAt: Schema.optionalKey(
     Timestamp.annotate({ description: "When the key stops being valid, in the future. Absent: never." }),
   ),
+  rateLimit: Schema.optionalKey(RateLimit).annotate({
+    description: "How often the key may be validated, counted by each replica. Absent: as often as one likes.",
+  }),
 }
 export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: Id }).annotate({ identifier: "CreateProjectKey" })
 export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "CreateOrgKey" })
+
+/** For how long the old key stays good when a rotation does not say: a day. */
+export const defaultOverlapSeconds = 86_400
+
+export const RotateKey = Schema.Struct({
+  overlapSeconds: Schema.optionalKey(
+    whole(0, 604_800).annotate({
+      description: "How long the old key stays good beside the new one, in seconds. Default 86400; 0 ends it at once.",
+      examples: [3600],
+    }),
+  ),
+  expiresAt: Schema.optionalKey(Schema.NullOr(Timestamp)).annotate({
+    description: "When the new key stops being valid, in the future; null: never. Absent: as the old key.",
+    examples: [null],
+  }),
+}).annotate({ identifier: "RotateKey" })
 
 export const ValidateKey = Schema.Struct({
   // Any text: one that cannot be a key is a key that is not valid.

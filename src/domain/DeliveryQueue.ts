@@ -1,10 +1,10 @@
 import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { Cipher } from "./Cipher.ts"
 import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
-import { judge } from "./Deliveries.ts"
+import { isDelivered, judge } from "./Deliveries.ts"
 import type { Unavailable } from "./Errors.ts"
 import { delayAfter, parseRetryAfter, RetryPolicy } from "./RetryPolicy.ts"
-import { Signer } from "./Signature.ts"
+import { type Sign, Signer } from "./Signature.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 import { WebhookSender } from "./WebhookSender.ts"
 
@@ -42,12 +42,25 @@ export class DeliveryQueue extends Context.Service<
      * theirs. `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
      */
     readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
+    /**
+     * Gives back deliveries that were claimed and not attempted, to wait behind the others of their lane; passes over
+     * those whose claim is no longer theirs.
+     */
+    readonly release: (
+      deliveries: ReadonlyArray<ClaimedDelivery>,
+      now: DateTime.Utc,
+    ) => Effect.Effect<void, Unavailable>
     /** When the next delivery is due, those left out that wait for room in their lane; `null` when there is none. */
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
   }
 >()("gatehouse/domain/DeliveryQueue") {}
 
 class Unsigned extends Data.TaggedError("Unsigned") {}
+
+/** For how many endpoints and jobs the prepared secrets are kept: to prepare them costs as much as the rest of an attempt. */
+const maxPrepared = 1_000
+
+const delivered: Verdict = { _tag: "Delivered" }
 
 const unsigned: AttemptOutcome = {
   status: null,
@@ -73,40 +86,40 @@ export class Dispatcher extends Context.Service<
       const sender = yield* WebhookSender
       const policy = yield* RetryPolicy
 
-      const sign = Effect.fnUntraced(function* (delivery: ClaimedDelivery, startedAt: DateTime.Utc) {
-        const secrets = yield* Effect.forEach(delivery.secrets, ({ stored, owner }) =>
-          cipher.decrypt(stored, owner),
-        ).pipe(
+      const prepared = new Map<string, Sign>()
+      const prepare = (key: string, { secrets, orgId, deliveryId }: ClaimedDelivery) =>
+        Effect.forEach(secrets, ({ stored, owner }) => cipher.decrypt(stored, owner)).pipe(
           // An attempt like any other: recorded, tried again, and found by who looks why nothing comes.
           Effect.catchDefect((defect) =>
             Effect.logError("A signing secret cannot be read", defect).pipe(
-              Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
+              Effect.annotateLogs({ orgId, deliveryId }),
               Effect.andThen(new Unsigned()),
             ),
           ),
+          Effect.flatMap(signer.prepare),
+          Effect.tap((sign) =>
+            Effect.sync(() => {
+              prepared.set(key, sign)
+              if (prepared.size > maxPrepared) prepared.delete(prepared.keys().next().value!)
+            }),
+          ),
         )
-        return yield* signer.headers({
-          secrets,
-          deliveryId: delivery.deliveryId,
-          event: delivery.event,
-          body: delivery.body,
-          timestamp: Math.floor(DateTime.toEpochMillis(startedAt) / 1000),
-        })
-      })
 
-      const attempt = Effect.fnUntraced(function* (delivery: ClaimedDelivery) {
-        const startedAt = yield* DateTime.now
-        const outcome = yield* sign(delivery, startedAt).pipe(
-          Effect.flatMap((headers) => sender.send({ url: delivery.url, headers, body: delivery.body })),
-          Effect.catchTag("Unsigned", () => Effect.succeed(unsigned)),
-        )
+      const send = ({ url, deliveryId, event, body }: ClaimedDelivery, sign: Sign, startedAt: number) =>
+        sender.send({ url, headers: sign({ deliveryId, event, body, timestamp: Math.floor(startedAt / 1000) }), body })
+
+      const settle = Effect.fnUntraced(function* (
+        delivery: ClaimedDelivery,
+        startedAt: DateTime.Utc,
+        outcome: AttemptOutcome,
+      ) {
         const now = yield* DateTime.now
-        const failingFor = delivery.failingSince === null ? undefined : DateTime.distance(delivery.failingSince, now)
+        const { failingSince, tries } = delivery
         const verdict = judge(
           outcome,
-          yield* delayAfter(policy, delivery.tries + 1),
+          yield* delayAfter(policy, tries + 1),
           parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
-          failingFor,
+          failingSince === null ? undefined : DateTime.distance(failingSince, now),
         )
         const nextAttemptAt =
           verdict._tag === "Retry"
@@ -114,6 +127,27 @@ export class Dispatcher extends Context.Service<
             : null
         return { delivery, startedAt, outcome, verdict, nextAttemptAt }
       })
+
+      const attempt = (delivery: ClaimedDelivery) =>
+        Effect.clockWith((clock): Effect.Effect<AttemptRecord> => {
+          const startedAt = clock.currentTimeMillisUnsafe()
+          const key = delivery.secrets.map(({ stored, owner }) => `${owner} ${stored}`).join("\n")
+          const sign = prepared.get(key)
+          const outcome =
+            sign === undefined
+              ? prepare(key, delivery).pipe(
+                  Effect.flatMap((sign) => send(delivery, sign, startedAt)),
+                  Effect.catchTag("Unsigned", () => Effect.succeed(unsigned)),
+                )
+              : send(delivery, sign, startedAt)
+          return Effect.flatMap(outcome, (outcome) => {
+            const at = DateTime.makeUnsafe(startedAt)
+            // What was taken asks no schedule, which would cost a third of the attempt.
+            return isDelivered(outcome)
+              ? Effect.succeed({ delivery, startedAt: at, outcome, verdict: delivered, nextAttemptAt: null })
+              : settle(delivery, at, outcome)
+          })
+        })
 
       return Dispatcher.of({ attempt })
     }),

@@ -58,6 +58,12 @@ export class UnprocessableContent extends Schema.Error<UnprocessableContent>("Un
   { httpApiStatus: 422, description: "Something that the request refers to cannot be had; the sentence names it." },
 ) {}
 
+/** 422: the idempotency key was used for another request. */
+export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
+  body("IdempotencyKeyReused", "idempotency_key_reused"),
+  { httpApiStatus: 422, description: "The Idempotency-Key was used for another request." },
+) {}
+
 /** 429: too many requests; `retryAfterSeconds` goes out as the `Retry-After` header. */
 export class TooManyRequests extends Schema.Error<TooManyRequests>("TooManyRequests")(
   {

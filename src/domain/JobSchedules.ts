@@ -1,5 +1,6 @@
 import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "./AuditLog.ts"
 import type { StoredCallback } from "./Callbacks.ts"
 import { Callbacks } from "./Callbacks.ts"
 import type { Unavailable } from "./Errors.ts"
@@ -90,6 +91,7 @@ export class JobSchedules extends Context.Service<
       const callbacks = yield* Callbacks
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
+      const audit = yield* AuditLog
 
       const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
         const { orgId } = yield* CurrentTenant
@@ -99,18 +101,25 @@ export class JobSchedules extends Context.Service<
           Effect.mapError((error) => new InvalidRequest({ error: `${error}.` })),
         )
         const scheduleId = yield* random.ulid
-        yield* repository.insert({
+        const { workflow, cron } = input
+        const inserted = repository.insert({
           ...(yield* callbacks.prepare(input, scheduleId)),
           scheduleId,
           orgId,
-          workflow: input.workflow,
-          cron: input.cron,
+          workflow,
+          cron,
           timezone,
           input: input.input ?? null,
           deploymentId: input.deployment_id ?? null,
           nextAt,
           now,
         })
+        yield* audit.recordOfTenant(inserted, () => ({
+          orgId,
+          action: "schedule.create",
+          target: scheduleId,
+          details: { workflow, cron, timezone },
+        }))
         return scheduleId
       })
 
@@ -118,7 +127,8 @@ export class JobSchedules extends Context.Service<
 
       const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
         const { orgId } = yield* CurrentTenant
-        yield* repository.remove(orgId, scheduleId)
+        const entry = { orgId, action: "schedule.delete", target: scheduleId, details: {} } as const
+        yield* audit.recordOfTenant(repository.remove(orgId, scheduleId), () => entry)
       })
 
       const fireDue = Effect.gen(function* () {

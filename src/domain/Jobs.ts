@@ -1,6 +1,7 @@
 import { Context, DateTime, Duration, Effect, Layer, Option, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
+import { AfterCommit } from "./AfterCommit.ts"
 import { Callbacks } from "./Callbacks.ts"
 import { Conflict, NotFound } from "./Errors.ts"
 import type { InvalidRequest, Unavailable } from "./Errors.ts"
@@ -130,6 +131,7 @@ export class Jobs extends Context.Service<
       const callbacks = yield* Callbacks
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
+      const afterCommit = yield* AfterCommit
 
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
         const { orgId } = yield* CurrentTenant
@@ -144,7 +146,7 @@ export class Jobs extends Context.Service<
           idempotencyKey: input.idempotency_key ?? null,
           now: yield* DateTime.now,
         })
-        yield* wakeups.jobs(orgId)
+        yield* afterCommit(wakeups.jobs(orgId))
         return made
       })
 

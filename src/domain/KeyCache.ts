@@ -1,5 +1,5 @@
 import { Context, Data, Effect, Stream } from "effect"
-import type { KeyGrant } from "./ApiKeys.ts"
+import type { KeyGrant } from "./ApiKeyRepository.ts"
 import type { Unavailable } from "./Errors.ts"
 import * as Batches from "./Batches.ts"
 

@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "./AuditLog.ts"
 import type { CurrentCaller, OrgScope } from "./Caller.ts"
 import { managedScope, requireAdministrator } from "./Caller.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "./Errors.ts"
@@ -41,11 +42,14 @@ export class Orgs extends Context.Service<
     Effect.gen(function* () {
       const repository = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
+      const audit = yield* AuditLog
 
       const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
         yield* requireAdministrator
         const org: Org = { orgId: yield* random.ulid, name: input.name, createdAt: yield* DateTime.now }
-        yield* repository.insert(org)
+        const { orgId, name } = org
+        const entry = { orgId, action: "org.create", target: orgId, details: { name } } as const
+        yield* audit.record(repository.insert(org), () => entry)
         return org
       })
 

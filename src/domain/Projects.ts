@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { AuditLog } from "./AuditLog.ts"
 import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "./Caller.ts"
 import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
 import { Forbidden, NotFound } from "./Errors.ts"
@@ -69,6 +70,7 @@ export class Projects extends Context.Service<
       const repository = yield* ProjectRepository
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
+      const audit = yield* AuditLog
 
       const create = Effect.fn("Projects.create")(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
@@ -77,13 +79,19 @@ export class Projects extends Context.Service<
         if (scope._tag === "OneOrg" && input.orgId !== undefined && input.orgId !== scope.orgId) {
           return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
         }
-        return yield* repository.insert({
+        const inserted = repository.insert({
           projectId: yield* random.ulid,
           name: input.name,
           orgId: input.orgId ?? ownOrg,
           defaultOrgId: yield* random.ulid,
           now: yield* DateTime.now,
         })
+        return yield* audit.record(inserted, ({ orgId, projectId, name }) => ({
+          orgId,
+          action: "project.create",
+          target: projectId,
+          details: { name },
+        }))
       })
 
       const list = Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
@@ -103,7 +111,13 @@ export class Projects extends Context.Service<
       })
 
       const update = Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
-        return yield* repository.update(yield* managedScope, projectId, changes, yield* DateTime.now)
+        const updated = repository.update(yield* managedScope, projectId, changes, yield* DateTime.now)
+        return yield* audit.record(updated, ({ orgId }) => ({
+          orgId,
+          action: "project.update",
+          target: projectId,
+          details: { ...changes },
+        }))
       })
 
       return Projects.of({ create, list, get, update })

@@ -8,15 +8,13 @@ export const userAgent = "Gatehouse/0.1.0"
 export class Hmac extends Context.Service<
   Hmac,
   {
-    /** The digest of a message under a key; text stands for its UTF-8 bytes. */
-    readonly sha256: (key: string | Uint8Array, message: string, encoding: "hex" | "base64") => string
+    /** Prepares a key, and gives the digest of a message under it; text stands for its UTF-8 bytes. */
+    readonly sha256: (key: string | Uint8Array) => (message: string, encoding: "hex" | "base64") => string
   }
 >()("gatehouse/domain/Signature/Hmac") {}
 
 /** One attempt to deliver, about to be signed. */
 export interface Signable {
-  /** The endpoint's secret, then the one before it while that still signs: at least one. */
-  readonly secrets: ReadonlyArray<Redacted.Redacted<string>>
   /** The same on every retry. */
   readonly deliveryId: string
   /** `job.completed` or `job.failed`. */
@@ -41,38 +39,44 @@ export const standardKey = (secret: string): string | Uint8Array => {
   return Result.getOrThrow(Base64.decode(rest.padEnd(Math.ceil(rest.length / 4) * 4, "=")))
 }
 
+/** Makes the headers of one attempt. */
+export type Sign = (attempt: Signable) => Readonly<Record<string, string>>
+
 /** Signs webhooks. */
 export class Signer extends Context.Service<
   Signer,
   {
     /**
-     * The headers of one attempt: `x-webhook-signature` is the hex HMAC of the body under the characters of the current
-     * secret; `webhook-signature` has one signature for each secret, as Standard Webhooks 1.0 says. No secret at all is a
-     * defect.
+     * Prepares secrets (the endpoint's, then the one before it while that still signs) for any number of attempts:
+     * `x-webhook-signature` is the hex HMAC of the body under the characters of the first one; `webhook-signature` has one
+     * signature for each, as Standard Webhooks 1.0 says. No secret at all is a defect.
      */
-    readonly headers: (attempt: Signable) => Effect.Effect<Readonly<Record<string, string>>>
+    readonly prepare: (secrets: ReadonlyArray<Redacted.Redacted<string>>) => Effect.Effect<Sign>
   }
 >()("gatehouse/domain/Signature/Signer") {
   static readonly layer = Layer.effect(
     Signer,
     Hmac.useSync(({ sha256 }) => {
-      const headers = Effect.fnUntraced(function* ({ body, deliveryId, event, secrets, timestamp }: Signable) {
-        const [current] = secrets
-        if (current === undefined) return yield* Effect.die(new Error(`Delivery ${deliveryId} has no secret`))
-        const content = `${deliveryId}.${timestamp}.${body}`
-        const standard = (secret: Redacted.Redacted<string>) =>
-          `v1,${sha256(standardKey(Redacted.value(secret)), content, "base64")}`
-        return {
-          "content-type": "application/json",
-          "user-agent": userAgent,
-          "x-webhook-signature": sha256(Redacted.value(current), body, "hex"),
-          "x-event-type": event,
-          "webhook-id": deliveryId,
-          "webhook-timestamp": String(timestamp),
-          "webhook-signature": secrets.map(standard).join(" "),
-        }
-      })
-      return Signer.of({ headers })
+      const prepare = (secrets: ReadonlyArray<Redacted.Redacted<string>>) =>
+        Effect.sync((): Sign => {
+          const [current] = secrets
+          if (current === undefined) throw new Error("A delivery has no secret")
+          const plain = sha256(Redacted.value(current))
+          const standard = secrets.map((secret) => sha256(standardKey(Redacted.value(secret))))
+          return ({ body, deliveryId, event, timestamp }) => {
+            const content = `${deliveryId}.${timestamp}.${body}`
+            return {
+              "content-type": "application/json",
+              "user-agent": userAgent,
+              "x-webhook-signature": plain(body, "hex"),
+              "x-event-type": event,
+              "webhook-id": deliveryId,
+              "webhook-timestamp": String(timestamp),
+              "webhook-signature": standard.map((digest) => `v1,${digest(content, "base64")}`).join(" "),
+            }
+          }
+        })
+      return Signer.of({ prepare })
     }),
   )
 }

@@ -1,6 +1,7 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
+import { AuditLog } from "./AuditLog.ts"
 import { checkUrl, HttpsOnly } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
 import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
@@ -100,20 +101,28 @@ export class WebhookEndpoints extends Context.Service<
       const sender = yield* WebhookSender
       const random = yield* SecureRandom.SecureRandom
       const httpsOnly = yield* HttpsOnly
+      const audit = yield* AuditLog
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
         yield* checkUrl("url", input.url, httpsOnly)
         const id = yield* random.ulid
-        yield* repository.insert({
+        const { url, active = true } = input
+        const inserted = repository.insert({
           id,
           orgId,
-          url: input.url,
+          url,
           secret: yield* cipher.encrypt(Redacted.make(input.signing_secret), id),
           description: input.description ?? null,
-          active: input.active ?? true,
+          active,
           now: yield* DateTime.now,
         })
+        yield* audit.recordOfTenant(inserted, () => ({
+          orgId,
+          action: "webhook_endpoint.create",
+          target: id,
+          details: { host: new URL(url).host, active },
+        }))
         return id
       })
 
@@ -139,19 +148,32 @@ export class WebhookEndpoints extends Context.Service<
         const { orgId } = yield* CurrentTenant
         if (input.url !== undefined) yield* checkUrl("url", input.url, httpsOnly)
         const now = yield* DateTime.now
-        yield* repository.update(orgId, input.id, {
+        const secret = yield* newSecret(orgId, input, now)
+        const updated = repository.update(orgId, input.id, {
           url: input.url,
-          secret: yield* newSecret(orgId, input, now),
+          secret,
           previousSecretUntil: DateTime.add(now, { hours: secretOverlapHours }),
           description: input.description,
           active: input.active,
           now,
         })
+        yield* audit.recordOfTenant(updated, () => ({
+          orgId,
+          action: "webhook_endpoint.update",
+          target: input.id,
+          details: {
+            ...(input.url === undefined ? {} : { host: new URL(input.url).host }),
+            ...(input.active === undefined ? {} : { active: input.active }),
+            ...(input.description === undefined ? {} : { description: input.description }),
+            secretChanged: secret !== undefined,
+          },
+        }))
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
         const { orgId } = yield* CurrentTenant
-        yield* repository.remove(orgId, id, yield* DateTime.now)
+        const entry = { orgId, action: "webhook_endpoint.delete", target: id, details: {} } as const
+        yield* audit.recordOfTenant(repository.remove(orgId, id, yield* DateTime.now), () => entry)
       })
 
       const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
@@ -162,13 +184,9 @@ export class WebhookEndpoints extends Context.Service<
         const ids = { job_id: yield* random.ulid, workflow: "test", deployment_id: null }
         const result = { result: { test: true }, error: null, mapped_stack: null }
         const body = eventBody({ ...ids, status, ...result }, Hex.encode(yield* random.randomBytes(16)))
-        const headers = yield* signer.headers({
-          secrets: yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)),
-          deliveryId: yield* random.ulid,
-          event: eventType(status),
-          body,
-          timestamp: Math.floor(DateTime.toEpochMillis(now) / 1000),
-        })
+        const sign = yield* signer.prepare(yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)))
+        const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
+        const headers = sign({ deliveryId: yield* random.ulid, event: eventType(status), body, timestamp })
         const outcome = yield* sender.send({ url, headers, body })
         const delivered = isDelivered(outcome)
         return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }

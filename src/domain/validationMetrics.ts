@@ -1,6 +1,6 @@
 import { Effect, Metric } from "effect"
 
-/** What a validation came to: `limited` asked too often, `unavailable` could not be answered. */
+/** What a validation came to: `limited` was asked too often, `unavailable` could not be answered. */
 export type ValidationOutcome = "valid" | "invalid" | "limited" | "unavailable"
 
 /** What answered it: this process by itself, or the database. */

@@ -1,5 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApiKeysGroup } from "./groups/ApiKeys.ts"
+import { AuditGroup } from "./groups/AuditLog.ts"
 import { ChatGroup } from "./groups/Chat.ts"
 import { DeploymentsGroup } from "./groups/Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./groups/Jobs.ts"
@@ -14,6 +15,7 @@ import { describeApi } from "./openapi.ts"
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
   .add(OrgsGroup)
+  .add(AuditGroup)
   .add(ProjectsGroup)
   .add(DeploymentsGroup)
   .add(ChatGroup)
@@ -39,6 +41,9 @@ export class Api extends HttpApi.make("gatehouse")
         "`POST /api/v0/keys/validate`. In both modes a credential that is sent is checked: a wrong one is a 401.",
         "",
         "Operations under `/v1` want an API key in `x-api-key` in either mode; the tenant is the key's org.",
+        "",
+        "Operations that create something take an `Idempotency-Key`: sent again under the same one within 24 hours, a request",
+        "creates nothing more and gets the same answer.",
         "",
         'Every answer that is not a 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`, under `/v1`',
         '`{ "success": false, "message": "<sentence>", "code": "<snake_case>" }`. Every answer carries an `x-request-id`: the',

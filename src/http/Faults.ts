@@ -1,6 +1,7 @@
 import type { Types } from "effect"
 import { Cause, Effect } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { RequestId } from "../domain/AuditLog.ts"
 import {
   InternalError,
   InvalidRequest,
@@ -9,6 +10,7 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { requestIdOf } from "./requestId.ts"
 import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
@@ -73,31 +75,43 @@ type Operation = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
+/** What the router takes for the beginning of a query and a proxy for a part of the path: its rule for a path must hold. */
+const otherSeparator = /^[^?]*[;#]/
+
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
 /** A page may run its own script and call its own server; it loads nothing from anywhere else. */
 const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 
+/** The requests of this process. */
+const waiting = { count: 0 }
+
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything.
+ * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
+ * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation =>
     Effect.gen(function* () {
       const request = yield* HttpServerRequest.HttpServerRequest
       const requestId = requestIdOf(request.headers["x-request-id"])
-      const response = yield* operation.pipe(
-        Effect.map(withBody),
+      const response = yield* (
+        otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
+      ).pipe(
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+        // Before anything is provided: it reads the route that the router has left.
         (answer) => measured(request.method, answer),
+        Effect.provideService(WaitingRequests, waiting),
+        Effect.provideService(RequestId, requestId),
         logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,
         "cache-control": "no-store",
+        ...(response.status === 503 ? { "retry-after": "1" } : {}),
         ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
       })
     }),

@@ -20,9 +20,9 @@ export const layer = Layer.effect(
         yield* Credentials.read(headers)
         const key = headers["x-api-key"]
         if (key === undefined) return yield* required
-        const { orgId } = yield* keys.authenticate(Redacted.make(key))
+        const { orgId, keyId } = yield* keys.authenticate(Redacted.make(key))
         yield* ofOrg(orgId)
-        return yield* Effect.provideService(operation, CurrentTenant, { orgId })
+        return yield* Effect.provideService(operation, CurrentTenant, { orgId, keyId })
       }),
     ),
   ),

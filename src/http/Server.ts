@@ -5,6 +5,7 @@ import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as Faults from "./Faults.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
+import * as AuditLog from "./handlers/AuditLog.ts"
 import * as Chat from "./handlers/Chat.ts"
 import * as Deployments from "./handlers/Deployments.ts"
 import * as Jobs from "./handlers/Jobs.ts"
@@ -12,6 +13,7 @@ import * as Orgs from "./handlers/Orgs.ts"
 import * as Projects from "./handlers/Projects.ts"
 import * as System from "./handlers/System.ts"
 import * as Webhooks from "./handlers/Webhooks.ts"
+import * as Idempotency from "./Idempotency.ts"
 import * as KeyAuthorization from "./KeyAuthorization.ts"
 import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
@@ -23,9 +25,9 @@ const largeBody = Layer.succeed(LargeBody, (operation) =>
 )
 
 const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
-  Layer.provide([ApiKeys.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
+  Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([Authorization.layer, KeyAuthorization.layer, RequestErrors.layer]),
+  Layer.provide([Authorization.layer, KeyAuthorization.layer, RequestErrors.layer, Idempotency.layer]),
   Layer.provide(largeBody),
 )
 

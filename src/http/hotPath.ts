@@ -83,7 +83,8 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         authorize(request.headers, (mayCall) => {
           if (!mayCall) return pass()
           keys.recognize(key, (grant, source) => {
-            if (grant === undefined) return pass()
+            // A key with a rate limit is counted where the others are refused.
+            if (grant === undefined || grant.rateLimit !== null) return pass()
             count("valid", source)
             request.resume()
             if (!response.destroyed) answer(request, response, grant, startedAt)

@@ -5,13 +5,16 @@ import type { Duplex } from "node:stream"
 import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 
+type Refusal = readonly [status: number, code: string, sentence: string]
+
 /** What Node refuses before there is a request, by its error code: the status, and the sentence for it. */
-const refusals: Record<string, readonly [status: number, code: string, sentence: string]> = {
+const refusals: Record<string, Refusal> = {
   HPE_HEADER_OVERFLOW: [431, "headers_too_large", "The headers of the request are larger than 16 KiB."],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, "payload_too_large", "The chunk extensions of the request are too large."],
   ERR_HTTP_REQUEST_TIMEOUT: [408, "request_timeout", "The request did not arrive in time."],
 }
 const unreadable = [400, "invalid_request", "The request is no HTTP that can be read."] as const
+const noTunnel = [404, "not_found", "There is nothing at this path."] as const
 
 const headersAndBody = (error: string, code: string, url = "") => {
   const body = JSON.stringify(underV1.test(url) ? { success: false, message: error, code } : { error, code })
@@ -25,14 +28,24 @@ const headersAndBody = (error: string, code: string, url = "") => {
   return { headers, body }
 }
 
+/** An answer written where Node has none to give, and the end of its connection. */
+const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
+  const { headers, body } = headersAndBody(sentence, code)
+  const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${head.join("")}\r\n${body}`)
+}
+
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
   // A second answer on a connection that has begun one would be read as its body.
   const busy = "_httpMessage" in socket && socket["_httpMessage"] !== null
   if (!socket.writable || error.code === "ECONNRESET" || busy) return void socket.destroy()
-  const [status, code, sentence] = refusals[error.code ?? ""] ?? unreadable
-  const { headers, body } = headersAndBody(sentence, code)
-  const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
-  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${head.join("")}\r\n${body}`)
+  refuse(socket, refusals[error.code ?? ""] ?? unreadable)
+}
+
+/** This is no proxy. Nobody else reads the socket's errors from here on. */
+const onConnect = (_request: IncomingMessage, socket: Duplex) => {
+  socket.on("error", () => {})
+  refuse(socket, noTunnel)
 }
 
 const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
@@ -81,6 +94,8 @@ export const make = (hotPath: HotPath): Server => {
     keepAliveTimeout: 65_000,
     // Its refusal would have no body.
     requireHostHeader: false,
+    // No operation speaks another protocol: who asks for one is answered in this, as RFC 9110, section 7.8, allows.
+    shouldUpgradeCallback: () => false,
   }
   const server: Server = new HotServer(options, hotPath)
   const close = server.close.bind(server)
@@ -93,4 +108,5 @@ export const make = (hotPath: HotPath): Server => {
     .on("connection", endUnusedWhenClosing)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
+    .on("connect", onConnect)
 }

@@ -3,6 +3,8 @@ import type { CurrentCaller } from "../domain/Caller.ts"
 import type { CurrentTenant } from "../domain/Tenant.ts"
 import * as WebhookErrors from "./webhookErrors.ts"
 import {
+  Conflict,
+  IdempotencyKeyReused,
   InternalError,
   InvalidRequest,
   PayloadTooLarge,
@@ -49,4 +51,23 @@ export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookReque
 export class KeyAuthorization extends HttpApiMiddleware.Service<KeyAuthorization, { provides: CurrentTenant }>()(
   "gatehouse/http/KeyAuthorization",
   { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] },
+) {}
+
+/** Operations that create something: with an `Idempotency-Key` they do so once, however often the request is sent. */
+export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentCaller }>()(
+  "gatehouse/http/Idempotent",
+  { error: [InvalidRequest, Conflict, IdempotencyKeyReused, Unavailable] },
+) {}
+
+/** The same at the webhook interface. */
+export class WebhookIdempotent extends HttpApiMiddleware.Service<WebhookIdempotent, { requires: CurrentTenant }>()(
+  "gatehouse/http/WebhookIdempotent",
+  {
+    error: [
+      WebhookErrors.InvalidRequest,
+      WebhookErrors.Conflict,
+      WebhookErrors.IdempotencyKeyReused,
+      WebhookErrors.Unavailable,
+    ],
+  },
 ) {}

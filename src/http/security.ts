@@ -31,7 +31,7 @@ export const access = {
     true,
   ),
   anyone: describe(
-    "Anyone, in both modes; callers with a credential of their own are never rate limited.",
+    "Anyone, in both modes; the failures of callers with a credential of their own are not limited.",
     ["adminToken", "apiKey", "apiKeyHeader"],
     true,
   ),

@@ -12,7 +12,7 @@ const tagLength = 16
 const stored = /^v1\.([0-9a-f]{8})\.([A-Za-z0-9_-]+)$/
 
 /** A name for a key that tells nothing about it, so that the right one of several is found again. */
-const keyId = (key: Uint8Array) =>
+export const keyId = (key: Uint8Array) =>
   createHash("sha256").update("gatehouse encryption key id\0").update(key).digest("hex").slice(0, 8)
 
 /**

@@ -74,6 +74,10 @@ const lock = (path: string) =>
 
 const SQLITE_BUSY = 5
 
+/** Whether DATA_DIR cannot be taken because another process has it. */
+export const isInUse = ({ cause }: StartupError) =>
+  (cause as { readonly errcode?: number } | undefined)?.errcode === SQLITE_BUSY
+
 const attempt = <A>(fault: string, evaluate: () => A) =>
   Effect.try({
     try: evaluate,

@@ -42,10 +42,9 @@ export class Database extends Context.Service<
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
-const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
-  const database = yield* EmbeddedDatabase.make(dataDir)
-  // One connection, as the engine has one session; what has no transaction shares it in a pipeline.
-  const sql = yield* PgClient.make({
+/** The client of the embedded database: one connection, as the engine has one session; what has no transaction shares it in a pipeline. */
+export const embeddedClient = (database: EmbeddedDatabase.EmbeddedDatabase) =>
+  PgClient.make({
     stream: database.connect,
     ssl: false,
     username: "postgres",
@@ -54,7 +53,11 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
     maxConnections: 1,
     multiplex: true,
     multiplexConcurrency: 1024,
-  }).pipe(cannotStart("DATA_DIR"))
+  })
+
+const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
+  const database = yield* EmbeddedDatabase.make(dataDir)
+  const sql = yield* embeddedClient(database).pipe(cannotStart("DATA_DIR"))
   yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart("DATA_DIR"))
   yield* upkeep.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
@@ -126,11 +129,15 @@ const cannotStart =
   <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     Effect.mapError(effect, (error) =>
       SqlError.isSqlError(error)
-        ? new StartupError({ message: `The database of ${variable} cannot be used: ${describe(error)}`, cause: error })
+        ? new StartupError({
+            message: `The database of ${variable} cannot be used: ${describeSqlError(error)}`,
+            cause: error,
+          })
         : (error as Exclude<E, SqlError.SqlError>),
     )
 
-const describe = (error: SqlError.SqlError) => {
+/** What the database, or the way there, said. */
+export const describeSqlError = (error: SqlError.SqlError) => {
   const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
   return message || code || error.message
 }

@@ -2,7 +2,7 @@ import { Effect, Layer, Stream } from "effect"
 import { KeyRevocations, Revocation } from "../domain/KeyCache.ts"
 import { Notification, Notifications } from "./Notifications.ts"
 
-/** The channel on which the deletion of a key is told; the payload is its id. */
+/** The channel on which it is told that a key was deleted, or ends sooner than it did; the payload is its id. */
 export const channel = "gatehouse_key_deleted"
 
 /** Word of deleted keys by the database's notifications, which a deletion sends in its own transaction. */

@@ -25,8 +25,12 @@ export const client = (url: Redacted.Redacted<string>) =>
     ...connection(url, "gatehouse"),
     minConnections: 1,
     maxConnections: poolSize,
-    // Lets go of what a replica that is gone without a word has locked.
-    startupParameters: { idle_in_transaction_session_timeout: "10000" },
+    startupParameters: {
+      // Lets go of what a replica that is gone without a word has locked.
+      idle_in_transaction_session_timeout: "10000",
+      // Statements are planned once: a plan made while a table was small would go on reading it whole as it grows.
+      enable_seqscan: "off",
+    },
   })
 
 /** The client of migrations: one connection, transactions as long as they take. */

@@ -87,8 +87,24 @@ const describe = (error: Error): { readonly kind: FailureKind; readonly message:
 }
 
 type Headers = Record<string, string | ReadonlyArray<string> | undefined>
-const joined = (headers: Headers): Record<string, string> =>
-  Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value].flat().join(", ")]))
+const joined = (headers: Headers): Record<string, string> => {
+  const all: Record<string, string> = {}
+  for (const [name, value] of Object.entries(headers)) all[name] = Array.isArray(value) ? value.join(", ") : `${value}`
+  return all
+}
+
+/** Where a url leads, or what is wrong with it. */
+type Target = { readonly origin: string; readonly path: string } | { readonly fault: string }
+
+const targetOf = (url: string): Target => {
+  const fault = urlFault(url, { httpsOnly: false })
+  if (fault !== undefined) return { fault }
+  const { origin, pathname, search } = new URL(url)
+  return { origin, path: pathname + search }
+}
+
+/** How many urls are remembered with their targets: to read one costs a tenth of a request, and most are called again. */
+const maxTargets = 1_000
 
 /**
  * The one HTTP client for urls that callers gave (contract 8). A host is resolved once for each connection, every
@@ -113,16 +129,25 @@ export class SafeHttp extends Context.Service<
           (pool) => Effect.sync(pool.discardAll),
         )
 
+        const targets = new Map<string, Target>()
+        const remembered = (url: string) => {
+          const known = targets.get(url)
+          if (known !== undefined) return known
+          const target = targetOf(url)
+          targets.set(url, target)
+          if (targets.size > maxTargets) targets.delete(targets.keys().next().value!)
+          return target
+        }
+
         const request = (request: SafeRequest): Effect.Effect<SafeAnswer, SafeHttpError> => {
-          const fault = urlFault(request.url, { httpsOnly: false })
-          if (fault !== undefined) {
-            const message = `The url ${fault}.`
+          const target = remembered(request.url)
+          if ("fault" in target) {
+            const message = `The url ${target.fault}.`
             return Effect.fail(new SafeHttpError({ kind: "refused_address", message, partial: undefined }))
           }
           return Effect.callback((resume) => {
             const { method, headers = {}, body = null, maxRead, keep = maxRead } = request
-            const url = new URL(request.url)
-            const connection = pool.take(url.origin)
+            const connection = pool.take(target.origin)
             const chunks: Array<Uint8Array> = []
             let head: { readonly status: number; readonly headers: Headers } | undefined
             let informational = 0
@@ -154,7 +179,7 @@ export class SafeHttp extends Context.Service<
               Duration.toMillis(timeout),
             )
             connection.client.dispatch(
-              { path: url.pathname + url.search, method, headers, body },
+              { path: target.path, method, headers, body },
               {
                 onRequestStart: () => {},
                 onResponseStart: (_, status, headers) => {

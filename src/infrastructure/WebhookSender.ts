@@ -8,7 +8,7 @@ const keep = 4 * 1024
 
 /** The kept bytes as text that PostgreSQL can keep; a character that the cut went through is left out. */
 const bodyText = ({ body, bytesRead }: SafeAnswer) =>
-  new TextDecoder().decode(body, { stream: bytesRead > body.length }).replaceAll("\0", "\uFFFD")
+  bytesRead === 0 ? "" : new TextDecoder().decode(body, { stream: bytesRead > body.length }).replaceAll("\0", "\uFFFD")
 
 const seen = (answer: SafeAnswer | undefined) => ({
   status: answer?.status ?? null,
@@ -40,14 +40,22 @@ export const layer = (options: WebhookSenderOptions = {}) =>
       return WebhookSender.of({
         // Without a span: it would cost a fifth of an attempt, and every attempt is recorded anyway.
         send: ({ url, headers, body }) =>
-          http.request({ url, method: "POST", headers, body, timeout, maxRead, keep }).pipe(
-            Effect.match({
-              onSuccess: (answer) => ({ ...seen(answer), failure: failureOf(answer) }),
-              onFailure: ({ kind, message, partial }) => ({ ...seen(partial), failure: { kind, message } }),
-            }),
-            Effect.timed,
-            Effect.map(([duration, outcome]) => ({ ...outcome, duration })),
-          ),
+          Effect.clockWith((clock) => {
+            const since = clock.currentTimeNanosUnsafe()
+            const took = () => Duration.nanos(clock.currentTimeNanosUnsafe() - since)
+            return Effect.match(http.request({ url, method: "POST", headers, body, timeout, maxRead, keep }), {
+              onSuccess: (answer): AttemptOutcome => ({
+                ...seen(answer),
+                failure: failureOf(answer),
+                duration: took(),
+              }),
+              onFailure: ({ kind, message, partial }): AttemptOutcome => ({
+                ...seen(partial),
+                failure: { kind, message },
+                duration: took(),
+              }),
+            })
+          }),
       })
     }),
   )

@@ -1,20 +1,32 @@
 import { layer } from "@effect/vitest"
 import { Layer } from "effect"
 import * as ApiKeysSql from "#src/infrastructure/sql/ApiKeys.ts"
+import * as AuditLogSql from "#src/infrastructure/sql/AuditLog.ts"
 import * as DeploymentsSql from "#src/infrastructure/sql/Deployments.ts"
+import * as IdempotencySql from "#src/infrastructure/sql/Idempotency.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
 import * as ProjectsSql from "#src/infrastructure/sql/Projects.ts"
 import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./apiKeys.ts"
+import { auditLog } from "./auditLog.ts"
 import { deployments } from "./deployments.ts"
+import { idempotency } from "./idempotency.ts"
+import { keyRotation } from "./keyRotation.ts"
 import { links } from "./links.ts"
 import { orgs } from "./orgs.ts"
 import { defaultOrg, projects } from "./projects.ts"
 import { projectUpdates } from "./projectUpdates.ts"
 import { registrations } from "./registrations.ts"
 
-const sql = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
+const sql = Layer.mergeAll(
+  ApiKeysSql.layer,
+  AuditLogSql.layer,
+  DeploymentsSql.layer,
+  IdempotencySql.layer,
+  OrgsSql.layer,
+  ProjectsSql.layer,
+)
 
 /** One suite, three backends: what holds of the fakes that other tests stand on holds of the databases. */
 const backends = {
@@ -31,6 +43,9 @@ for (const [name, repositories] of Object.entries(backends)) {
     projects(it)
     projectUpdates(it)
     apiKeys(it)
+    keyRotation(it)
+    auditLog(it)
+    idempotency(it)
     registrations(it)
     links(it)
     deployments(it)

@@ -74,7 +74,8 @@ const turnAround = Effect.fnUntraced(function* (orgId: string) {
   const sql = yield* SqlClient.SqlClient
   const ids = yield* sql<{ id: string }>`SELECT id FROM deliveries WHERE org_id = ${orgId} ORDER BY id DESC`
   for (const { id } of ids) {
-    yield* sql`UPDATE deliveries SET next_attempt_at = next_attempt_at + interval '1 second' WHERE id = ${id}`
+    yield* sql`UPDATE deliveries SET updated_at = updated_at + interval '1 second' WHERE id = ${id}`
+    yield* sql`UPDATE pending_deliveries SET due_at = due_at + interval '1 second' WHERE delivery_id = ${id}`
   }
 })
 
@@ -137,15 +138,15 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 0)
-      yield* insertMany({ orgId, endpoint, state: "pending", count: 300, now: DateTime.toDateUtc(now) })
-      const [first, second] = yield* within(claim(now, { limit: 256, laneCap: 1000 }))
-      assert.deepStrictEqual([first.length, second.length], [256, 44])
-      assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 300)
+      yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
+      const [first, second] = yield* within(claim(now, { limit: 512, laneCap: 1000 }))
+      assert.deepStrictEqual([first.length, second.length], [512, 88])
+      assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
 
       // The same of what waits for room in its lane.
-      const due = yield* claim(plus(now, 60), { limit: 256, laneCap: 0 })
+      const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
       assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
-      const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 256, laneCap: 150 }))
+      const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
       assert.deepStrictEqual([third.length, fourth.length], [150, 150])
       assert.strictEqual(new Set([...third, ...fourth].map(({ deliveryId }) => deliveryId)).size, 300)
     }),

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { ApiKey } from "#src/domain/ApiKey.ts"
-import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
+import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
 import type { It } from "./support.ts"
 import {
   assertDefect,
@@ -25,7 +25,7 @@ const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
 /** The key of this hash, with its time in words. */
-const grantOf = (hash: string) =>
+export const grantOf = (hash: string) =>
   ApiKeyRepository.use((keys) =>
     Effect.map(keys.findByHashes([hash]), (found) => {
       const grant = found.get(hash)
@@ -33,7 +33,7 @@ const grantOf = (hash: string) =>
     }),
   )
 
-const listOf = (orgId: string) =>
+export const listOf = (orgId: string) =>
   ApiKeyRepository.use((keys) => Effect.map(keys.list(orgId, { limit: 100 }), (rows) => rows.map((row) => shown(row))))
 
 const lastUses = (orgId: string) => Effect.map(listOf(orgId), (rows) => rows.map(({ lastUsedAt }) => lastUsedAt))
@@ -46,17 +46,20 @@ export const apiKeys = (it: It) => {
       const { orgId, project } = yield* insertTenant
       const { projectId } = project
       for (const [i, name] of awkwardTexts.entries()) {
-        const key = yield* newKey({ name, expiresAt: i % 2 === 0 ? null : at(i) })
+        const rateLimit = i % 2 === 0 ? { limit: 1_000_000 - i, window: 86_400 } : null
+        const key = yield* newKey({ name, expiresAt: i % 2 === 0 ? null : at(i), rateLimit })
         const ofProject = i % 3 === 0
-        if (ofProject) yield* repository.insertForProject(i === 0 ? everyOrg : oneOrg(orgId), projectId, key)
-        else yield* repository.insertForOrg(orgId, key)
+        if (ofProject) {
+          const scope = i === 0 ? everyOrg : oneOrg(orgId)
+          assert.strictEqual(yield* repository.insertForProject(scope, projectId, key), orgId)
+        } else yield* repository.insertForOrg(orgId, key)
         const { hash, ...rest } = key
         assert.deepStrictEqual(
           (yield* listOf(orgId)).at(-1),
           shown({ ...rest, projectId: ofProject ? projectId : null, lastUsedAt: null }),
         )
-        const expected = { keyId: key.id, orgId, projectId: ofProject ? projectId : "", expiresAt: iso(key.expiresAt) }
-        assert.deepStrictEqual(yield* grantOf(hash), expected)
+        const grant = { keyId: key.id, orgId, projectId: ofProject ? projectId : "", expiresAt: iso(key.expiresAt) }
+        assert.deepStrictEqual(yield* grantOf(hash), { ...grant, rateLimit })
       }
       const [row] = yield* repository.list(orgId, { limit: 1 })
       assert.deepStrictEqual(Object.keys(row!).sort(), Object.keys(ApiKey.fields).sort())

@@ -19,7 +19,9 @@ import {
   makeEvent,
   plus,
   record,
+  release,
   removeEndpoint,
+  retry,
   updateEndpoint,
 } from "./webhookSupport.ts"
 
@@ -177,6 +179,39 @@ export const claims = (it: It) => {
       assert.deepStrictEqual(yield* secretsAt(plus(now, day - 0.001)), ["new secret", "stored secret"])
       assert.deepStrictEqual(yield* secretsAt(plus(now, 2 * day)), ["new secret"])
       assert.strictEqual((yield* endpointsOf(orgId)).length, 1)
+    }),
+  )
+
+  it.effect("release: what is given back waits behind its lane, as it was", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertReceiver(now, 3)
+      const [first, ...others] = yield* claim(plus(now, 9))
+      yield* release([], now)
+      yield* release([first!], plus(now, 10))
+      assert.strictEqual((yield* findDelivery(orgId, first!.deliveryId)).state, "pending")
+      // It is parked: nothing to wake up for, and there for whoever has room.
+      assert.deepStrictEqual(yield* nextDueAt, plus(now, 9 + leaseSeconds))
+      const again = yield* claimOne(plus(now, 10))
+      assert.deepStrictEqual({ ...again, claimId: first!.claimId }, first)
+      // Neither another's nor twice.
+      yield* release([first!, { ...others[0]!, claimId: "another" }], plus(now, 11))
+      assert.deepStrictEqual(yield* claim(plus(now, 11)), [])
+    }),
+  )
+
+  it.effect("release: of what was canceled meanwhile the claim ends, and it may be tried again at once", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now)
+      const claimed = yield* claimOne(now)
+      yield* updateEndpoint(orgId, endpoint, now, { active: false })
+      yield* release([claimed], now)
+      const { state, next_attempt_at } = yield* findDelivery(orgId, claimed.deliveryId)
+      assert.deepStrictEqual([state, next_attempt_at, yield* claim(plus(now, 100))], ["canceled", null, []])
+      yield* updateEndpoint(orgId, endpoint, now, { active: true })
+      yield* retry(orgId, claimed.deliveryId, plus(now, 1))
+      assert.strictEqual((yield* claimOne(plus(now, 1))).deliveryId, claimed.deliveryId)
     }),
   )
 }

@@ -19,8 +19,12 @@ export const insertMany = Effect.fnUntraced(function* (delivery: {
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     VALUES (${endpoint}, ${orgId}, ${endpoint}, 'job.completed', '{}', ${now}) ON CONFLICT DO NOTHING`
   yield* sql`
-    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
-    SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${endpoint}, ${endpoint}, ${state}::text,
-      CASE WHEN ${state}::text = 'pending' THEN ${now}::timestamptz - n * interval '1 second' END, ${now}, ${now}
+    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+    SELECT ${prefix}::text || n, ${orgId}, ${endpoint}, ${endpoint}, ${endpoint}, ${endpoint}, ${state}::text, ${now}, ${now}
+    FROM generate_series(0, ${count - 1}::int) AS n`
+  if (state !== "pending") return
+  yield* sql`
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+    SELECT ${endpoint}, ${prefix}::text || n, ${endpoint}, 0, 0, ${now}::timestamptz - n * interval '1 second', false
     FROM generate_series(0, ${count - 1}::int) AS n`
 })

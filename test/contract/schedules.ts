@@ -10,7 +10,7 @@ import { assertDefect, awkwardTexts, failureOf, insertOrg, newId } from "./suppo
 import type { It } from "./webhookSupport.ts"
 import { claimOne, completed, epoch, finish, jobsOf, noSuchSchedule, plus } from "./webhookSupport.ts"
 
-const insertSchedule = Effect.fnUntraced(function* (
+export const insertSchedule = Effect.fnUntraced(function* (
   orgId: string,
   nextAt: DateTime.Utc,
   overrides: Partial<NewJobSchedule> = {},

@@ -1,18 +1,26 @@
 import { assert, type Vitest } from "@effect/vitest"
 import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { NewApiKey } from "#src/domain/ApiKeys.ts"
-import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
+import type { NewApiKey } from "#src/domain/ApiKeyRepository.ts"
+import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
+import type { AuditRepository } from "#src/domain/AuditLog.ts"
 import { OrgScope } from "#src/domain/Caller.ts"
 import type { CiRun } from "#src/domain/Deployment.ts"
 import { DeploymentRepository } from "#src/domain/Deployments.ts"
 import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/Orgs.ts"
 import type { Page } from "#src/domain/Page.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
 
-export type Repositories = ApiKeyRepository | DeploymentRepository | OrgRepository | ProjectRepository
+export type Repositories =
+  | ApiKeyRepository
+  | AuditRepository
+  | DeploymentRepository
+  | IdempotencyRepository
+  | OrgRepository
+  | ProjectRepository
 
 /** `it` with the repositories of one backend. */
 export type It = Vitest.MethodsNonLive<Repositories>
@@ -55,7 +63,16 @@ export const insertTenant = Effect.gen(function* () {
 export const newKey = (overrides: Partial<NewApiKey> = {}) =>
   Effect.map(newId, (id): NewApiKey => {
     const hash = Buffer.from(bytes(32)).toString("hex")
-    return { id, name: "ci", prefix: "svc_abcdefgh", hash, createdAt: at(0), expiresAt: null, ...overrides }
+    return {
+      id,
+      name: "ci",
+      prefix: "svc_abcdefgh",
+      hash,
+      createdAt: at(0),
+      expiresAt: null,
+      rateLimit: null,
+      ...overrides,
+    }
   })
 
 let repositories = 0

@@ -175,6 +175,9 @@ export const attempt = (
 export const record = (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
   DeliveryQueue.use((queue) => queue.record(records, now))
 
+export const release = (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
+  DeliveryQueue.use((queue) => queue.release(deliveries, now))
+
 /** Since when the endpoint fails, as its next delivery is told; it takes up a new one, in the far future of `now`. */
 export const failingSince = Effect.fnUntraced(function* (orgId: string, endpoint: string, now: DateTime.Utc) {
   const later = plus(now, 30 * day)

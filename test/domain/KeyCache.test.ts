@@ -1,10 +1,10 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Queue, Stream } from "effect"
-import type { KeyGrant } from "../../src/domain/ApiKeys.ts"
+import type { KeyGrant } from "../../src/domain/ApiKeyRepository.ts"
 import { Unavailable } from "../../src/domain/Errors.ts"
 import * as KeyCache from "../../src/domain/KeyCache.ts"
 
-const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null }
+const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null, rateLimit: null }
 
 /** A cache whose replica hears what is told, and a database that counts its questions. */
 const makeWorld = Effect.gen(function* () {

@@ -16,10 +16,11 @@ const official = {
   timestamp: 1614265330,
 }
 
-const sign = (attempt: Omit<Signable, "secrets"> & { readonly secrets: ReadonlyArray<string> }) =>
-  Signer.use((signer) =>
-    signer.headers({ ...attempt, secrets: attempt.secrets.map((one) => Redacted.make(one)) }),
-  ).pipe(Effect.provide(layer))
+const sign = ({ secrets, ...attempt }: Signable & { readonly secrets: ReadonlyArray<string> }) =>
+  Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
+    Effect.map((sign) => sign(attempt)),
+    Effect.provide(layer),
+  )
 
 const now = () => Math.floor(Date.now() / 1000)
 const whsec = (bytes: Uint8Array) => `whsec_${Buffer.from(bytes).toString("base64")}`

@@ -1,5 +1,6 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeys } from "#src/domain/ApiKeys.ts"
+import { AuditLog } from "#src/domain/AuditLog.ts"
 import { Caller, CurrentCaller } from "#src/domain/Caller.ts"
 import type { AllowedOwners } from "#src/domain/Deployments.ts"
 import { Deployments, RegistrationPolicy } from "#src/domain/Deployments.ts"
@@ -27,6 +28,7 @@ export const services = (
   } = {},
 ) =>
   Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer).pipe(
+    Layer.provideMerge(AuditLog.layer),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provide([
       options.crypto ?? crypto.layer,

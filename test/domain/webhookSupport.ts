@@ -1,4 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
+import { AuditLog } from "#src/domain/AuditLog.ts"
 import { Callbacks, HttpsOnly } from "#src/domain/Callbacks.ts"
 import { DeliveryLog } from "#src/domain/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/DeliveryQueue.ts"
@@ -18,7 +19,7 @@ import * as WebhookSender from "../fakes/WebhookSender.ts"
 /** Every service of the webhook interface over the fakes; `options` replace what they stand on. */
 export const services = (options: { readonly httpsOnly?: boolean; readonly repositories?: typeof fakes.layer } = {}) =>
   Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
-    Layer.provideMerge(Callbacks.layer),
+    Layer.provideMerge(Layer.merge(AuditLog.layer, Callbacks.layer)),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provideMerge(WebhookSender.layer),
     Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provide(Signer.layer, Hmac.layer))),
@@ -27,7 +28,7 @@ export const services = (options: { readonly httpsOnly?: boolean; readonly repos
   )
 
 /** Runs as this org. */
-export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId })
+export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId, keyId: `key of ${orgId}` })
 
 export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
   yield* OrgRepository.use((orgs) => orgs.insert({ orgId, name: "Acme", createdAt: DateTime.makeUnsafe(0) }))

@@ -1,8 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
-import type { NewApiKey } from "#src/domain/ApiKeys.ts"
-import { ApiKeyRepository } from "#src/domain/ApiKeys.ts"
+import type { NewApiKey } from "#src/domain/ApiKeyRepository.ts"
+import { ApiKeyRepository, keyExpired, keyNotFound, keyReplaced } from "#src/domain/ApiKeyRepository.ts"
 import { orgNotFound } from "#src/domain/Caller.ts"
-import { NotFound } from "#src/domain/Errors.ts"
 import { projectNotFound } from "#src/domain/Projects.ts"
 import { inScope, pageOf, type StoredKey, World } from "./World.ts"
 
@@ -14,8 +13,8 @@ export const layer = Layer.effect(
       if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
         return Effect.die(new Error("The id or the hash is taken"))
       }
-      keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash })
-      return Effect.void
+      keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash, replacedBy: null })
+      return Effect.succeed(orgId)
     }
 
     return ApiKeyRepository.of({
@@ -27,14 +26,27 @@ export const layer = Layer.effect(
         }),
 
       insertForOrg: (orgId, key) =>
-        Effect.suspend(() => (orgs.has(orgId) ? insert(key, orgId, null) : Effect.fail(orgNotFound()))),
+        Effect.suspend(() => (orgs.has(orgId) ? Effect.asVoid(insert(key, orgId, null)) : Effect.fail(orgNotFound()))),
 
       remove: (orgId, keyId) =>
         Effect.suspend(() => {
-          if (keys.get(keyId)?.orgId !== orgId) return Effect.fail(new NotFound({ error: "The org has no such key." }))
+          if (keys.get(keyId)?.orgId !== orgId) return Effect.fail(keyNotFound())
           keys.delete(keyId)
           return Effect.void
         }),
+
+      rotate: Effect.fnUntraced(function* (orgId, keyId, { id, prefix, hash, now, expiresAt, oldKeyUntil }) {
+        const old = keys.get(keyId)
+        if (old?.orgId !== orgId) return yield* keyNotFound()
+        const { name, projectId, rateLimit, expiresAt: oldExpiry } = old.row
+        if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
+        if (old.replacedBy !== null) return yield* keyReplaced()
+        const key = { id, name, prefix, hash, createdAt: now, rateLimit }
+        yield* insert({ ...key, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }, orgId, projectId)
+        const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
+        keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends }, replacedBy: id })
+        return { name }
+      }),
 
       list: (orgId, page) =>
         Effect.sync(() => {
@@ -45,11 +57,12 @@ export const layer = Layer.effect(
       findByHashes: (hashes) =>
         Effect.sync(() => {
           const asked = [...keys.values()].filter(({ hash }) => hashes.includes(hash))
-          const grant = ({ row: { id, projectId, expiresAt }, orgId }: StoredKey) => ({
+          const grant = ({ row: { id, projectId, expiresAt, rateLimit }, orgId }: StoredKey) => ({
             keyId: id,
             orgId,
             projectId: projectId ?? "",
             expiresAt,
+            rateLimit,
           })
           return new Map(asked.map((stored) => [stored.hash, grant(stored)]))
         }),

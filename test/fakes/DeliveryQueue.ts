@@ -73,6 +73,16 @@ export const layer = Layer.effect(
           for (const id of ended) cancelPending(world, id, now)
         }),
 
+      release: (claimed, now) =>
+        Effect.sync(() => {
+          for (const { deliveryId, claimId } of claimed) {
+            const delivery = deliveries.get(deliveryId)
+            if (delivery?.claimId !== claimId) continue
+            const isPending = delivery.row.state === "pending"
+            deliveries.set(deliveryId, { ...delivery, claimId: null, dueAt: isPending ? now : null, parked: isPending })
+          }
+        }),
+
       nextDueAt: Effect.sync(
         () =>
           pending()

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/ApiKey.ts"
+import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Caller.ts"
 import type { Deployment } from "#src/domain/Deployment.ts"
 import type { Org } from "#src/domain/Org.ts"
@@ -16,6 +17,7 @@ export interface StoredKey {
   readonly row: ApiKey
   readonly orgId: string
   readonly hash: string
+  readonly replacedBy: string | null
 }
 
 /** What the fake repositories share, so that a key needs its project and a project its org. */
@@ -27,6 +29,7 @@ export class World extends Context.Service<
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
     readonly deployments: Map<string, Deployment>
+    readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
   static readonly layer = Layer.sync(World, () => ({
@@ -35,6 +38,7 @@ export class World extends Context.Service<
     projects: new Map(),
     keys: new Map(),
     deployments: new Map(),
+    audit: new Map(),
   }))
 }
 

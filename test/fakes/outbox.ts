@@ -44,7 +44,10 @@ export const writeEvent = Effect.fnUntraced(function* (
       lane,
       tries: 0,
       dueAt: state === "pending" ? now : null,
-      parked: false,
+      // What comes for a lane that has parked deliveries joins them.
+      parked: [...world.deliveries.values()].some(
+        (one) => one.lane === lane && one.parked && one.row.state === "pending",
+      ),
       claimId: null,
       attempts: [],
     })

@@ -1,11 +1,18 @@
 import { Layer } from "effect"
 import * as ApiKeys from "./ApiKeys.ts"
+import * as AuditLog from "./AuditLog.ts"
 import * as Deployments from "./Deployments.ts"
+import * as Idempotency from "./Idempotency.ts"
 import * as Orgs from "./Orgs.ts"
 import * as Projects from "./Projects.ts"
 import { World } from "./World.ts"
 
 /** Every repository in memory, over one world. */
-export const layer = Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer).pipe(
-  Layer.provideMerge(World.layer),
-)
+export const layer = Layer.mergeAll(
+  ApiKeys.layer,
+  AuditLog.layer,
+  Deployments.layer,
+  Idempotency.layer,
+  Orgs.layer,
+  Projects.layer,
+).pipe(Layer.provideMerge(World.layer))

@@ -23,7 +23,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
       const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "4s" })
       // Ten attempts wait for their answer, and so the others are not begun.
       verifier.behaviour.answer = never
-      const jobs = yield* tenant.finishMany(25)
+      const jobs = yield* tenant.finishMany(12)
       yield* verifier.arrived(10)
       yield* kill
       const held = yield* inFlight

@@ -135,6 +135,39 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
+    it.effect("keys are rotated, creations repeated under one key, and the audit log read", () =>
+      Effect.gen(function* () {
+        const gatehouse = yield* client(Redacted.make(adminToken))
+        const { orgId } = yield* gatehouse.orgs.create({ payload: { name: "Acme" } })
+        const params = { orgId }
+        const rateLimit = { limit: 1, window: 60 }
+        const create = (name: string) =>
+          gatehouse.keys
+            .createForOrg({ params, payload: { name, rateLimit } })
+            .pipe(Gatehouse.withIdempotencyKey("once"))
+        const made = yield* create("gateway")
+        expect(yield* create("gateway")).toEqual(made)
+        expect(yield* Effect.flip(create("another"))).toMatchObject({
+          _tag: "IdempotencyKeyReused",
+          code: "idempotency_key_reused",
+        })
+        const rotated = yield* gatehouse.keys.rotate({ params: { orgId, id: made.id }, payload: { overlapSeconds: 0 } })
+        const again = gatehouse.keys.rotate({ params: { orgId, id: made.id }, payload: {} })
+        expect((yield* Effect.flip(again))._tag).toBe("Conflict")
+        const { keys } = yield* gatehouse.keys.list({ params, query: { limit: 10 } })
+        expect(keys).toMatchObject([
+          { id: made.id, rateLimit },
+          { id: rotated.id, rateLimit, expiresAt: null },
+        ])
+        const validate = gatehouse.keys.validate({ payload: { key: rotated.key } })
+        yield* validate
+        expect(yield* Effect.flip(validate)).toMatchObject({ _tag: "TooManyRequests", retryAfterSeconds: 60 })
+        const { entries, nextCursor } = yield* gatehouse.audit.list({ params, query: { limit: 10 } })
+        expect(entries.map(({ action }) => action)).toEqual(["key.rotate", "key.create", "org.create"])
+        expect([entries[0]!.target, DateTime.isDateTime(entries[0]!.at), nextCursor]).toEqual([made.id, true, null])
+      }),
+    )
+
     it.effect("what does not fit the definition is not sent", () =>
       Effect.gen(function* () {
         const gatehouse = yield* client(adminToken)

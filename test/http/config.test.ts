@@ -119,6 +119,13 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["5", "5s,soon", "5 s", "-5s", "1w", "5s,,1m"],
   },
+  WEBHOOK_ENDPOINT_CONCURRENCY: {
+    good: [
+      ["1", (_) => _.endpointConcurrency, 1],
+      ["1000", (_) => _.endpointConcurrency, 1000],
+    ],
+    bad: ["0", "1001", "-1", "1.5", "ten"],
+  },
   WEBHOOK_TIMEOUT: {
     good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]],
     bad: ["3", "fast", "0s", "99ms"],

@@ -4,7 +4,7 @@ import { Arbitrary, Effect } from "effect"
 import { connect } from "node:net"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 import type { Send, WireAnswer, WireRequest } from "../support/wire.ts"
-import { either, oneOf, text } from "./arbitraries.ts"
+import { constant, oneOf, text, weighted } from "./abuse/arbitraries.ts"
 import { must } from "./operations.ts"
 
 const path = "/api/v0/keys/validate"
@@ -33,17 +33,17 @@ const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
 type Keys = Effect.Success<ReturnType<typeof world>>
 
 const good = oneOf<keyof Keys>("org", "project")
-const named = either(good, oneOf<keyof Keys>("administrator", "deleted", "none"))
+const named = weighted<string>([1, good], [1, oneOf<keyof Keys>("administrator", "deleted", "none")])
 const cases = Arbitrary.all({
-  key: either(good, either(named, text)),
-  caller: either(named, either(named, text)),
+  key: weighted<string>([2, good], [1, named], [1, text]),
+  caller: weighted<string>([3, named], [1, text]),
   /** How the credential is sent. */
   scheme: oneOf("Bearer ", "Bearer ", "bearer ", "Basic ", "x-api-key", "both"),
   contentType: oneOf("application/json", "application/json", "application/json; charset=utf-8", "text/plain", ""),
   /** What surrounds the key in the body. */
-  body: either(
-    Arbitrary.Constant('{"key":?}'),
-    oneOf(' {\n"key" : ? , "other":1}', '{"key":1,"key":?}', '[{"key":?}]', '{"key":[?]}', '{"key":?', "?", ""),
+  body: weighted(
+    [1, constant('{"key":?}')],
+    [1, oneOf(' {\n"key" : ? , "other":1}', '{"key":1,"key":?}', '[{"key":?}]', '{"key":[?]}', '{"key":?', "?", "")],
   ),
   requestId: oneOf("", "mine", "not sane"),
   accept: oneOf("", "text/html"),

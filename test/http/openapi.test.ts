@@ -95,6 +95,10 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
             if (status !== "200") expect(String(keysOf(example)), `${at} ${status}`).toBe(fields)
           }
         }
+        // Whatever creates something can be repeated without creating it again.
+        const creates = method === "POST" && /\/(keys|projects|orgs|rotate|create)$/.test(path)
+        const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
+        expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
         const declared = operation.parameters.filter((parameter) => parameter.in === "path")
         expect(declared.map(({ name, required }) => [name, required])).toEqual(named.map((name) => [name, true]))
@@ -128,7 +132,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
       for (const { path, method, operation } of all(api)) {
         if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
         const { example, schema } = operation.requestBody.content["application/json"]!
-        const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!)
+        const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
+        const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!).replace("{id}", id!)
         const ids = "projectId" in (example as object) ? { projectId } : {}
         const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
         const needsSecret = path.endsWith("/validate") || path.endsWith("/register-deployment")

@@ -1,5 +1,14 @@
 import { Effect, Schema } from "effect"
-import { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidateKey, ValidKey } from "#src/domain/ApiKey.ts"
+import {
+  ApiKey,
+  CreatedApiKey,
+  CreateOrgKey,
+  CreateProjectKey,
+  RotateKey,
+  ValidateKey,
+  ValidKey,
+} from "#src/domain/ApiKey.ts"
+import { AuditEntry } from "#src/domain/AuditEntry.ts"
 import { Deployment } from "#src/domain/Deployment.ts"
 import { CreateOrg, Org } from "#src/domain/Org.ts"
 import { CreateProject, Project, UpdateProject } from "#src/domain/Project.ts"
@@ -33,14 +42,14 @@ export const operations = {
     path: `${platform}/keys`,
     request: CreateProjectKey,
     response: CreatedApiKey,
-    errors: [400, 401, 403, 404, 413, 415],
+    errors: [400, 401, 403, 404, 409, 413, 415, 422],
   },
   createOrgKey: {
     method: "POST",
     path: `${platform}/orgs/{orgId}/keys`,
     request: CreateOrgKey,
     response: CreatedApiKey,
-    errors: [400, 401, 403, 404, 413, 415],
+    errors: [400, 401, 403, 404, 409, 413, 415, 422],
   },
   listKeys: {
     method: "GET",
@@ -54,6 +63,13 @@ export const operations = {
     response: Schema.Struct({ deleted: Schema.Boolean }),
     errors: [400, 401, 403, 404],
   },
+  rotateKey: {
+    method: "POST",
+    path: `${platform}/orgs/{orgId}/keys/{id}/rotate`,
+    request: RotateKey,
+    response: CreatedApiKey,
+    errors: [400, 401, 403, 404, 409, 413, 415, 422],
+  },
   validateKey: {
     method: "POST",
     path: `${platform}/keys/validate`,
@@ -61,12 +77,18 @@ export const operations = {
     response: ValidKey,
     errors: [400, 401, 413, 415, 429],
   },
+  listAudit: {
+    method: "GET",
+    path: `${platform}/orgs/{orgId}/audit`,
+    response: page("entries", AuditEntry),
+    errors: [400, 401, 403, 404],
+  },
   createOrg: {
     method: "POST",
     path: `${platform}/orgs`,
     request: CreateOrg,
     response: Org,
-    errors: [400, 401, 403, 413, 415],
+    errors: [400, 401, 403, 409, 413, 415, 422],
   },
   listOrgs: { method: "GET", path: `${platform}/orgs`, response: page("orgs", Org), errors: [400, 401, 403] },
   createProject: {
@@ -74,7 +96,7 @@ export const operations = {
     path: `${platform}/projects`,
     request: CreateProject,
     response: Project,
-    errors: [400, 401, 403, 404, 413, 415],
+    errors: [400, 401, 403, 404, 409, 413, 415, 422],
   },
   listProjects: {
     method: "GET",
@@ -121,6 +143,7 @@ export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>
     {
       createProjectKey: { name: "ci", projectId: ids["projectId"] },
       createOrgKey: { name: "gateway" },
+      rotateKey: {},
       validateKey: { key: ids["key"] },
       createOrg: { name: "Acme" },
       createProject: { name: "docs" },
@@ -147,7 +170,9 @@ export const faultOfError = ({ status, json, headers }: WireAnswer): string | un
   const { error, code } = json as Record<string, unknown>
   if (typeof error !== "string" || !/^\S.*\S\.$/s.test(error)) return `"${String(error)}" is no sentence`
   if (typeof code !== "string" || !/^[a-z]+(_[a-z]+)*$/.test(code)) return `"${String(code)}" is no code`
-  return codes[status] === code ? undefined : `${status} has the code ${code}`
+  return codes[status] === code || (status === 422 && code === "idempotency_key_reused")
+    ? undefined
+    : `${status} has the code ${code}`
 }
 
 const codes: Record<number, string> = {

@@ -17,7 +17,7 @@ const post = (
   path: string,
   request: Schema.Codec<unknown, unknown> | undefined,
   response: Schema.Struct.Fields,
-  errors: ReadonlyArray<404 | 409> = [],
+  errors: ReadonlyArray<404 | 409 | 422> = [],
 ): Operation => ({
   method: "POST",
   path: `/v1/${path}`,
@@ -28,7 +28,12 @@ const post = (
 
 /** Every operation of spec.md 4.2 and contract 7, written down from there and not from the definition under test. */
 export const webhookOperations = {
-  createEndpoint: post("webhooks/create", CreateWebhookEndpoint, { ...done, webhook_endpoint_id: Schema.String }),
+  createEndpoint: post(
+    "webhooks/create",
+    CreateWebhookEndpoint,
+    { ...done, webhook_endpoint_id: Schema.String },
+    [409, 422],
+  ),
   listEndpoints: post("webhooks/list", undefined, list("webhook_endpoints", WebhookEndpoint).fields),
   updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404]),
   deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
@@ -67,7 +72,7 @@ export const webhookOperations = {
     { ...done, recovered: Schema.Int },
     [404, 409],
   ),
-  createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }),
+  createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
   claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
@@ -82,7 +87,7 @@ export const webhookOperations = {
     }),
     page("jobs", Job).fields,
   ),
-  createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }),
+  createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }, [409, 422]),
   listSchedules: post("schedules/list", undefined, list("schedules", JobSchedule).fields),
   deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
 }

@@ -25,13 +25,15 @@ const run = (program: string, args: ReadonlyArray<string>) =>
     child.on("close", () => resume(Effect.succeed(output)))
   })
 
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
 /** The receiver of the README on a port of its own; gives an effect that takes the next line that it prints. */
 const receiver = Effect.fnUntraced(function* (port: number) {
   const lines = yield* Queue.unbounded<string>()
-  const env = { PATH: process.env["PATH"], PORT: String(port) }
+  const env = { PATH: process.env["PATH"], GATEHOUSE_WEBHOOK_SECRET: secret }
   yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const child = spawn(process.execPath, ["examples/receiver.ts"], { env })
+      const child = spawn(process.execPath, ["src/cli/main.ts", "listen", "--port", String(port)], { env })
       for (const stream of [child.stdout, child.stderr]) {
         stream.on("data", (chunk: Buffer) =>
           chunk
@@ -49,15 +51,17 @@ const receiver = Effect.fnUntraced(function* (port: number) {
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README", (it) => {
-  it.effect("its commands lead from nothing to a verified delivery at the receiver of the example", () =>
+  it.effect("its commands lead from nothing to a verified delivery at the receiver of the command line", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const port = yield* closedPort
-      expect(commandsOf("Tell tenants by webhook")[0]).toBe("npm run receiver\n")
+      expect(commandsOf("Tell tenants by webhook")[0]).toBe(
+        `GATEHOUSE_WEBHOOK_SECRET=${secret} npm run -s gatehouse -- listen\n`,
+      )
       const { scripts } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
         scripts: Record<string, string>
       }
-      expect(scripts["receiver"]).toBe("node examples/receiver.ts")
+      expect(scripts["gatehouse"]).toBe("node src/cli/main.ts")
       const line = yield* receiver(port)
       expect(yield* line).toBe(`receiving at http://127.0.0.1:${port}`)
 

@@ -21,6 +21,7 @@ const world = Effect.gen(function* () {
   const queue = DeliveryQueue.of({
     claim: () => Effect.succeed([]),
     record: () => Effect.suspend(() => (database.away ? Effect.fail(new Unavailable({ error: "away" })) : Effect.void)),
+    release: () => Effect.void,
     nextDueAt: Effect.succeed(null),
   })
   const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, Layer.succeed(DeliveryQueue, queue)))

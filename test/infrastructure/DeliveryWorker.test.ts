@@ -96,7 +96,7 @@ describe("the delivery worker", () => {
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.delay(Effect.succeed(answer(200)), "14 seconds")
-      for (const lane of ["a", "b", "c", "d"]) yield* world.add(lane, 10)
+      for (let lane = 0; lane < 40; lane++) yield* world.add(`lane${lane}`)
       yield* world.start({ maxInFlight: 25 })
       yield* adjust("1 second")
       const before = world.asked()
@@ -140,6 +140,74 @@ describe("the delivery worker", () => {
     }),
   )
 
+  // Seen failing: with the whole cap for every lane, however much is in flight.
+  it.effect("lanes that begin to hang at once, more than there is room for, leave room for others", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = ({ lane }) => (lane === "well" ? Effect.succeed(answer(200)) : Effect.never)
+      for (let lane = 0; lane < 30; lane++) yield* world.add(`hangs${lane}`, 10)
+      yield* world.start({ maxInFlight: 100 })
+      yield* settle
+      assert.isBelow(world.inFlight(), 90)
+      yield* world.add("well", 5)
+      yield* world.wake
+      yield* settle
+      assert.strictEqual(world.sentTo("well").length, 5)
+    }),
+  )
+
+  it.effect("has a lane's next attempts at hand, as many as may be in flight, and makes them without asking", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = () => Effect.delay(Effect.succeed(answer(200)), "1 second")
+      world.onRecord = () => Effect.sleep("1 minute")
+      yield* world.add("a", 100)
+      yield* world.start()
+      yield* adjust("1 second")
+      assert.deepStrictEqual([world.inFlight("a"), world.sends.length, world.claims.length], [10, 20, 2])
+    }),
+  )
+
+  // Seen failing: without the look at how long it has waited.
+  it.effect("gives back what has waited a second for its turn, for its endpoint may have changed", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = () => Effect.delay(Effect.succeed(answer(200)), "2 seconds")
+      yield* world.add("a", 30)
+      yield* world.start()
+      yield* adjust("2 seconds")
+      assert.strictEqual(world.released.length, 10)
+      yield* adjust("10 seconds")
+      assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
+      assert.strictEqual(world.sends.length, 30)
+    }),
+  )
+
+  // Seen failing: without the look at whether the lane has just failed.
+  it.effect("gives back what waits behind a failure, and at its end what is not begun", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = ({ lane }) =>
+        lane === "fails"
+          ? Effect.delay(Effect.succeed(answer(500)), "1 millis")
+          : Effect.delay(Effect.succeed(answer(200)), "900 millis")
+      world.onRecord = () => Effect.sleep("1 second")
+      yield* world.add("fails", 20)
+      yield* world.add("well", 20)
+      const { stop } = yield* world.start()
+      yield* adjust("1 millis")
+      assert.deepStrictEqual([world.sentTo("fails").length, world.sentTo("well").length], [10, 10])
+      assert.deepStrictEqual(
+        world.released.map((id) => id.startsWith("fails")),
+        Array(10).fill(true),
+      )
+      const end = yield* Effect.forkChild(stop)
+      yield* adjust("5 seconds")
+      assert.isDefined(end.pollUnsafe())
+      assert.deepStrictEqual([world.released.length, world.sentTo("well").length], [20, 10])
+    }),
+  )
+
   it.effect("records in batches", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
@@ -150,7 +218,7 @@ describe("the delivery worker", () => {
       yield* adjust("1 second")
       assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
       assert.isAtMost(world.batches.length, 6)
-      assert.isAtMost(Math.max(...world.batches.map((made) => made.length)), 256)
+      assert.isAtMost(Math.max(...world.batches.map((made) => made.length)), 512)
     }),
   )
 })

@@ -4,7 +4,7 @@ import { Cipher } from "#src/domain/Cipher.ts"
 import { type AttemptRecord, type Claim, DeliveryQueue, Dispatcher } from "#src/domain/DeliveryQueue.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { fromDelays, RetryPolicy } from "#src/domain/RetryPolicy.ts"
-import { Signer } from "#src/domain/Signature.ts"
+import { type Signable, Signer } from "#src/domain/Signature.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "#src/domain/WebhookSender.ts"
 import * as DeliveryWorker from "#src/infrastructure/workers/Deliveries.ts"
@@ -33,6 +33,7 @@ export const makeWorld = Effect.gen(function* () {
   const wakeups = Context.get(fakes, Wakeups)
   const claims: Array<Claim> = []
   const batches: Array<ReadonlyArray<AttemptRecord>> = []
+  const released: Array<string> = []
   const sends: Array<Sent & { readonly at: number }> = []
   const log: Array<string> = []
   const inFlight = new Map<string, number>()
@@ -44,6 +45,8 @@ export const makeWorld = Effect.gen(function* () {
     claims,
     batches,
     sends,
+    /** The deliveries that were given back without an attempt. */
+    released,
     log: () => log.join("\n"),
     /** How often the database was asked, for deliveries or when some are due. */
     asked: () => claims.length + looks,
@@ -115,6 +118,11 @@ export const makeWorld = Effect.gen(function* () {
         const recorded = Effect.andThen(world.onRecord(records), outbox.record(records, now))
         return Effect.tap(recorded, () => Effect.sync(() => batches.push(records)))
       }),
+    release: (deliveries, now) =>
+      Effect.suspend(() => {
+        released.push(...deliveries.map(({ deliveryId }) => deliveryId))
+        return outbox.release(deliveries, now)
+      }),
     nextDueAt: Effect.suspend(() => {
       looks++
       return Effect.andThen(world.onLook, outbox.nextDueAt)
@@ -137,7 +145,9 @@ export const makeWorld = Effect.gen(function* () {
       Layer.provide([
         Layer.succeed(WebhookSender, { send }),
         Layer.succeed(Cipher, { encrypt: Effect.die, decrypt: (stored) => Effect.succeed(Redacted.make(stored)) }),
-        Layer.succeed(Signer, { headers: ({ deliveryId }) => Effect.succeed({ "webhook-id": deliveryId }) }),
+        Layer.succeed(Signer, {
+          prepare: () => Effect.succeed(({ deliveryId }: Signable) => ({ "webhook-id": deliveryId })),
+        }),
       ]),
     ),
     crypto.layer,

@@ -1,10 +1,19 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, ValidateKey, ValidKey } from "../../domain/ApiKey.ts"
-import { Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import {
+  ApiKey,
+  CreatedApiKey,
+  CreateOrgKey,
+  CreateProjectKey,
+  RotateKey,
+  ValidateKey,
+  ValidKey,
+} from "../../domain/ApiKey.ts"
+import { Conflict, Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization, OptionalAuthorization } from "../middleware.ts"
+import { idempotencyKey } from "../idempotencyKey.ts"
+import { Authorization, Idempotent, OptionalAuthorization } from "../middleware.ts"
 import { TooManyRequestsWithRetryAfter } from "../responses.ts"
 import { access } from "../security.ts"
 
@@ -15,8 +24,10 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: CreatedApiKey,
       error: [Forbidden, NotFound],
     })
+      .middleware(Idempotent)
       .middleware(Authorization)
       .annotateMerge(access.management)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create an API key of a project")
       .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
     HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
@@ -25,8 +36,10 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: CreatedApiKey,
       error: [Forbidden, NotFound],
     })
+      .middleware(Idempotent)
       .middleware(Authorization)
       .annotateMerge(access.administrator)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create an API key of an org")
       .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
@@ -50,6 +63,22 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "Delete an API key")
       .annotate(OpenApi.Description, "Any key of the org, a project's too. It is refused from then on."),
+    HttpApiEndpoint.post("rotate", "/api/v0/orgs/:orgId/keys/:id/rotate", {
+      params: { orgId: Id, id: Id },
+      payload: RotateKey,
+      success: CreatedApiKey,
+      error: [Forbidden, NotFound, Conflict],
+    })
+      .middleware(Idempotent)
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Rotate an API key")
+      .annotate(
+        OpenApi.Description,
+        "Makes a new key of the same name, project and rate limit, shown in this answer and nowhere else. The old one " +
+          "stays good for the overlap, and no longer than it was to be. One that has expired, or was rotated before, is a 409.",
+      ),
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
       success: ValidKey,
@@ -61,7 +90,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(
         OpenApi.Description,
         "Tells whose key it is. Every reason for which a key is not valid gives the same 401. A caller without a " +
-          "credential may fail 600 times a minute per client address; a gateway sends a credential of its own.",
+          "credential may fail 600 times a minute per client address; a gateway sends a credential of its own. A key with " +
+          "a rate limit is a 429 once it is used up.",
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "API keys", description: "Issue, check and delete API keys." })) {}

@@ -14,7 +14,8 @@ import {
 import { CreateJobSchedule, JobSchedule } from "../../domain/JobSchedule.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { KeyAuthorization, WebhookRequestErrors } from "../middleware.ts"
+import { idempotencyKey } from "../idempotencyKey.ts"
+import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
 import { Conflict, NotFound } from "../webhookErrors.ts"
 import { Done } from "../webhookResponses.ts"
@@ -25,6 +26,8 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: CreateJob,
       success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobCreated" }),
     })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a job")
       .annotate(OpenApi.Description, "It is queued for a worker to claim, or for its creator to complete or fail."),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
@@ -88,6 +91,8 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       payload: CreateJobSchedule,
       success: Schema.Struct({ ...Done.fields, schedule_id: Id }).annotate({ identifier: "JobScheduleCreated" }),
     })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a schedule")
       .annotate(
         OpenApi.Description,

@@ -4,7 +4,8 @@ import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/Project.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization } from "../middleware.ts"
+import { idempotencyKey } from "../idempotencyKey.ts"
+import { Authorization, Idempotent } from "../middleware.ts"
 import { access } from "../security.ts"
 
 export class ProjectsGroup extends HttpApiGroup.make("projects")
@@ -14,7 +15,9 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       success: Project,
       error: [Forbidden, NotFound],
     })
+      .middleware(Idempotent)
       .annotateMerge(access.management)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a project")
       .annotate(
         OpenApi.Description,

@@ -4,7 +4,8 @@ import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/Delivery.t
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
-import { KeyAuthorization, WebhookRequestErrors } from "../middleware.ts"
+import { idempotencyKey } from "../idempotencyKey.ts"
+import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
 import { Conflict, NotFound } from "../webhookErrors.ts"
 import { Done } from "../webhookResponses.ts"
@@ -17,6 +18,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         identifier: "WebhookEndpointCreated",
       }),
     })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a webhook endpoint")
       .annotate(OpenApi.Description, "From then on it receives the events of the tenant's finished jobs."),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {

@@ -11,6 +11,7 @@ export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
       list: ({ params, query }) => keys.list(params.orgId, query),
       remove: ({ params }) => Effect.as(keys.remove(params.orgId, params.id), { deleted: true }),
+      rotate: ({ params, payload }) => keys.rotate(params.orgId, params.id, payload),
       validate: ({ payload }) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(payload.key), address)),
     }),

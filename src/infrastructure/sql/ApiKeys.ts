@@ -1,15 +1,16 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApiKey, type ValidKey } from "../../domain/ApiKey.ts"
-import type { KeyGrant, NewApiKey } from "../../domain/ApiKeys.ts"
-import { ApiKeyRepository } from "../../domain/ApiKeys.ts"
+import { ApiKey, type RateLimit, type ValidKey } from "../../domain/ApiKey.ts"
+import type { KeyGrant, NewApiKey } from "../../domain/ApiKeyRepository.ts"
+import { ApiKeyRepository, keyNotFound } from "../../domain/ApiKeyRepository.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
-import { NotFound } from "../../domain/Errors.ts"
+import type { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
 import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
-import { afterCursor, decodeRows, inScope } from "./fragments.ts"
+import { afterCursor, dateOrNull, decodeRows, inScope } from "./fragments.ts"
+import { rotateKey } from "./rotateKey.ts"
 
 const Row = Schema.Struct({
   ...ApiKey.fields,
@@ -22,6 +23,7 @@ const decode = decodeRows(Row)
 interface GrantRow extends ValidKey {
   readonly hash: string
   readonly expiresAt: Date | null
+  readonly rateLimit: RateLimit | null
 }
 
 const toGrant = ({ expiresAt, ...row }: Omit<GrantRow, "hash">): KeyGrant => ({
@@ -34,27 +36,34 @@ export const layer = Layer.effect(
   ApiKeyRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const columns = sql.literal(`
+    const rateLimit = sql.literal(`
+      CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END
+        AS "rateLimit"`)
+    const columns = sql`
       id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
-      last_used_at AS "lastUsedAt"`)
+      last_used_at AS "lastUsedAt", ${rateLimit}`
 
     const values = (key: NewApiKey) => sql`
       ${key.id}, ${key.name}, ${key.prefix}, decode(${key.hash}, 'hex'), ${DateTime.toDateUtc(key.createdAt)},
-      ${key.expiresAt === null ? null : DateTime.toDateUtc(key.expiresAt)}`
+      ${dateOrNull(key.expiresAt)}, ${key.rateLimit?.limit ?? null}::int, ${key.rateLimit?.window ?? null}::int`
 
     const orMissing = (missing: () => NotFound) =>
       Effect.flatMap((rows: ReadonlyArray<unknown>) => (rows.length === 0 ? Effect.fail(missing()) : Effect.void))
 
     return ApiKeyRepository.of({
       insertForProject: (scope, projectId, key) =>
-        sql`
-          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id, project_id)
+        sql<{ orgId: string }>`
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id,
+            project_id)
           SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
-          RETURNING id`.pipe(orUnavailable, orMissing(projectNotFound)),
+          RETURNING org_id AS "orgId"`.pipe(
+          orUnavailable,
+          Effect.flatMap(([row]) => (row === undefined ? Effect.fail(projectNotFound()) : Effect.succeed(row.orgId))),
+        ),
 
       insertForOrg: (orgId, key) =>
         sql`
-          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, org_id)
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id)
           SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
           RETURNING id`.pipe(orUnavailable, orMissing(orgNotFound)),
 
@@ -62,10 +71,9 @@ export const layer = Layer.effect(
       remove: (orgId, keyId) =>
         sql`
           WITH deleted AS (DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} RETURNING id)
-          SELECT pg_notify(${channel}, id) FROM deleted`.pipe(
-          orUnavailable,
-          orMissing(() => new NotFound({ error: "The org has no such key." })),
-        ),
+          SELECT pg_notify(${channel}, id) FROM deleted`.pipe(orUnavailable, orMissing(keyNotFound)),
+
+      rotate: (orgId, keyId, replacement) => rotateKey(sql, orgId, keyId, replacement),
 
       list: (orgId, page) =>
         sql`
@@ -76,7 +84,7 @@ export const layer = Layer.effect(
       findByHashes: (hashes) =>
         sql<GrantRow>`
           SELECT encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId",
-            expires_at AS "expiresAt"
+            expires_at AS "expiresAt", ${rateLimit}
           FROM api_keys WHERE hash = ANY (${bytes(hashes)})`.pipe(
           Effect.map((rows) => new Map(rows.map(({ hash, ...row }) => [hash, toGrant(row)]))),
           orUnavailable,

@@ -15,22 +15,21 @@ export const layer = Layer.effect(
       due: (now, limit) =>
         sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
-            (SELECT lane, next_attempt_at FROM deliveries WHERE state = 'pending' AND parked
-              ORDER BY lane, next_attempt_at LIMIT 1)
+            (SELECT lane, due_at FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
             UNION ALL
-            SELECT next.lane, next.next_attempt_at FROM heads CROSS JOIN LATERAL (
-              SELECT d.lane, d.next_attempt_at FROM deliveries d WHERE d.state = 'pending' AND d.parked
-                AND d.lane > heads.lane ORDER BY d.lane, d.next_attempt_at LIMIT 1
+            SELECT next.lane, next.due_at FROM heads CROSS JOIN LATERAL (
+              SELECT p.lane, p.due_at FROM pending_deliveries p WHERE p.parked AND p.lane > heads.lane
+              ORDER BY p.lane, p.due_at LIMIT 1
             ) AS next
           ), due AS (
-            SELECT 1 FROM deliveries WHERE state = 'pending' AND NOT parked AND next_attempt_at <= ${date(now)}
+            SELECT 1 FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)}
             UNION ALL
-            SELECT 1 FROM deliveries WHERE state = 'pending' AND parked AND next_attempt_at <= ${date(now)}
+            SELECT 1 FROM pending_deliveries WHERE parked AND due_at <= ${date(now)}
             LIMIT ${limit}
           ), oldest AS (
-            SELECT min(next_attempt_at) AS at FROM deliveries WHERE state = 'pending' AND NOT parked
+            SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT parked
             UNION ALL
-            SELECT min(next_attempt_at) FROM heads
+            SELECT min(due_at) FROM heads
           )
           SELECT (SELECT count(*)::int FROM due) AS count,
             (SELECT min(at) FROM oldest WHERE at <= ${date(now)}) AS oldest`.pipe(

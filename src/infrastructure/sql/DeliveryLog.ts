@@ -27,19 +27,20 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const columns = sql.literal(`
       d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state,
-      d.attempts, CASE WHEN d.state = 'pending' THEN d.next_attempt_at END AS next_attempt_at, d.created_at, d.updated_at`)
-    const claimed = (now: Date) => sql`(claim_id IS NOT NULL AND next_attempt_at > ${now})`
-    // An attempt in flight goes on, and what it comes to is recorded.
-    const startOver = (now: Date, parked: boolean) => sql`
-      state = 'pending', tries = 0, parked = ${parked}, updated_at = ${now},
-      next_attempt_at = CASE WHEN ${claimed(now)} THEN next_attempt_at ELSE ${now} END,
-      claim_id = CASE WHEN ${claimed(now)} THEN claim_id END`
+      d.attempts, p.due_at AS next_attempt_at, d.created_at, d.updated_at`)
+    const joined = sql.literal(`
+      deliveries d JOIN events e ON e.id = d.event_id
+      LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
+    /** Whether an attempt is in flight: of the queue, or of what was canceled meanwhile. */
+    const claimed = (now: Date) => sql`
+      (coalesce(p.claim_id IS NOT NULL AND p.due_at > ${now}, false)
+        OR coalesce(d.claim_id IS NOT NULL AND d.lease_until > ${now}, false))`
 
     return DeliveryRepository.of({
       list: (orgId, filter, page) =>
         sql`
           SELECT * FROM (
-            SELECT ${columns}, d.id FROM deliveries d JOIN events e ON e.id = d.event_id
+            SELECT ${columns}, d.id FROM ${joined}
             WHERE d.org_id = ${orgId}
               ${filter.webhook_endpoint_id === undefined ? sql.literal("") : sql`AND d.endpoint_id = ${filter.webhook_endpoint_id}`}
               ${filter.job_id === undefined ? sql.literal("") : sql`AND d.job_id = ${filter.job_id}`}
@@ -50,7 +51,7 @@ export const layer = Layer.effect(
       find: (orgId, deliveryId) =>
         Effect.gen(function* () {
           const [delivery] = yield* sql`
-            SELECT ${columns}, e.body AS payload FROM deliveries d JOIN events e ON e.id = d.event_id
+            SELECT ${columns}, e.body AS payload FROM ${joined}
             WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(decodeRows(DetailRow))
           if (delivery === undefined) return yield* deliveryNotFound()
           const attempt_log = yield* sql`
@@ -62,8 +63,8 @@ export const layer = Layer.effect(
       retry: (orgId, deliveryId, now) =>
         Effect.gen(function* () {
           const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
-            SELECT endpoint_id AS endpoint, coalesce(${claimed(date(now))}, false) AS claimed
-            FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId}`
+            SELECT d.endpoint_id AS endpoint, ${claimed(date(now))} AS claimed
+            FROM ${joined} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`
           if (delivery === undefined) return yield* deliveryNotFound()
           if (delivery.claimed) return yield* inFlight()
           if (delivery.endpoint !== null) {
@@ -72,11 +73,18 @@ export const layer = Layer.effect(
             if (endpoint === undefined) return yield* gone()
             if (!endpoint.active) return yield* inactive()
           }
+          yield* sql`SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
           const started = yield* sql`
-            UPDATE deliveries SET ${startOver(date(now), false)}
-            WHERE id = ${deliveryId} AND org_id = ${orgId} AND ${claimed(date(now))} IS NOT TRUE
-            RETURNING id`
+            INSERT INTO pending_deliveries AS p (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+            SELECT lane, id, event_id, attempts, 0, ${date(now)}, false FROM deliveries
+            WHERE id = ${deliveryId} AND org_id = ${orgId} AND (claim_id IS NULL OR lease_until <= ${date(now)})
+            ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = false, claim_id = NULL
+            WHERE p.claim_id IS NULL OR p.due_at <= excluded.due_at
+            RETURNING p.delivery_id`
           if (started.length === 0) return yield* inFlight()
+          yield* sql`
+            UPDATE deliveries SET state = 'pending', claim_id = NULL, lease_until = NULL, updated_at = ${date(now)}
+            WHERE id = ${deliveryId} AND org_id = ${orgId}`
         }).pipe(sql.withTransaction, orUnavailable),
 
       recover: (orgId, endpointId, since, now) =>
@@ -85,15 +93,23 @@ export const layer = Layer.effect(
             SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
           if (endpoint === undefined) return yield* endpointNotFound()
           if (!endpoint.active) return yield* inactive()
-          // Parked from the start: a backlog that comes due at once stays out of the other lanes' way.
+          // Parked from the start: a backlog that comes due at once stays out of the other lanes' way. An attempt in
+          // flight goes on, and what it comes to is recorded.
           const recovered = yield* sql`
             WITH held AS (
-              SELECT id FROM deliveries
+              SELECT id, lane, event_id, attempts, coalesce(lease_until > ${date(now)}, false) AS flies, lease_until, claim_id
+              FROM deliveries
               WHERE endpoint_id = ${endpointId} AND org_id = ${orgId} AND created_at >= ${date(since)}
                 AND state IN ('failed', 'canceled', 'skipped')
-              ORDER BY id FOR UPDATE
+              ORDER BY id FOR NO KEY UPDATE
+            ), queued AS (
+              INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id)
+              SELECT lane, id, event_id, attempts, 0, CASE WHEN flies THEN lease_until ELSE ${date(now)} END, NOT flies,
+                CASE WHEN flies THEN claim_id END
+              FROM held
             )
-            UPDATE deliveries SET ${startOver(date(now), true)} WHERE id IN (SELECT id FROM held) RETURNING id`
+            UPDATE deliveries SET state = 'pending', claim_id = NULL, lease_until = NULL, updated_at = ${date(now)}
+            WHERE id IN (SELECT id FROM held) RETURNING id`
           return recovered.length
         }).pipe(sql.withTransaction, orUnavailable),
     })

@@ -43,65 +43,88 @@ const toClaimed = (row: ClaimedRow, claimId: string): ClaimedDelivery => ({
 })
 
 /** How much of the queue's head is read at least, so that a small claim gets past a large backlog as fast as any. */
-const minHead = 256
+const minHead = 512
 
 /**
  * Takes up due deliveries. `ready` is the head of the queue; `backlog` is, of each lane with parked deliveries and room,
  * the first of those. What is due in the head and has no room in its lane is parked, so that no claim reads it again:
- * a lane's backlog costs the other lanes nothing.
+ * a lane's backlog costs the other lanes nothing. The lane of an endpoint is its id.
+ *
+ * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
+ * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
  */
 export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inFlight }: Claim) => {
   const at = date(now)
+  const endpointOf = (lane: string) => sql`
+    LEFT JOIN LATERAL (SELECT * FROM webhook_endpoints WHERE id = ${sql.literal(lane)} OFFSET 0) w ON true
+    LEFT JOIN flying f ON f.lane = ${sql.literal(lane)}`
   // What a lane w with f in flight has room for.
   const room = sql`(CASE WHEN w.failing_since IS NULL THEN ${laneCap}::int ELSE 1 END - coalesce(f.count, 0))`
   return sql<ClaimedRow>`
     WITH RECURSIVE ready AS (
-      SELECT id, lane, endpoint_id, next_attempt_at, false AS parked FROM deliveries
-      WHERE state = 'pending' AND NOT parked AND next_attempt_at <= ${at}
-      ORDER BY next_attempt_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
-    ), lanes AS (
-      (SELECT lane FROM deliveries WHERE state = 'pending' AND parked ORDER BY lane, next_attempt_at LIMIT 1)
+      SELECT ctid AS place, lane, delivery_id, due_at, false AS parked FROM pending_deliveries
+      WHERE NOT parked AND due_at <= ${at}
+      ORDER BY due_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
+    ), parked_lanes AS (
+      (SELECT lane FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
       UNION ALL
-      SELECT (SELECT d.lane FROM deliveries d WHERE d.state = 'pending' AND d.parked AND d.lane > lanes.lane
-        ORDER BY d.lane, d.next_attempt_at LIMIT 1)
-      FROM lanes WHERE lanes.lane IS NOT NULL
+      SELECT (SELECT p.lane FROM pending_deliveries p WHERE p.parked AND p.lane > before.lane
+        ORDER BY p.lane, p.due_at LIMIT 1)
+      FROM parked_lanes before WHERE before.lane IS NOT NULL
     ), flying AS (
       SELECT * FROM unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS flying (lane, count)
     ), backlog AS (
-      SELECT head.* FROM lanes
-      LEFT JOIN webhook_endpoints w ON w.id = lanes.lane
-      LEFT JOIN flying f ON f.lane = lanes.lane
+      SELECT head.* FROM parked_lanes l ${endpointOf("l.lane")}
       CROSS JOIN LATERAL (
-        SELECT id, lane, endpoint_id, next_attempt_at, true AS parked FROM deliveries d
-        WHERE d.state = 'pending' AND d.parked AND d.lane = lanes.lane AND d.next_attempt_at <= ${at}
-        ORDER BY d.next_attempt_at LIMIT greatest(0, ${room}) FOR UPDATE SKIP LOCKED
+        SELECT ctid AS place, lane, delivery_id, due_at, true AS parked FROM pending_deliveries p
+        WHERE p.parked AND p.lane = l.lane AND p.due_at <= ${at}
+        ORDER BY p.due_at LIMIT greatest(0, ${room}) FOR UPDATE SKIP LOCKED
       ) AS head
-      WHERE lanes.lane IS NOT NULL AND ${room} > 0
+      WHERE l.lane IS NOT NULL AND ${room} > 0
+    ), due AS (
+      SELECT * FROM ready UNION ALL SELECT * FROM backlog
+    ), lanes AS (
+      SELECT l.lane, w.*, ${room} AS room FROM (SELECT DISTINCT lane FROM due) l ${endpointOf("l.lane")}
     ), ranked AS (
-      SELECT due.id, due.parked, due.next_attempt_at,
-        row_number() OVER (PARTITION BY due.lane ORDER BY due.next_attempt_at, due.id)
-          <= ${room} AS has_room
-      FROM (SELECT * FROM ready UNION ALL SELECT * FROM backlog) AS due
-      LEFT JOIN webhook_endpoints w ON w.id = due.endpoint_id
-      LEFT JOIN flying f ON f.lane = due.lane
+      SELECT due.*, row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) <= room AS has_room
+      FROM due JOIN lanes USING (lane)
     ), parking AS (
-      UPDATE deliveries SET parked = true
-      WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE NOT has_room AND NOT parked))
+      UPDATE pending_deliveries SET parked = true
+      WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE NOT has_room AND NOT parked))
     ), taken AS (
-      UPDATE deliveries SET claim_id = ${claimId}, next_attempt_at = ${date(leaseUntil)}, parked = false
-      -- As an array: for a subquery the planner expects hundreds, and reads tables of some thousand rows whole.
-      WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE has_room ORDER BY next_attempt_at LIMIT ${limit}))
-      RETURNING id, org_id, event_id, job_id, endpoint_id, lane, attempts, tries
+      UPDATE pending_deliveries SET claim_id = ${claimId}, due_at = ${date(leaseUntil)}, parked = false
+      WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE has_room ORDER BY due_at LIMIT ${limit}))
+      RETURNING *
     )
-    SELECT t.id, t.org_id, t.endpoint_id, t.lane, t.attempts, t.tries, e.type, e.body,
+    SELECT t.delivery_id AS id, e.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, e.type, e.body,
       coalesce(w.url, j.callback_url) AS url, coalesce(w.secret, j.callback_secret) AS secret,
       coalesce(w.id, j.callback_secret_owner) AS secret_owner,
       CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since
-    FROM taken t
-    JOIN events e ON e.id = t.event_id
-    LEFT JOIN webhook_endpoints w ON w.id = t.endpoint_id
-    LEFT JOIN jobs j ON j.id = t.job_id AND t.endpoint_id IS NULL
-    ORDER BY t.id`
+    FROM taken t JOIN lanes w USING (lane)
+    CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
+    LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
+    ORDER BY t.delivery_id`
+}
+
+/**
+ * Gives claims back; of what was canceled meanwhile, which is in the queue no more, the claim ends. The deliveries are
+ * locked first, in the order of their ids, as by everyone who changes them.
+ */
+const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
+  const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
+  const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
+  const claims = texts(deliveries.map(({ claimId }) => claimId))
+  return sql`
+    WITH held AS (
+      SELECT given.* FROM unnest(${ids}, ${texts(deliveries.map(({ lane }) => lane))}, ${claims})
+        AS given (id, lane, claim_id)
+      CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
+    ), queued AS (
+      UPDATE pending_deliveries p SET claim_id = NULL, due_at = ${date(now)}, parked = true FROM held
+      WHERE p.lane = held.lane AND p.delivery_id = held.id AND p.claim_id = held.claim_id
+    )
+    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM held
+    WHERE d.id = held.id AND d.claim_id = held.claim_id`
 }
 
 /** The outbox in PostgreSQL. */
@@ -118,10 +141,13 @@ export const layer = Layer.effect(
         ),
 
       record: (records, now) =>
-        records.length === 0 ? Effect.void : recordAttempts(sql, records, now).pipe(sql.withTransaction, orUnavailable),
+        records.length === 0 ? Effect.void : recordAttempts(sql, records, now).pipe(orUnavailable),
+
+      release: (deliveries, now) =>
+        deliveries.length === 0 ? Effect.void : releaseSql(sql, deliveries, now).pipe(Effect.asVoid, orUnavailable),
 
       nextDueAt: sql<{ next: Date | null }>`
-        SELECT min(next_attempt_at) AS next FROM deliveries WHERE state = 'pending' AND NOT parked`.pipe(
+        SELECT min(due_at) AS next FROM pending_deliveries WHERE NOT parked`.pipe(
         Effect.map(([row]) => (row?.next == null ? null : DateTime.fromDateUnsafe(row.next))),
         orUnavailable,
       ),

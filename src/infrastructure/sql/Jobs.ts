@@ -81,10 +81,7 @@ export const layer = Layer.effect(
         }).pipe(orUnavailable),
 
       finish: (orgId, jobId, outcome, nonce, now, onlyIfExpired) =>
-        finishJob(sql, random, { orgId, jobId, outcome, nonce, now, onlyIfExpired }).pipe(
-          sql.withTransaction,
-          orUnavailable,
-        ),
+        finishJob(sql, random, { orgId, jobId, outcome, nonce, now, onlyIfExpired }).pipe(orUnavailable),
 
       find: (orgId, jobId) =>
         sql`SELECT ${columns} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(

@@ -24,60 +24,91 @@ interface JobRow {
   readonly has_callback_secret: boolean
   readonly skip_callbacks: boolean
   readonly lease_expires_at: Date | null
+  readonly endpoints: ReadonlyArray<string>
 }
 
-/** The outbox: a job's outcome, its event and its deliveries. To be run in a transaction. */
-export const finishJob = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  random: SecureRandom.SecureRandom["Service"],
-  { orgId, jobId, outcome, nonce, now, onlyIfExpired }: Finish,
-) {
-  const [job] = yield* sql<JobRow>`
-    SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
-      skip_callbacks, lease_expires_at
-    FROM jobs WHERE id = ${jobId} AND org_id = ${orgId} FOR UPDATE`
+/** What a job is before its end, with the ids of its org's endpoints. */
+const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: Finish) => sql<JobRow>`
+  SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
+    skip_callbacks, lease_expires_at,
+    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints
+  FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
+
+/** Whether the job still has to be finished: not when it was with the same outcome. */
+const isOpen = Effect.fnUntraced(function* (job: JobRow | undefined, { outcome, now, onlyIfExpired }: Finish) {
   if (job === undefined) return yield* jobNotFound()
-  if (job.status === outcome.status) return
+  if (job.status === outcome.status) return false
   if (job.status === "completed" || job.status === "failed") return yield* otherOutcome()
   const leaseRunsOut = job.lease_expires_at?.getTime() ?? Number.POSITIVE_INFINITY
   if (onlyIfExpired && leaseRunsOut > DateTime.toEpochMillis(now)) return yield* notRunning()
+  return true
+})
 
+/** The outcome, the event and its deliveries, in one statement; gives nothing when the job has changed since it was read. */
+const write = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  job: JobRow,
+  { orgId, jobId, outcome, nonce, now, onlyIfExpired }: Finish,
+) {
   const { result, error, mapped_stack } =
     outcome.status === "completed"
       ? { result: outcome.result, error: null, mapped_stack: null }
       : { result: null, error: outcome.error, mapped_stack: outcome.mapped_stack }
-  const at = date(now)
-  yield* sql`
-    UPDATE jobs SET status = ${outcome.status}, result = ${toJsonText(result)}, error = ${error},
-      mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
-    WHERE id = ${jobId} AND org_id = ${orgId}`
-
   const { workflow, deployment_id } = job
   const { status } = outcome
   const body = eventBody({ job_id: jobId, workflow, deployment_id, status, result, error, mapped_stack }, nonce)
+  const at = date(now)
+  const to = receivers(
+    { ...job, hasCallbackSecret: job.has_callback_secret },
+    job.endpoints.map((id) => ({ id, active: true })),
+  )
+  const lanes = to.callback ? [`${orgId} ${new URL(job.callback_url!).origin}`] : to.endpoints.map(({ id }) => id)
   const eventId = yield* random.ulid
-  yield* sql`
-    INSERT INTO events (id, org_id, job_id, type, body, created_at)
-    VALUES (${eventId}, ${orgId}, ${jobId}, ${eventType(status)}, ${body}, ${at})`
+  const ids = yield* Effect.forEach(lanes, () => random.ulid)
+  return yield* sql`
+    WITH job AS (
+      UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
+        mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
+      WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
+        AND (NOT ${onlyIfExpired}::boolean OR lease_expires_at <= ${at})
+      RETURNING id
+    ), event AS (
+      INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT ${eventId}, ${orgId}, id, ${eventType(status)}, ${body}, ${at} FROM job
+    ), endpoints AS (
+      -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
+      SELECT id, active FROM webhook_endpoints
+      WHERE org_id = ${orgId} AND id = ANY(${texts(to.callback ? [] : lanes)}) AND EXISTS (SELECT FROM job)
+      ORDER BY id FOR SHARE
+    ), receivers AS (
+      SELECT d.id, d.lane, w.id AS endpoint, CASE WHEN w.active IS FALSE THEN 'skipped' ELSE 'pending' END AS state
+      FROM unnest(${texts(ids)}, ${texts(lanes)}) AS d (id, lane)
+      LEFT JOIN endpoints w ON w.id = d.lane
+      WHERE (w.id IS NOT NULL OR ${to.callback}::boolean) AND EXISTS (SELECT FROM job)
+    ), made AS (
+      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+      SELECT id, ${orgId}, ${eventId}, ${jobId}, endpoint, lane, state, ${at}, ${at} FROM receivers
+    ), queued AS (
+      -- What comes for a lane that has parked deliveries joins them.
+      INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+      SELECT lane, id, ${eventId}, 0, 0, ${at},
+        EXISTS (SELECT FROM pending_deliveries p WHERE p.parked AND p.lane = receivers.lane)
+      FROM receivers WHERE state = 'pending'
+    )
+    SELECT id FROM job`
+})
 
-  // Shared with other events, held against whoever would end an endpoint before its delivery is in.
-  const endpoints = yield* sql<{ id: string; active: boolean }>`
-    SELECT id, active FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id FOR SHARE`
-  const to = receivers({ ...job, hasCallbackSecret: job.has_callback_secret }, endpoints)
-  const rows = to.endpoints.map(({ id, state }) => ({
-    endpoint: id as string | null,
-    lane: id,
-    state: state as string,
-  }))
-  if (to.callback) {
-    rows.push({ endpoint: null, lane: `${orgId} ${new URL(job.callback_url!).origin}`, state: "pending" })
+/** The outbox: a job's outcome, its event and its deliveries, all or nothing. */
+export const finishJob = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  finish: Finish,
+) {
+  let written: ReadonlyArray<unknown> = []
+  while (written.length === 0) {
+    const [job] = yield* findJob(sql, finish)
+    if (!(yield* isOpen(job, finish))) return
+    written = yield* write(sql, random, job!, finish)
   }
-  if (rows.length === 0) return
-  const ids = yield* Effect.forEach(rows, () => random.ulid)
-  yield* sql`
-    INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, next_attempt_at, created_at, updated_at)
-    SELECT d.id, ${orgId}, ${eventId}, ${jobId}, d.endpoint, d.lane, d.state,
-      CASE WHEN d.state = 'pending' THEN ${at}::timestamptz END, ${at}, ${at}
-    FROM unnest(${texts(ids)}, ${texts(rows.map((row) => row.endpoint))}, ${texts(rows.map((row) => row.lane))},
-      ${texts(rows.map((row) => row.state))}) AS d (id, endpoint, lane, state)`
 })

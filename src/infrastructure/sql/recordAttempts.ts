@@ -6,7 +6,7 @@ import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
 import { integers, texts, times } from "./arrays.ts"
 import { cancelPending } from "./cancelPending.ts"
 import { date } from "./fragments.ts"
-import { recordEndpoints } from "./recordEndpoints.ts"
+import { endpointNews, endpointsOf, recordEndpoints } from "./recordEndpoints.ts"
 
 const states: Record<Verdict["_tag"], string> = {
   Delivered: "delivered",
@@ -18,40 +18,101 @@ const states: Record<Verdict["_tag"], string> = {
 /** PostgreSQL keeps no NUL, and what one receiver said must not keep a whole batch from being recorded. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
 
-/** Writes attempts down and moves their deliveries on. To be run in a transaction; endpoints are locked before deliveries. */
+const text = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => string | null) =>
+  texts(records.map(f))
+const integer = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => number | null) =>
+  integers(records.map(f))
+const time = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => DateTime.Utc | null) =>
+  times(records.map(f))
+
+/** The attempts whose claim is still theirs: in the queue, or kept by a delivery that was canceled in flight. */
+const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
+  sql<{ id: string }>`
+    SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
+      AS made (id, claim_id)
+    JOIN deliveries d ON d.id = made.id
+    LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id
+    WHERE made.claim_id IN (p.claim_id, d.claim_id)`.pipe(
+    Effect.map((rows) => {
+      const held = new Set(rows.map(({ id }) => id))
+      return records.filter(({ delivery }) => held.has(delivery.deliveryId))
+    }),
+  )
+
+/**
+ * Writes attempts down and moves their deliveries on, in one statement. The delivery's row is what everyone locks who
+ * changes it, in the order of the ids; the row in the queue, which a claim may have changed since, says whose it is.
+ * Gives the ids of those that were another's.
+ */
+const moveOn = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => sql<{
+  id: string
+}>`
+  WITH made AS (
+    SELECT * FROM unnest(
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.lane)},
+      ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])},
+      ${time(records, (r) => r.nextAttemptAt)}, ${integer(records, (r) => r.delivery.attempts + 1)},
+      ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
+      ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
+      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
+    ) AS made (id, lane, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
+  ), held AS (
+    SELECT made.*, d.org_id, d.kept_claim, p.place
+    FROM made
+    CROSS JOIN LATERAL (
+      SELECT org_id, claim_id AS kept_claim FROM deliveries WHERE id = made.id FOR NO KEY UPDATE
+    ) AS d
+    LEFT JOIN LATERAL (
+      SELECT ctid AS place FROM pending_deliveries p
+      WHERE p.lane = made.lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
+    ) AS p ON true
+  ), ended AS (
+    DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
+    RETURNING delivery_id AS id
+  ), again AS (
+    UPDATE pending_deliveries p SET claim_id = NULL, due_at = held.next_at, attempts = held.number, tries = p.tries + 1
+    FROM held
+    WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.id = p.delivery_id
+    RETURNING p.delivery_id AS id
+  ), theirs AS (
+    SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE kept_claim = claim_id
+  ), moved AS (
+    UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
+      -- Canceled while it was in flight: only a success is news.
+      state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM theirs)) AND d.id = held.id
+  ), written AS (
+    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
+    SELECT id, org_id, number, started_at, duration_ms, status, failure, error, body
+    FROM held WHERE id IN (SELECT id FROM theirs)
+  )
+  SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
+
+/** Writes attempts down, moves their deliveries on, and says what they tell of their endpoints. */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  records: ReadonlyArray<AttemptRecord>,
+  unsorted: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
 ) {
-  const ended = yield* recordEndpoints(sql, records, now)
-  const text = (f: (record: AttemptRecord) => string | null) => texts(records.map(f))
-  const integer = (f: (record: AttemptRecord) => number | null) => integers(records.map(f))
-  const time = (f: (record: AttemptRecord) => DateTime.Utc | null) => times(records.map(f))
-  yield* sql`
-    WITH made AS (
-      SELECT * FROM unnest(
-        ${text((r) => r.delivery.deliveryId)}, ${text((r) => r.delivery.claimId)}, ${text((r) => states[r.verdict._tag])},
-        ${time((r) => r.nextAttemptAt)}, ${integer((r) => r.delivery.attempts + 1)}, ${time((r) => r.startedAt)},
-        ${integer((r) => Math.round(Duration.toMillis(r.outcome.duration)))}, ${integer((r) => r.outcome.status)},
-        ${text((r) => r.outcome.failure?.kind ?? null)}, ${text((r) => storable(r.outcome.failure?.message))},
-        ${text((r) => storable(r.outcome.body))}
-      ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
-    ), held AS (
-      -- In the order in which cancelPending takes them, or the two could wait for each other.
-      SELECT d.id FROM made JOIN deliveries d ON d.id = made.id AND d.claim_id = made.claim_id
-      ORDER BY d.id FOR UPDATE OF d
-    ), moved AS (
-      UPDATE deliveries d SET attempts = made.number, tries = d.tries + 1, claim_id = NULL, updated_at = ${date(now)},
-        -- Canceled while it was in flight: only a success is news.
-        state = CASE WHEN d.state = 'pending' OR made.state = 'delivered' THEN made.state ELSE d.state END,
-        next_attempt_at = CASE WHEN d.state = 'pending' THEN made.next_at END
-      FROM made JOIN held ON held.id = made.id WHERE d.id = held.id
-      RETURNING d.id, d.org_id, made.number, made.started_at, made.duration_ms, made.status, made.failure, made.error,
-        made.body
-    )
-    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
-    SELECT * FROM moved`
-  // After the deliveries that got the answer have moved to failed.
-  if (ended.length > 0) yield* cancelPending(sql, ended, now)
+  const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
+  const move = Effect.gen(function* () {
+    const others = new Set((yield* moveOn(sql, records, now)).map(({ id }) => id))
+    // A recovery that this waited for has given the claim back to the queue, which the statement could not see yet.
+    if (others.size > 0)
+      yield* moveOn(
+        sql,
+        records.filter(({ delivery }) => others.has(delivery.deliveryId)),
+        now,
+      )
+  })
+  // Without a lock: of a healthy endpoint nothing changes, and nobody is to wait for it.
+  const endpoints = yield* endpointsOf(sql, records)
+  if (endpointNews(unsorted, endpoints) === undefined) return yield* move
+  yield* Effect.gen(function* () {
+    const theirs = yield* claimsHeld(sql, unsorted)
+    const ended = yield* recordEndpoints(sql, theirs, endpoints, now)
+    yield* move
+    // After the deliveries that got the answer have moved to failed.
+    if (ended.length > 0) yield* cancelPending(sql, ended, now)
+  }).pipe(sql.withTransaction)
 })

@@ -7,49 +7,59 @@ import { texts, times } from "./arrays.ts"
 import { date } from "./fragments.ts"
 
 interface EndpointRow {
-  readonly delivery_id: string
+  readonly id: string
   readonly url: string
   readonly failing_since: Date | null
 }
 
+/** The endpoints of attempts, by their ids. */
+export const endpointsOf = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
+  sql<EndpointRow>`
+    SELECT id, url, failing_since FROM webhook_endpoints
+    WHERE id = ANY(${texts(new Set(records.map(({ delivery }) => delivery.endpointId)))})`.pipe(
+    Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))),
+  )
+
 /**
- * What attempts tell of their endpoints: since when one fails, that one works again, that one is to be deactivated. Gives
- * those that were deactivated.
+ * What attempts tell of their endpoints: those that work again, those that fail now, and the attempts that end theirs;
+ * `undefined` when it is nothing new.
+ */
+export const endpointNews = (
+  records: ReadonlyArray<AttemptRecord>,
+  endpoints: ReadonlyMap<string | null, EndpointRow>,
+) => {
+  const working = new Set<string>()
+  const failing = new Set<string>()
+  const ending: Array<AttemptRecord> = []
+  for (const record of records) {
+    const { delivery, outcome, verdict } = record
+    const endpoint = endpoints.get(delivery.endpointId)
+    // An endpoint whose url was changed since is another receiver: what the old one said does not tell of it.
+    if (endpoint === undefined || endpoint.url !== delivery.url || !reachedOut(outcome)) continue
+    const { id, failing_since } = endpoint
+    if (verdict._tag === "Delivered") {
+      failing.delete(id)
+      if (failing_since !== null) working.add(id)
+    } else if (failing_since === null || working.has(id)) failing.add(id)
+    if (verdict._tag === "Deactivate") ending.push(record)
+  }
+  return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
+}
+
+/**
+ * Writes what attempts tell of their endpoints, and gives those that were deactivated. To be run in a transaction, before
+ * any delivery is locked.
  */
 export const recordEndpoints = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   records: ReadonlyArray<AttemptRecord>,
+  endpoints: ReadonlyMap<string | null, EndpointRow>,
   now: DateTime.Utc,
 ) {
-  // Without a lock: of a healthy endpoint nothing changes, and nobody is to wait for it.
-  const rows = yield* sql<EndpointRow>`
-    SELECT d.id AS delivery_id, w.url, w.failing_since
-    FROM unnest(${texts(records.map(({ delivery }) => delivery.deliveryId))},
-      ${texts(records.map(({ delivery }) => delivery.claimId))}) AS made (id, claim_id)
-    JOIN deliveries d ON d.id = made.id AND d.claim_id = made.claim_id
-    JOIN webhook_endpoints w ON w.id = d.endpoint_id`
-  const rowOf = new Map(rows.map((row) => [row.delivery_id, row]))
-  // An endpoint whose url was changed since is another receiver: what the old one said does not tell of it.
-  const telling = records.filter(
-    ({ delivery, outcome }) => reachedOut(outcome) && rowOf.get(delivery.deliveryId)?.url === delivery.url,
-  )
-
-  const working = new Set<string>()
-  const failing = new Set<string>()
-  for (const { delivery, verdict } of telling) {
-    const id = delivery.endpointId!
-    const fails = rowOf.get(delivery.deliveryId)!.failing_since !== null
-    if (verdict._tag !== "Delivered") {
-      if (!fails || working.has(id)) failing.add(id)
-    } else {
-      failing.delete(id)
-      if (fails) working.add(id)
-    }
-  }
-  const ending = telling.filter(({ verdict }) => verdict._tag === "Deactivate")
+  const news = endpointNews(records, endpoints)
+  if (news === undefined) return []
+  const { working, failing, ending } = news
   const changing = [...working, ...failing, ...ending.map(({ delivery }) => delivery.endpointId)]
-  if (changing.length === 0) return []
-
   yield* sql`SELECT id FROM webhook_endpoints WHERE id = ANY(${texts(changing)}) ORDER BY id FOR NO KEY UPDATE`
   if (working.size > 0) {
     yield* sql`UPDATE webhook_endpoints SET failing_since = NULL WHERE id = ANY(${texts(working)})`

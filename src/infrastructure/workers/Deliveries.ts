@@ -1,12 +1,13 @@
-import { Context, DateTime, Duration, Effect, Latch, Layer, Queue, Schedule, Stream } from "effect"
+import { Cause, Clock, Context, DateTime, Duration, Effect, Exit, Latch, Layer, Queue, Schedule, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { ClaimedDelivery } from "../../domain/Deliveries.ts"
 import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
 import { DeliveryQueue, Dispatcher } from "../../domain/DeliveryQueue.ts"
 import { Wakeups } from "../../domain/Wakeups.ts"
+import { makeInHand } from "./inHand.ts"
 
 export interface DeliveryWorkerOptions {
-  /** Attempts in flight in this process. */
+  /** Deliveries that this process has claimed and not yet recorded. */
   readonly maxInFlight: number
   /** Attempts in flight to one receiver. */
   readonly laneCap: number
@@ -31,7 +32,7 @@ export const leaseFor = (attemptTimeout: Duration.Duration) =>
   Duration.sum(Duration.times(attemptTimeout, 3), Duration.seconds(5))
 
 /** The most that one claim or one record has in it. */
-const batch = 256
+const batch = 512
 /** How long the worker waits at most before it looks again: for what another replica left behind. */
 const patience = Duration.seconds(5)
 /** How long it waits at least, when what is due could not be claimed: another claim has it locked, or it was parked. */
@@ -40,32 +41,6 @@ const breath = Duration.millis(1)
 const pause = Duration.seconds(1)
 /** How long the end of the worker waits for the records, after the attempts had their time. */
 const recordingTime = Duration.seconds(5)
-
-/** The attempts under way here, by lane: made or being made, and not recorded. */
-const makeInFlight = Effect.map(Latch.make(true), (idle) => {
-  const lanes = new Map<string, number>()
-  let total = 0
-  return {
-    lanes,
-    total: () => total,
-    /** Waits until there are none. */
-    untilIdle: idle.await,
-    add: ({ lane }: ClaimedDelivery) =>
-      Effect.suspend(() => {
-        total++
-        lanes.set(lane, (lanes.get(lane) ?? 0) + 1)
-        return idle.close
-      }),
-    remove: ({ lane }: ClaimedDelivery) =>
-      Effect.suspend(() => {
-        total--
-        const left = lanes.get(lane)! - 1
-        if (left === 0) lanes.delete(lane)
-        else lanes.set(lane, left)
-        return total === 0 ? idle.open : Effect.void
-      }),
-  }
-})
 
 /**
  * The delivery worker: claims what is due, makes the attempts, records them in batches, and claims again. Backlog stays
@@ -78,27 +53,48 @@ export const layer = Layer.effectDiscard(
     const wakeups = yield* Wakeups
     const random = yield* SecureRandom.SecureRandom
     const { maxInFlight, laneCap, attemptTimeout } = yield* DeliveryWorkerOptions
-    const inFlight = yield* makeInFlight
+    const clock = yield* Clock.Clock
+    // Detached: the end of the worker waits for attempts, it does not interrupt them.
+    const detach = Effect.runForkWith(yield* Effect.context())
     const finished = yield* Queue.unbounded<AttemptRecord>()
     /** Closed while attempts that were made cannot be recorded: they would be claimed, and made, again. */
     const recording = yield* Latch.make(true)
+    /** Closed while there is anything in hand. */
+    const idle = yield* Latch.make(true)
     const woken = yield* Queue.sliding<void>(1)
     const wake = Queue.offer(woken, undefined)
     const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
 
-    // Detached: the end of the worker waits for attempts, it does not interrupt them.
-    const attempt = (delivery: ClaimedDelivery) =>
-      dispatcher.attempt(delivery).pipe(
-        Effect.flatMap((made) => Queue.offer(finished, made)),
-        Effect.catchCause((cause) =>
-          Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
-            Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
-            Effect.andThen(inFlight.remove(delivery)),
-            Effect.andThen(wake),
-          ),
-        ),
-        Effect.forkDetach,
+    const died = (delivery: ClaimedDelivery, cause: Cause.Cause<never>) =>
+      Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
+        Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
+        Effect.andThen(Effect.sync(() => inHand.died(delivery))),
+        Effect.andThen(wake),
       )
+    const inHand = makeInHand({
+      max: maxInFlight,
+      laneCap,
+      now: () => clock.currentTimeMillisUnsafe(),
+      begin: (delivery) => {
+        detach(dispatcher.attempt(delivery)).addObserver((exit) => {
+          if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))
+          inHand.ended(exit.value)
+          Queue.offerUnsafe(finished, exit.value)
+        })
+      },
+      giveBack: (deliveries) => {
+        const release = Effect.flatMap(DateTime.now, (now) => queue.release(deliveries, now)).pipe(
+          Effect.catchCause((cause) =>
+            Effect.logWarning("Deliveries were not given back; they are due when their lease has run out", cause),
+          ),
+          Effect.andThen(Effect.sync(() => inHand.removed(deliveries))),
+          Effect.andThen(settled),
+        )
+        detach(release)
+      },
+      onDrained: () => Queue.offerUnsafe(woken, undefined),
+    })
+    const settled = Effect.suspend(() => (inHand.total() === 0 ? idle.open : Effect.void))
 
     /** Writes attempts down, however long the database is away. */
     const write = (records: ReadonlyArray<AttemptRecord>): Effect.Effect<void> =>
@@ -119,29 +115,30 @@ export const layer = Layer.effectDiscard(
     const record = Effect.gen(function* () {
       const records = yield* Queue.takeBetween(finished, 1, batch)
       yield* write(records)
-      // Only now is the slot free: the next claim has to know whether the receiver fails.
-      yield* Effect.forEach(records, ({ delivery }) => inFlight.remove(delivery), { discard: true })
+      inHand.recorded(records)
+      yield* settled
       if ((yield* Queue.size(finished)) === 0) yield* recording.open
       yield* wake
     })
 
-    const begin = Effect.fnUntraced(function* (limit: number) {
+    const begin = Effect.fnUntraced(function* (limit: number, cap: number) {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claimId = yield* random.ulid
-      const claimed = yield* queue.claim({ claimId, now, leaseUntil, limit, laneCap, inFlight: inFlight.lanes })
-      yield* Effect.forEach(claimed, (delivery) => Effect.andThen(inFlight.add(delivery), attempt(delivery)), {
-        discard: true,
-      })
+      const claim = { claimId, now, leaseUntil, limit, laneCap: cap, inFlight: inHand.counts() }
+      const claimed = yield* queue.claim(claim)
+      if (claimed.length > 0) yield* idle.close
+      inHand.add(claimed)
       return claimed.length
       // What was claimed is begun, or it would wait for its lease to run out.
     }, Effect.uninterruptible)
 
     const work = Effect.gen(function* () {
       yield* recording.await
-      const limit = Math.min(batch, maxInFlight - inFlight.total())
+      const appetite = inHand.appetite()
+      const limit = Math.min(batch, appetite.limit)
       if (limit <= 0) return yield* wokenWithin(patience)
-      if ((yield* begin(limit)) === limit) return
+      if ((yield* begin(limit, appetite.laneCap)) === limit) return
       const dueAt = yield* queue.nextDueAt
       const untilDue = dueAt === null ? patience : DateTime.distance(yield* DateTime.now, dueAt)
       yield* wokenWithin(Duration.clamp(untilDue, { minimum: breath, maximum: patience }))
@@ -155,10 +152,10 @@ export const layer = Layer.effectDiscard(
     // Ended in the opposite order: no more claims, then the attempts, then their records.
     yield* Effect.forkScoped(Effect.forever(record))
     yield* Effect.addFinalizer(() =>
-      Effect.timeoutOrElse(inFlight.untilIdle, {
+      Effect.timeoutOrElse(Effect.andThen(Effect.sync(inHand.clear), idle.await), {
         duration: Duration.sum(attemptTimeout, recordingTime),
         orElse: () =>
-          Effect.logWarning(`${inFlight.total()} attempts are not recorded; they are made again when their leases end`),
+          Effect.logWarning(`${inHand.total()} attempts are not recorded; they are made again when their leases end`),
       }),
     )
     yield* Effect.forkScoped(Effect.forever(work))

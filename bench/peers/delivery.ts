@@ -1,0 +1,104 @@
+import Fastify from "fastify"
+import { createHmac } from "node:crypto"
+import { Pool } from "undici"
+
+/** A webhook that waits in a queue. */
+export interface Webhook {
+  readonly url: string
+  readonly body: string
+  readonly secret: string
+}
+
+/** What became of an attempt: what a queue is given to keep. */
+export interface Outcome {
+  readonly status: number
+  readonly duration: number
+}
+
+const { PORT, SECRET = "", URL: receiver = "" } = process.env
+
+/** Attempts at once. */
+export const atOnce = 128
+const pool = new Pool(receiver, { connections: atOnce, pipelining: 1, headersTimeout: 15_000, bodyTimeout: 15_000 })
+
+/** Signs as Gatehouse does (both signatures), posts, and gives the outcome; anything but a 2xx throws. */
+export const deliver = (id: string, { body, secret, url }: Webhook): Promise<Outcome> => {
+  const timestamp = String(Math.floor(Date.now() / 1000))
+  const standard = createHmac("sha256", secret).update(`${id}.${timestamp}.${body}`).digest("base64")
+  const since = performance.now()
+  return new Promise((resolve, reject) => {
+    let status = 0
+    pool.dispatch(
+      {
+        method: "POST",
+        path: new URL(url).pathname,
+        headers: {
+          "content-type": "application/json",
+          "user-agent": "peer",
+          "x-webhook-signature": createHmac("sha256", secret).update(body).digest("hex"),
+          "x-event-type": "job.completed",
+          "webhook-id": id,
+          "webhook-timestamp": timestamp,
+          "webhook-signature": `v1,${standard}`,
+        },
+        body,
+      },
+      {
+        onRequestStart: () => {},
+        onResponseStart: (_controller, code) => {
+          status = code
+        },
+        onResponseData: () => {},
+        onResponseEnd: () => {
+          const duration = Math.round(performance.now() - since)
+          if (status >= 200 && status < 300) resolve({ status, duration })
+          else reject(new Error(`It answered ${status}`))
+        },
+        onResponseError: (_controller, error) => reject(error),
+      },
+    )
+  })
+}
+
+/** A queue, as the bench drives it. */
+export interface Queue {
+  /** Puts these webhooks in, while nothing is sent. */
+  readonly fill: (webhooks: ReadonlyArray<Webhook>) => Promise<void>
+  /** Begins to send. */
+  readonly start: () => Promise<void>
+  /** Stops sending, when the queue is empty. */
+  readonly stop: () => Promise<void>
+}
+
+/** Serves a queue's program: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop. */
+export const serve = async ({ fill, start, stop }: Queue): Promise<void> => {
+  const app = Fastify({ bodyLimit: 10_000_000 })
+  app.get("/healthz", () => "ok")
+  app.post<{ Body: { count: number; body: string; paths: ReadonlyArray<string> } }>(
+    "/fill",
+    async ({ body: order }) => {
+      const { body, count, paths } = order
+      for (let done = 0; done < count; done += 1_000) {
+        const size = Math.min(1_000, count - done)
+        await fill(
+          Array.from({ length: size }, (_, n) => ({
+            url: receiver + paths[(done + n) % paths.length]!,
+            body,
+            secret: SECRET,
+          })),
+        )
+      }
+      return {}
+    },
+  )
+  app.post("/start", async () => {
+    await start()
+    return {}
+  })
+  app.post("/stop", async () => {
+    await stop()
+    return {}
+  })
+  process.stdin.resume().once("end", () => process.exit())
+  await app.listen({ port: Number(PORT), host: "127.0.0.1" })
+}

@@ -1,0 +1,78 @@
+import { type Drain, drain, type Sender, summary } from "../support/drain.ts"
+import { has } from "../support/load.ts"
+import { folder, startPostgres } from "../support/postgres.ts"
+import { startReceiver } from "../support/receiver.ts"
+import { amount, atLeast, figure, type Scenario } from "../support/result.ts"
+import { bullmq, gatehouse, peerOnPostgres, secret } from "../support/senders.ts"
+
+const oneEndpoint = "Gatehouse, one endpoint, its cap lifted to 128"
+const manyEndpoints = "Gatehouse, 100 endpoints, the normal cap"
+const tunedPeers = ["pg-boss, tuned", "graphile-worker, tuned"]
+
+/** Webhooks from the database to a receiver that verifies, beside the queues that one would otherwise take. */
+export const deliveries: Scenario = {
+  name: "deliveries",
+  title: "Deliver webhooks",
+  about:
+    "Signed POSTs of about 570 bytes that wait in the database, all due at once, to a receiver that verifies the " +
+    "signature; from the first that came to the last. CPU is for each, outcomes recorded.",
+  quick: { rounds: 2 },
+  run: async (scope, { quick, rounds, say }) => {
+    const count = quick ? 20_000 : 100_000
+    const postgres = await startPostgres(scope)
+    const receiver = await startReceiver(scope, folder(scope), secret)
+    const around = { scope, postgres, receiver }
+    const redis = has("redis-server")
+    const senders: Record<string, Sender> = {
+      [oneEndpoint]: (await gatehouse(around, "one", 1, { WEBHOOK_ENDPOINT_CONCURRENCY: "128" })).sender,
+      [manyEndpoints]: (await gatehouse(around, "many", 100)).sender,
+      "pg-boss, tuned": await peerOnPostgres(around, "pgBoss", true),
+      "graphile-worker, tuned": await peerOnPostgres(around, "graphileWorker", true),
+      ...(redis ? { "BullMQ, tuned": await bullmq(around, true) } : {}),
+    }
+    // So slow that fewer have to do.
+    const documented: Record<string, Sender> = quick
+      ? {}
+      : {
+          "pg-boss, as documented": await peerOnPostgres(around, "pgBoss", false),
+          "graphile-worker, as documented": await peerOnPostgres(around, "graphileWorker", false),
+          ...(redis ? { "BullMQ, as documented": await bullmq(around, false) } : {}),
+        }
+    const all = { ...senders, ...documented }
+    const found = new Map<string, Array<Drain>>(Object.keys(all).map((name) => [name, []]))
+    for (const sender of Object.values(senders)) await drain(sender, receiver, 2_000)
+    for (let round = 1; round <= rounds; round++) {
+      for (const [name, sender] of Object.entries(all)) {
+        const made = await drain(sender, receiver, name in senders ? count : 2_000)
+        found.get(name)!.push(made)
+        say(`round ${round}: ${name}: ${made.perSecond.toFixed(0)} a second`)
+      }
+    }
+    const medians = [...found].map(([name, drains]) => [name, summary(drains)] as const)
+    const rate = (name: string) => medians.find(([known]) => known === name)![1].perSecond
+    const best = Math.max(...tunedPeers.map(rate))
+    return {
+      tables: [
+        {
+          title: `Deliveries, ${amount(count)} a round`,
+          columns: ["", "a second", "× best tuned peer on PostgreSQL", "CPU µs", "database CPU µs", "receiver's core"],
+          rows: medians.map(([name, { cpu, databaseCpu, perSecond, receiver }]) => [
+            name,
+            figure(perSecond),
+            figure(perSecond / best),
+            figure(cpu),
+            figure(databaseCpu),
+            `${(receiver * 100).toFixed(0)} %`,
+          ]),
+        },
+      ],
+      bars: [oneEndpoint, manyEndpoints].flatMap((name) =>
+        tunedPeers.map((peer) => atLeast(`${name} ÷ ${peer}`, 1.2, rate(name) / rate(peer))),
+      ),
+      notes: [
+        ...(quick ? ["The peers as documented are measured in full runs only."] : ["As documented, 2,000 a round."]),
+        ...(redis ? [] : ["BullMQ was skipped: redis-server is not installed."]),
+      ],
+    }
+  },
+}

@@ -1,0 +1,104 @@
+import type { Query } from "./postgres.ts"
+
+/**
+ * What the bench writes into the service's own tables, past its interface: all of its knowledge of the schema is here.
+ * Ids are made of a name and a number, as nothing reads them.
+ */
+
+/** The body of an event of about 570 bytes, as the service makes it. */
+export const eventBody = JSON.stringify({
+  event: "job.completed",
+  job_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
+  nonce: "0123456789abcdef0123456789abcdef",
+  workflow: "bench",
+  deployment_id: null,
+  status: "completed",
+  result: { rows: 3, text: "x".repeat(330) },
+  error: null,
+  mapped_stack: null,
+})
+
+/** Points an org's endpoints to a receiver: in guarded mode the service itself takes https urls only. */
+export const pointEndpoints = (query: Query, orgId: string, url: string) =>
+  query("UPDATE webhook_endpoints SET url = $2 || '/' || id WHERE org_id = $1", [orgId, url])
+
+/** Points them beside what the receiver counts. */
+export const pointAside = (query: Query, orgId: string, url: string) =>
+  query("UPDATE webhook_endpoints SET url = $2 || '/aside' WHERE org_id = $1", [orgId, url])
+
+/**
+ * Adds so many events of the org with a delivery to each of its endpoints: due at once, or delivered with an attempt. All
+ * in a transaction, which the caller commits: what is due is seen from then on.
+ */
+export const addDeliveries = async (
+  query: Query,
+  orgId: string,
+  events: number,
+  state: "pending" | "delivered",
+): Promise<void> => {
+  const name = `${state}-${Date.now()}-`
+  await query("BEGIN")
+  await query(
+    `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+      SELECT $2 || n, $1, 'bench', false, 'completed', now(), now() FROM generate_series(1, $3::int) n`,
+    [orgId, name, events],
+  )
+  await query(
+    `INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT $2 || n, $1, $2 || n, 'job.completed', $4, now() FROM generate_series(1, $3::int) n`,
+    [orgId, name, events, eventBody],
+  )
+  await query(
+    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, attempts, created_at, updated_at)
+      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, ($4 = 'delivered')::int, now(), now()
+      FROM generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
+    [orgId, name, events, state],
+  )
+  if (state === "pending") {
+    await query(
+      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+        SELECT lane, id, event_id, 0, 0, now(), false FROM deliveries WHERE id LIKE $1 || '%'`,
+      [name],
+    )
+  }
+  if (state === "delivered") {
+    await query(
+      `INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, body)
+        SELECT id, org_id, 1, now(), 3, 200, '' FROM deliveries WHERE id LIKE $1 || '%'`,
+      [name],
+    )
+  }
+  await query("ANALYZE")
+}
+
+/** How many deliveries are not at their end. */
+export const countPending = async (query: Query): Promise<number> =>
+  Number((await query("SELECT count(*)::int AS count FROM pending_deliveries"))[0]!["count"])
+
+/** Adds so many keys that nobody has to a project. */
+export const addKeys = (query: Query, orgId: string, projectId: string, count: number) =>
+  query(
+    `INSERT INTO api_keys (id, org_id, project_id, name, prefix, hash, created_at)
+      SELECT 'key-' || n, $1, $2, 'bench', 'svc_' || n, sha256(('bench ' || n)::bytea), now()
+      FROM generate_series(1, $3::int) n`,
+    [orgId, projectId, count],
+  )
+
+/** Adds so many projects, each linked to a repository of its own, to an org. */
+export const addProjects = (query: Query, orgId: string, count: number) =>
+  query(
+    `INSERT INTO projects (id, org_id, name, subdomain, default_branch, host_owner, host_repo, repository_id, created_at,
+        updated_at)
+      SELECT 'project-' || n, $1, 'bench', 'bench-' || n, 'main', 'owner-' || n, 'repo', (1000000 + n)::text, now(), now()
+      FROM generate_series(1, $2::int) n`,
+    [orgId, count],
+  )
+
+/** Forgets the registered deployments, so that the same runs are new again. */
+export const forgetDeployments = (query: Query) => query("TRUNCATE deployments")
+
+/** Tells the planner what is there, and leaves no upkeep for the time that is measured. */
+export const settle = async (query: Query): Promise<void> => {
+  await query("VACUUM ANALYZE")
+  await query("CHECKPOINT")
+}

@@ -1,0 +1,64 @@
+import { PgClient } from "@effect/sql-pg"
+import { Effect, Exit, Redacted, Scope as EffectScope } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { cpuOf } from "./cpu.ts"
+import { freePort, start } from "./process.ts"
+import type { Scope } from "./scope.ts"
+
+export type Query = (text: string, values?: ReadonlyArray<unknown>) => Promise<ReadonlyArray<Record<string, unknown>>>
+
+/** A PostgreSQL server for one scenario. */
+export interface Postgres {
+  /** Makes an empty database, and gives its URL. */
+  readonly database: (name: string) => Promise<string>
+  /** A connection to the database of a URL; it ends with the scope. */
+  readonly connect: (url: string) => Promise<Query>
+  /** CPU seconds so far of all its processes. */
+  readonly cpu: () => number
+}
+
+/** A folder for what a scenario leaves behind; it goes with the scope. */
+export const folder = (scope: Scope): string => {
+  const path = mkdtempSync(join(tmpdir(), "gatehouse-bench-"))
+  scope.defer(() => rmSync(path, { recursive: true, force: true }))
+  return path
+}
+
+/** Starts a server of one's own from the npm package's binaries; every subject of a scenario has a database on it. */
+export const startPostgres = async (scope: Scope): Promise<Postgres> => {
+  // Its user has to get in: it has a folder for itself, and its log is elsewhere.
+  const data = folder(scope)
+  const port = await freePort()
+  const log = join(folder(scope), "postgres.log")
+  const server = await start(scope, {
+    command: [process.execPath, fileURLToPath(new URL("./postgresServer.ts", import.meta.url))],
+    environment: { PORT: String(port), FOLDER: data },
+    log,
+    ready: () => existsSync(log) && readFileSync(log, "utf8").includes("ready\n"),
+  })
+  const url = (name: string) => `postgres://postgres:password@127.0.0.1:${port}/${name}`
+  const connect = async (to: string): Promise<Query> => {
+    const lifetime = EffectScope.makeUnsafe()
+    const sql = await Effect.runPromise(
+      PgClient.make({ url: Redacted.make(to), maxConnections: 1 }).pipe(
+        Effect.provide(Reactivity.layer),
+        EffectScope.provide(lifetime),
+      ),
+    )
+    scope.defer(() => Effect.runPromise(EffectScope.close(lifetime, Exit.void)))
+    return (text, values = []) => Effect.runPromise(sql.unsafe<Record<string, unknown>>(text, values))
+  }
+  const admin = await connect(url("postgres"))
+  return {
+    connect,
+    database: async (name) => {
+      await admin(`CREATE DATABASE ${name}`)
+      return url(name)
+    },
+    cpu: () => cpuOf(server.pid),
+  }
+}

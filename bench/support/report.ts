@@ -1,0 +1,87 @@
+/* oxlint-disable no-console -- a program for the terminal */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import type { Bar, Found, Scenario, Table } from "./result.ts"
+
+/** Under what circumstances figures were found. */
+export interface Circumstances {
+  readonly command: string
+  readonly date: string
+  /** The commit of the service. */
+  readonly commit: string
+  readonly machine: string
+  readonly versions: string
+  readonly conditions: string
+  readonly quick: boolean
+}
+
+interface Saved extends Circumstances {
+  readonly name: string
+  readonly title: string
+  readonly about: string
+  readonly found: Found
+}
+
+const results = fileURLToPath(new URL("../results/", import.meta.url))
+const document = fileURLToPath(new URL("../../docs/performance.md", import.meta.url))
+const begin = "<!-- measured: written by `npm run bench`, do not edit -->"
+const end = "<!-- /measured -->"
+
+/** Prints what was found, in columns. */
+export const print = (scenario: Scenario, { bars, notes, tables }: Found): void => {
+  console.log("")
+  for (const { columns, rows, title } of tables) {
+    const widths = columns.map((column, at) => Math.max(column.length, ...rows.map((row) => row[at]?.length ?? 0)))
+    const line = (cells: ReadonlyArray<string>) =>
+      cells.map((cell, at) => (at === 0 ? cell.padEnd(widths[at]!) : cell.padStart(widths[at]!))).join("  ")
+    console.log(`  ${title}\n  ${[columns, ...rows].map(line).join("\n  ")}\n`)
+  }
+  for (const bar of bars) console.log(`  ${bar.met ? "met    " : "NOT MET"}  ${bar.what}: ${bar.found} (${bar.wanted})`)
+  for (const note of notes) console.log(`  ${note}`)
+  if (bars.length === 0) console.log(`  ${scenario.name} has no bars.`)
+}
+
+/** Keeps the figures of one scenario, in place of those found before. */
+export const save = ({ about, name, title }: Scenario, found: Found, circumstances: Circumstances): void => {
+  mkdirSync(results, { recursive: true })
+  const saved: Saved = { name, title, about, ...circumstances, found }
+  writeFileSync(`${results}${name}.json`, `${JSON.stringify(saved, null, 2)}\n`)
+}
+
+const tableText = ({ columns, rows, title }: Table) => {
+  const line = (cells: ReadonlyArray<string>) => `| ${cells.join(" | ")} |`
+  const rule = columns.map((_, at) => (at === 0 ? "---" : "---:"))
+  return [`**${title}**`, "", ...[columns, rule, ...rows].map(line)].join("\n")
+}
+
+const barsText = (bars: ReadonlyArray<Bar>) =>
+  tableText({
+    title: "Bars",
+    columns: ["", "wanted", "found", ""],
+    rows: bars.map(({ found, met, wanted, what }) => [what, wanted, found, met ? "met" : "**not met**"]),
+  })
+
+const section = ({ about, command, commit, conditions, date, found, quick, title }: Saved) =>
+  [
+    `### ${title}`,
+    about,
+    `${date}, Gatehouse ${commit}, \`${command}\`. ${conditions}${quick ? " A quick run: its figures are rough." : ""}`,
+    ...found.tables.map(tableText),
+    ...(found.bars.length > 0 ? [barsText(found.bars)] : []),
+    ...found.notes,
+  ].join("\n\n")
+
+/** Writes all figures that are kept, of the scenarios in this order, into their place in docs/performance.md. */
+export const writeDocument = (names: ReadonlyArray<string>): void => {
+  const saved = names
+    .map((name) => `${results}${name}.json`)
+    .filter((path) => existsSync(path))
+    .map((path) => JSON.parse(readFileSync(path, "utf8")) as Saved)
+  const circumstances = [...new Set(saved.map(({ machine, versions }) => `${machine}. ${versions}.`))]
+  const measured = [begin, ...circumstances, ...saved.map(section), end].join("\n\n")
+  const text = readFileSync(document, "utf8")
+  const [before, rest] = text.split(begin)
+  const after = rest?.split(end)[1]
+  if (before === undefined || after === undefined) throw new Error(`${document} has no place for the figures`)
+  writeFileSync(document, before + measured + after)
+}

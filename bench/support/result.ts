@@ -1,0 +1,87 @@
+import type { Compared } from "./rounds.ts"
+import type { Scope } from "./scope.ts"
+
+/** How a run is to be made. */
+export interface RunOptions {
+  /** Smaller, within two minutes for all of it. */
+  readonly quick: boolean
+  readonly rounds: number
+  /** Seconds of a measurement, and of the load before the first. */
+  readonly seconds: number
+  readonly warmUp: number
+  /** Says what is under way. */
+  readonly say: (line: string) => void
+}
+
+/** A table as it is printed and put into the document. */
+export interface Table {
+  readonly title: string
+  readonly columns: ReadonlyArray<string>
+  readonly rows: ReadonlyArray<ReadonlyArray<string>>
+}
+
+/** What was to be reached, and whether it was. */
+export interface Bar {
+  readonly what: string
+  readonly wanted: string
+  readonly found: string
+  readonly met: boolean
+}
+
+export interface Found {
+  readonly tables: ReadonlyArray<Table>
+  readonly bars: ReadonlyArray<Bar>
+  /** What has to be known to read the figures. */
+  readonly notes: ReadonlyArray<string>
+}
+
+/** One thing to measure, by its name on the command line. */
+export interface Scenario {
+  readonly name: string
+  readonly title: string
+  /** A sentence or two: what is done, how often, by whom. */
+  readonly about: string
+  /** What is enough for it in a quick run, where that is less than three rounds, or loads of less than two seconds. */
+  readonly quick?: { readonly rounds?: number; readonly seconds?: number }
+  readonly run: (scope: Scope, options: RunOptions) => Promise<Found>
+}
+
+/** A figure with about three digits; what was not measured is a dash. */
+export const figure = (value: number, unit = ""): string => {
+  if (!Number.isFinite(value)) return "–"
+  const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2
+  return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit
+}
+
+/** How many of something. */
+export const amount = (value: number): string => value.toLocaleString("en-US")
+
+export const atLeast = (what: string, limit: number, value: number, unit = ""): Bar => ({
+  what,
+  wanted: `at least ${figure(limit, unit)}`,
+  found: figure(value, unit),
+  met: value >= limit,
+})
+
+export const atMost = (what: string, limit: number, value: number, unit = ""): Bar => ({
+  what,
+  wanted: `at most ${figure(limit, unit)}`,
+  found: figure(value, unit),
+  met: value <= limit,
+})
+
+/** The table of loads: rates, times, CPU, and how many times the rate of one of them each is. */
+export const loadTable = (title: string, found: Readonly<Record<string, Compared>>, base: string): Table => ({
+  title,
+  columns: ["", "a second", `× ${base}`, "p50 ms", "p99 ms", "CPU µs", "PostgreSQL CPU µs", "loader's core"],
+  rows: Object.entries(found).map(([name, load]) => [
+    name,
+    figure(load.perSecond),
+    figure(load.perSecond / found[base]!.perSecond),
+    figure(load.p50),
+    figure(load.p99),
+    figure(load.cpu),
+    figure(load.databaseCpu),
+    `${(load.loader * 100).toFixed(0)} %`,
+  ]),
+})

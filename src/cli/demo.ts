@@ -1,0 +1,92 @@
+import { Clock, ConfigProvider, Console, Context, Effect, Layer, Logger, Redacted } from "effect"
+import { Command } from "effect/cli"
+import { HttpServer } from "effect/http"
+import * as Gatehouse from "../client.ts"
+import * as Config from "../config.ts"
+import { register } from "../register.ts"
+import { CommandFailed } from "./CommandFailed.ts"
+import { Json } from "./flags.ts"
+import { newSecret } from "./listen.ts"
+import { makeReceiver } from "./receiver.ts"
+import { makeStandInRunner } from "./standInRunner.ts"
+
+const audience = "https://gatehouse.demo"
+
+/** The whole service in this process: a free port, the database in memory, and no word of its own. */
+const startService = Effect.fnUntraced(function* (issuer: string) {
+  const variables = { PORT: "0", DATA_DIR: "memory", OIDC_AUDIENCE: audience, GITHUB_OIDC_ISSUER: issuer }
+  const settings = yield* Effect.provide(Config.load, ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables)))
+  const { app } = yield* Effect.promise(() => import("../app.ts"))
+  const context = yield* Layer.build(Layer.provide(app(settings), Logger.layer([])))
+  return HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
+})
+
+/** Goes from a project to a verified delivery, and tells each step. Gives what it has made. */
+const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => Effect.Effect<void>) {
+  const runner = yield* makeStandInRunner
+  const url = yield* startService(runner.issuer)
+  yield* tell("The service", `${url}, its database in memory`)
+
+  const operator = yield* Gatehouse.make({ baseUrl: url })
+  const { projectId } = yield* operator.projects.create({ payload: { name: "docs" } })
+  yield* tell("A project", `docs, ${projectId}`)
+
+  const { key, prefix } = yield* operator.keys.createForProject({ payload: { name: "ci", projectId } })
+  yield* tell("An API key of it", `${prefix}… (in full in this one answer; stored as a hash)`)
+
+  const valid = yield* operator.keys.validate({ payload: { key } })
+  yield* tell("Validated", `whoever sends the key is of the project ${valid.projectId}`)
+
+  yield* operator.projects.update({ params: { projectId }, payload: { hostOwner: "octo-org", hostRepo: "docs" } })
+  const registration = yield* register({ url, audience, environment: runner.environment })
+  const { currentDeploymentId } = yield* operator.projects.get({ params: { projectId } })
+  yield* tell(
+    "A CI run registers",
+    `${registration.branch} of octo-org/docs is the deployment ${currentDeploymentId}; no secret was stored: ` +
+      "the run's own token said so (signed here by a stand-in for GitHub, which this demo has made)",
+  )
+
+  const secret = yield* newSecret
+  const receiver = yield* makeReceiver(0, secret)
+  const tenant = yield* Gatehouse.make({ baseUrl: url, credential: key })
+  yield* tenant.webhooks.create({ payload: { url: receiver.url, signing_secret: Redacted.value(secret) } })
+  yield* tell("A webhook endpoint", `${receiver.url}, a receiver in this process`)
+
+  const { job_id } = yield* tenant.jobs.create({ payload: { workflow: "nightly-report" } })
+  yield* tenant.jobs.complete({ payload: { job_id, result: { rows: 3 } } })
+  yield* tell("A job, finished", `nightly-report, ${job_id}, result {"rows":3}`)
+
+  const arrival = yield* receiver.next
+  if ("refused" in arrival)
+    return yield* new CommandFailed({ message: `The delivery is not to be trusted: ${arrival.refused}` })
+  yield* tell("Delivered, verified", `${arrival.event.event} of ${arrival.event.job_id}: signature, time and body hold`)
+  return { projectId, keyPrefix: prefix, registration, currentDeploymentId, delivery: arrival }
+})
+
+const millis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+
+/** Shows the whole story in a terminal; nothing is kept of it. */
+export const demo = Command.make(
+  "demo",
+  {},
+  Effect.fnUntraced(function* () {
+    const json = yield* Json
+    const begun = yield* millis
+    let step = 0
+    const tell = (what: string, how: string) =>
+      json ? Effect.void : Console.log(`${++step}  ${what.padEnd(20)}${how}`)
+    const made = yield* story(tell).pipe(
+      Effect.timeout("30 seconds"),
+      Effect.catchTags({
+        // In this process nothing but a fault of ours can go wrong.
+        TimeoutError: () => Effect.fail(new CommandFailed({ message: "The demo has not ended within 30 seconds" })),
+      }),
+    )
+    if (json) return yield* Console.log(JSON.stringify(made))
+    yield* Console.log(
+      `\nAll of it in ${(((yield* millis) - begun) / 1000).toFixed(1)} s, and nothing is kept. To go on: gatehouse serve`,
+    )
+  }, Effect.scoped),
+).pipe(
+  Command.withDescription("Show the whole story in a few seconds: project, key, CI deployment, webhook; keeps nothing"),
+)

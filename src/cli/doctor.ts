@@ -1,0 +1,73 @@
+import { NodeCrypto } from "@effect/platform-node"
+import { Effect, Result } from "effect"
+import { Command } from "effect/cli"
+import * as Config from "../config.ts"
+import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
+import { CommandFailed } from "./CommandFailed.ts"
+import { print } from "./output.ts"
+
+/** What the configuration says, and what it leaves unsaid. */
+const configurationChecks = ({ adminToken, allowedOwners, baseUrl, host }: Config.Settings): ReadonlyArray<Check> => {
+  const checks = [ok("configuration", `${adminToken === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
+  if (allowedOwners === undefined) {
+    checks.push(
+      warn(
+        "configuration",
+        "OIDC_ALLOWED_OWNERS is not set: only repositories that a project is linked to may register",
+        "set it to your owners' names, as in OIDC_ALLOWED_OWNERS=acme",
+      ),
+    )
+  }
+  if (["0.0.0.0", "::"].includes(host) && baseUrl.includes(host)) {
+    checks.push(
+      warn(
+        "configuration",
+        `BASE_URL is ${baseUrl}, which nobody calls it by; CI tokens are made out to it`,
+        "set it to the address that the service is reached at, as in BASE_URL=https://gatehouse.example.com",
+      ),
+    )
+  }
+  return checks
+}
+
+const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
+  const { databaseUrl, dataDir, encryptionKeys, githubIssuer } = settings
+  // Loaded only here, like all of the service.
+  const [postgres, embedded, issuer] = yield* Effect.promise(() =>
+    Promise.all([
+      import("../infrastructure/checks/postgres.ts"),
+      import("../infrastructure/checks/embedded.ts"),
+      import("../infrastructure/checks/issuer.ts"),
+    ]),
+  )
+  const database =
+    databaseUrl === undefined
+      ? embedded.checkEmbedded(dataDir, encryptionKeys)
+      : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [])
+  const checks = yield* Effect.all([database, issuer.checkIssuer(githubIssuer)], { concurrency: 2 })
+  return [...configurationChecks(settings), ...checks.flat()]
+})
+
+const line = ({ message, name, remedy, state }: Check) =>
+  `${state.padEnd(4)}  ${name.padEnd(13)}  ${message}${remedy === undefined ? "" : `\n      ${" ".repeat(13)}  → ${remedy}`}`
+
+/** Looks at all that the service needs, with its own environment variables, and says what to mend. */
+export const doctor = Command.make(
+  "doctor",
+  {},
+  Effect.fnUntraced(function* () {
+    const settings = yield* Effect.result(Config.load)
+    const checks = Result.isSuccess(settings)
+      ? yield* Effect.provide(examine(settings.success), NodeCrypto.layer)
+      : [fail("configuration", settings.failure.message, "mend it; the rest was not looked at")]
+    const failures = checks.filter(({ state }) => state === "fail").length
+    yield* print(JSON.stringify({ ok: failures === 0, checks }), { out: checks.map(line).join("\n") })
+    if (failures > 0) {
+      return yield* new CommandFailed({ message: `${failures} of ${checks.length} checks failed` })
+    }
+  }),
+).pipe(
+  Command.withDescription(
+    "Check configuration, database, clocks, CI's issuer and encryption, with the environment variables of serve",
+  ),
+)

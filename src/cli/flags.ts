@@ -1,0 +1,38 @@
+import { Config, Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+
+/** The command above all others, with the flags that all of them take. */
+export const root = Command.make("gatehouse").pipe(
+  Command.withSharedFlags({
+    url: Flag.String("url").pipe(
+      Flag.withDescription("The service's address; else GATEHOUSE_URL, else http://127.0.0.1:3000"),
+      Flag.withFallbackConfig(Config.String("GATEHOUSE_URL")),
+      Flag.withDefault("http://127.0.0.1:3000"),
+    ),
+    json: Flag.Boolean("json").pipe(
+      Flag.withDescription("Print exactly what the service answers, as one JSON document"),
+      Flag.withDefault(false),
+    ),
+  }),
+)
+
+/** Where the service is. */
+export const Url = Effect.map(root, ({ url }) => url)
+
+/** Whether standard output is one JSON document for a program, and not text for a person. */
+export const Json = Effect.map(root, ({ json }) => json)
+
+/** The flags of every list: how many, and from where on. */
+export const page = {
+  limit: Flag.Int("limit").pipe(
+    Flag.withDescription("How many at most, 1 to 100; 50 unless told"),
+    Flag.withDefault(50),
+  ),
+  cursor: Flag.String("cursor").pipe(Flag.withDescription("Go on where the list before ended"), Flag.optional),
+}
+
+/** The fields of the flags that were given: an optional field is absent, not undefined. */
+export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>>(flags: A) =>
+  Object.fromEntries(
+    Object.entries(flags).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : [])),
+  ) as { readonly [K in keyof A]?: Option.Option.Value<A[K]> }

@@ -1,0 +1,20 @@
+import { Command } from "effect/cli"
+import { demo } from "./demo.ts"
+import { doctor } from "./doctor.ts"
+import { root } from "./flags.ts"
+import { jobs } from "./jobs.ts"
+import { keys } from "./keys.ts"
+import { listen } from "./listen.ts"
+import { migrate } from "./migrate.ts"
+import { projects } from "./projects.ts"
+import { register } from "./register.ts"
+import { serve } from "./serve.ts"
+import { webhooks } from "./webhooks.ts"
+
+/** The command line: a file for each command or group of commands, a line here. */
+export const gatehouse = root.pipe(
+  Command.withDescription(
+    "API keys, projects, CI deployments and webhooks. GATEHOUSE_TOKEN is the credential of the commands that call the service: an API key, or the server's ADMIN_TOKEN.",
+  ),
+  Command.withSubcommands([serve, demo, migrate, projects, keys, webhooks, jobs, listen, register, doctor]),
+)

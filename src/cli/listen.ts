@@ -1,0 +1,41 @@
+import { Config, Console, Effect, Option, Redacted } from "effect"
+import { Command, Flag } from "effect/cli"
+import { randomBytes } from "node:crypto"
+import { Json } from "./flags.ts"
+import { plain } from "./output.ts"
+import { type Arrival, makeReceiver } from "./receiver.ts"
+
+/** A secret of Standard Webhooks' kind: 24 random bytes. */
+export const newSecret = Effect.sync(() => Redacted.make(`whsec_${randomBytes(24).toString("base64")}`))
+
+const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port; 4000 unless told"), Flag.withDefault(4000))
+
+/** One line for each arrival: for a person, or a JSON object. */
+const line = (arrival: Arrival, json: boolean) => {
+  if (json)
+    return JSON.stringify("refused" in arrival ? { verified: false, ...arrival } : { verified: true, ...arrival })
+  if ("refused" in arrival) return `refused: ${plain(arrival.refused)}`
+  return `verified ${plain(arrival.deliveryId ?? "without an id")}: ${JSON.stringify(arrival.event)}`
+}
+
+/** Receives webhooks on this machine, verifies and prints them, until it is told to stop. */
+export const listen = Command.make(
+  "listen",
+  { port },
+  Effect.fnUntraced(function* ({ port }) {
+    const json = yield* Json
+    const given = yield* Effect.orDie(Config.option(Config.Redacted("GATEHOUSE_WEBHOOK_SECRET")))
+    const secret = Option.isSome(given) ? given.value : yield* newSecret
+    const receiver = yield* makeReceiver(port, secret)
+    yield* Console.error(`receiving at ${receiver.url}`)
+    if (Option.isNone(given)) {
+      yield* Console.error(`with a secret made now: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
+    }
+    return yield* Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json))))
+  }, Effect.scoped),
+).pipe(
+  Command.withDescription(
+    "Receive webhooks on this machine, verify them with GATEHOUSE_WEBHOOK_SECRET and print them; with --json one document a line",
+  ),
+  Command.withExamples([{ command: "gatehouse listen --port 4000" }]),
+)

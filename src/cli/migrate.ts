@@ -1,0 +1,17 @@
+import { Effect } from "effect"
+import { Command } from "effect/cli"
+import * as Config from "../config.ts"
+import { print } from "./output.ts"
+
+/** Migrates the database and ends: for those who do so before the new version starts. */
+export const migrate = Command.make(
+  "migrate",
+  {},
+  Effect.fnUntraced(function* () {
+    const settings = yield* Config.load
+    const { Database } = yield* Effect.promise(() => import("../infrastructure/Database.ts"))
+    const { applied } = yield* Effect.promise(() => import("../infrastructure/Migrations.ts"))
+    const migration = yield* applied.pipe(Effect.orDie, Effect.provide(Database.layer(settings)))
+    yield* print(JSON.stringify({ migration }), { out: `The database is at migration ${migration}, the newest.` })
+  }),
+).pipe(Command.withDescription("Bring the database of DATABASE_URL or DATA_DIR up to date, and end"))

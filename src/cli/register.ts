@@ -1,0 +1,33 @@
+import { Console, Effect } from "effect"
+import { Command, Flag } from "effect/cli"
+import { isGitHubActions, register as registerDeployment } from "../register.ts"
+import { CommandFailed } from "./CommandFailed.ts"
+import { given, Url } from "./flags.ts"
+import { plain, print } from "./output.ts"
+
+/** Registers the deployment that this CI run is; outside CI, so that one script serves everywhere, it does nothing. */
+export const register = Command.make(
+  "register",
+  {
+    audience: Flag.String("audience").pipe(
+      Flag.withDescription("One of the service's OIDC_AUDIENCE, where that is not its address"),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ audience }) {
+    if (!isGitHubActions(process.env)) {
+      return yield* Console.error("This is no run of GitHub Actions: there is nothing to register.")
+    }
+    const url = yield* Url
+    const registration = yield* registerDeployment({ url, environment: process.env, ...given({ audience }) }).pipe(
+      Effect.mapError(
+        ({ message }) => new CommandFailed({ message: `The deployment is not registered: ${plain(message)}` }),
+      ),
+    )
+    const { branch, preview, projectId } = registration
+    yield* print(JSON.stringify(registration), {
+      out: projectId ?? "",
+      note: `${preview ? "Preview" : "Deployment"} of ${plain(branch ?? "")} registered.`,
+    })
+  }),
+).pipe(Command.withDescription("In a run of GitHub Actions, register the deployment by the run's own OIDC token"))

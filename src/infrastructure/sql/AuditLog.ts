@@ -1,0 +1,46 @@
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { AuditEntry } from "../../domain/AuditEntry.ts"
+import { AuditRepository } from "../../domain/AuditLog.ts"
+import { orgNotFound } from "../../domain/Caller.ts"
+import { orUnavailable } from "../orUnavailable.ts"
+import { afterCursor, date, decodeRows } from "./fragments.ts"
+
+const Row = Schema.Struct({
+  ...AuditEntry.fields,
+  at: Schema.DateTimeUtcFromDate,
+  details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
+})
+const decode = decodeRows(Row)
+
+/** The audit log in PostgreSQL. */
+export const layer = Layer.effect(
+  AuditRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+
+    return AuditRepository.of({
+      record: (change, entry) =>
+        Effect.gen(function* () {
+          const made = yield* change
+          const { id, orgId, at, actor, action, target, details, requestId } = entry(made)
+          yield* sql`
+            INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+            VALUES (${id}, ${orgId}, ${date(at)}, ${actor}, ${action}, ${target}, ${JSON.stringify(details)},
+              ${requestId})`
+          return made
+        }).pipe(sql.withTransaction, orUnavailable),
+
+      list: (orgId, page) =>
+        Effect.gen(function* () {
+          const entries = yield* sql`
+            SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
+            WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}
+            ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode)
+          if (entries.length > 0) return entries
+          const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
+          return org.length === 0 ? yield* orgNotFound() : entries
+        }).pipe(orUnavailable),
+    })
+  }),
+)

@@ -1,0 +1,170 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { readdirSync, rmSync } from "node:fs"
+import { join } from "node:path"
+import { clockCheck } from "#src/infrastructure/checks/clock.ts"
+import * as DataFolder from "#src/infrastructure/DataFolder.ts"
+import { Database } from "#src/infrastructure/Database.ts"
+import { runCli } from "../support/cli.ts"
+import { freshFolder, freshPostgres } from "../support/databases.ts"
+import { makeOidcProvider } from "../support/oidc.ts"
+import { closedPort } from "../support/receiver.ts"
+import { encryptionKey } from "../support/server.ts"
+
+interface Report {
+  readonly ok: boolean
+  readonly checks: ReadonlyArray<{
+    readonly name: string
+    readonly state: string
+    readonly message: string
+    readonly remedy?: string
+  }>
+}
+
+/** What the doctor says of an environment, with an issuer that is well. */
+const doctor = Effect.fnUntraced(function* (env: Readonly<Record<string, string>>) {
+  const { issuer } = yield* makeOidcProvider()
+  const { code, err, out } = yield* runCli(["doctor", "--json"], { env: { GITHUB_OIDC_ISSUER: issuer, ...env } })
+  const report = JSON.parse(out) as Report
+  expect(code, err).toBe(report.ok ? 0 : 1)
+  const of = (name: string) => report.checks.filter((check) => check.name === name)
+  return { ...report, out, of, states: report.checks.map(({ name, state }) => `${name} ${state}`) }
+})
+
+/** A stored secret that was encrypted with the key `AAAA…` of the tests. */
+const storeSecret = (stored: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('o', 'o', now())`
+    yield* sql`INSERT INTO webhook_endpoints (id, org_id, url, active, secret, created_at, updated_at)
+      VALUES ('w', 'o', 'http://127.0.0.1', true, ${stored}, now(), now())`
+  })
+
+it.live("a new machine: nothing is made, and nothing is wrong", () =>
+  Effect.gen(function* () {
+    const folder = yield* freshFolder("empty")
+    const { of, ok, states } = yield* doctor({ DATA_DIR: join(folder, "data") })
+    expect(ok).toBe(true)
+    expect(states).toEqual(["configuration ok", "database ok", "issuer ok", "clock ok"])
+    expect(of("database")[0]!.message).toBe(`embedded; the first start makes it in ${join(folder, "data")}`)
+    expect(readdirSync(folder)).toEqual([])
+  }),
+)
+
+it.live(
+  "an embedded database, and its key",
+  () =>
+    Effect.gen(function* () {
+      const dataDir = yield* freshFolder()
+      rmSync(join(dataDir, "encryption.key"), { force: true })
+      yield* Effect.scoped(Effect.provide(storeSecret("v1.00000000.AAAA"), Database.layer({ dataDir })))
+      const { of, ok, states } = yield* doctor({ DATA_DIR: dataDir })
+      expect(ok).toBe(false)
+      expect(states).toContain("migrations ok")
+      expect(of("encryption")[0]).toMatchObject({
+        state: "fail",
+        message: "1 of 1 stored secrets cannot be read: they were encrypted with the key 00000000, which is not given",
+      })
+      expect(readdirSync(dataDir)).not.toContain("encryption.key")
+      // While a service has it, it is left alone.
+      yield* Effect.gen(function* () {
+        yield* DataFolder.acquire(dataDir)
+        const used = yield* doctor({ DATA_DIR: dataDir })
+        expect(used.ok).toBe(true)
+        expect(used.of("database")[0]!.message).toContain("another process has it")
+      }).pipe(Effect.scoped)
+    }),
+  60_000,
+)
+
+it.live("a PostgreSQL that is well, one without tables, and one of a newer version", () =>
+  Effect.gen(function* () {
+    const url = yield* freshPostgres()
+    const env = { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
+    expect((yield* doctor(env)).states).toEqual([
+      "configuration ok",
+      "database ok",
+      "clock ok",
+      "migrations ok",
+      "notifications ok",
+      "encryption ok",
+      "issuer ok",
+      "clock ok",
+    ])
+    const empty = yield* doctor({ ...env, DATABASE_URL: yield* freshPostgres("empty") })
+    expect(empty.ok).toBe(true)
+    expect(empty.of("migrations")[0]).toMatchObject({ state: "warn", message: "none is in yet" })
+    expect(empty.of("encryption")).toEqual([])
+
+    const database = Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
+    yield* Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* storeSecret("v1.12345678.AAAA")
+      yield* sql`INSERT INTO gatehouse_migrations (migration_id, name) VALUES (9999, 'newer')`
+    }).pipe(Effect.provide(database), Effect.scoped)
+    const newer = yield* doctor(env)
+    expect(newer.of("migrations")[0]).toMatchObject({ state: "fail", remedy: "start the newer version" })
+    // A wrong ENCRYPTION_KEY: the service would start, and could sign nothing.
+    expect(newer.of("encryption")[0]).toMatchObject({ state: "fail", message: expect.stringContaining("key 12345678") })
+  }),
+)
+
+it.live("what cannot be reached is named, and the password is not", () =>
+  Effect.gen(function* () {
+    const port = yield* closedPort
+    const down = yield* doctor({
+      DATABASE_URL: `postgres://gatehouse:a-secret@127.0.0.1:${port}/gatehouse`,
+      ENCRYPTION_KEY: encryptionKey,
+      GITHUB_OIDC_ISSUER: `http://127.0.0.1:${port}`,
+    })
+    expect(down.ok).toBe(false)
+    expect(down.states).toEqual(["configuration ok", "database fail", "issuer fail"])
+    expect(down.of("database")[0]!.message).toMatch(/^the database of DATABASE_URL cannot be used: .*ECONNREFUSED/)
+    expect(down.of("issuer")[0]!.message).toBe(`http://127.0.0.1:${port} does not answer (ECONNREFUSED)`)
+    expect(down.out).not.toMatch(/a-secret|AAAA/)
+  }),
+)
+
+it.live("an issuer that publishes no keys", () =>
+  Effect.gen(function* () {
+    const provider = yield* makeOidcProvider()
+    provider.behave("garbage")
+    const env = { DATA_DIR: "memory", GITHUB_OIDC_ISSUER: provider.issuer }
+    expect((yield* doctor(env)).of("issuer")[0]).toMatchObject({
+      state: "fail",
+      message: `${provider.issuer} publishes no key set`,
+    })
+    provider.behave("error")
+    expect((yield* doctor(env)).of("issuer")[0]!.message).toContain("answers for its keys with status 500")
+  }),
+)
+
+it.live("the configuration, in words for a person", () =>
+  Effect.gen(function* () {
+    const wrong = yield* runCli(["doctor"], { env: { PORT: "http" } })
+    expect(wrong.out).toMatch(/^fail {2}configuration {2}PORT must be a whole number .*PORT=3000\n +→ /)
+    expect(wrong).toMatchObject({ code: 1, err: "gatehouse: 1 of 1 checks failed\n" })
+
+    const { of, ok } = yield* doctor({ DATA_DIR: "memory", HOST: "0.0.0.0", ADMIN_TOKEN: "a-token-of-the-tests" })
+    expect(ok).toBe(true)
+    expect(of("configuration").map(({ message, state }) => `${state} ${message.split(" ")[0]}`)).toEqual([
+      "ok guarded",
+      "warn OIDC_ALLOWED_OWNERS",
+      "warn BASE_URL",
+    ])
+  }),
+)
+
+it("clocks that are apart by more than the measuring may have made", () => {
+  expect(clockCheck("the issuer", 5_900, 1_000)).toMatchObject({ state: "ok" })
+  expect(clockCheck("the issuer", -7_000, 1_000)).toMatchObject({
+    state: "warn",
+    message: "this machine is 7.0 s behind the issuer",
+  })
+  expect(clockCheck("the database", 31_000, 500)).toMatchObject({
+    state: "fail",
+    message: expect.stringContaining("31.0 s ahead of the database"),
+  })
+})

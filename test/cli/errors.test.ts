@@ -1,0 +1,52 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { runCli } from "../support/cli.ts"
+import { closedPort, makeReceiver } from "../support/receiver.ts"
+import { guarded, TestServer } from "../support/server.ts"
+
+it.effect("no service at the address", () =>
+  Effect.gen(function* () {
+    const url = `http://127.0.0.1:${yield* closedPort}`
+    expect(yield* runCli(["projects", "list", "--json"], { env: { GATEHOUSE_URL: url } })).toEqual({
+      out: "",
+      err: `gatehouse: ${url} does not answer (ECONNREFUSED); start the service with gatehouse serve, or set --url or GATEHOUSE_URL\n`,
+      code: 1,
+    })
+  }),
+)
+
+it.effect("another service at the address", () =>
+  Effect.gen(function* () {
+    const { behave, url } = yield* makeReceiver()
+    for (const reply of [
+      { status: 404, body: "<html>" },
+      { status: 200, body: "{}" },
+      { status: 502, headers: { "content-type": "application/json" }, body: '{"error":1}' },
+    ]) {
+      behave(reply)
+      const ended = yield* runCli(["projects", "list", "--url", url])
+      expect(ended, JSON.stringify(reply)).toMatchObject({ out: "", code: 1 })
+      expect(ended.err).toBe(
+        `gatehouse: ${url} answered with status ${reply.status}, and not as Gatehouse does; is --url or GATEHOUSE_URL its address?\n`,
+      )
+    }
+  }),
+)
+
+layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded server", (it) => {
+  it.effect("without a credential, and with one that is none", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const without = yield* runCli(["projects", "list", "--url", url])
+      expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN.")
+      expect(without.code).toBe(1)
+      const wrong = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "a-wrong-token" } })
+      expect(wrong.err).toContain("GATEHOUSE_TOKEN holds the credential that was sent.")
+      expect(wrong.err).not.toContain("a-wrong-token")
+      // Set and empty, as CI has what it has not.
+      const empty = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "" } })
+      expect(empty.err).toBe(without.err)
+    }),
+  )
+})

@@ -1,0 +1,119 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { runCli } from "../support/cli.ts"
+import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
+
+/** A command of the administrator against the server of the test. */
+const cli = Effect.fnUntraced(function* (args: ReadonlyArray<string>, stdin?: string) {
+  const { url } = yield* TestServer
+  const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
+  return yield* runCli(args, { env, ...(stdin === undefined ? {} : { stdin }) })
+})
+
+const ulid = /^[0-9A-Z]{26}\n$/
+
+layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("projects and keys", (it) => {
+  it.effect("a project, a key of it, and the key's end", () =>
+    Effect.gen(function* () {
+      const project = yield* cli(["projects", "create", "docs"])
+      expect(project).toMatchObject({ out: expect.stringMatching(ulid), code: 0 })
+      const projectId = project.out.trim()
+      expect(project.err).toContain(`gatehouse keys create ci --project ${projectId}`)
+
+      const listed = yield* cli(["projects", "list"])
+      expect(listed.out.split("\n")[0]).toMatch(/^PROJECT +NAME +REPOSITORY/)
+      expect(listed.out).toMatch(new RegExp(`^${projectId}  docs +- `, "m"))
+
+      // Standard output is the key alone, so that a script can keep it.
+      const key = yield* cli(["keys", "create", "ci", "--project", projectId, "--expires", "2100-01-01T00:00:00Z"])
+      expect(key).toMatchObject({ out: expect.stringMatching(/^svc_\w{42}\n$/), code: 0 })
+
+      const valid = yield* cli(["keys", "validate"], key.out)
+      expect(valid).toMatchObject({
+        out: expect.stringContaining(projectId),
+        err: "Valid: a key of the project.\n",
+        code: 0,
+      })
+
+      const keys = yield* cli(["keys", "list"])
+      expect(keys.out).toMatch(
+        new RegExp(`^[0-9A-Z]{26}  ci +${key.out.slice(0, 12)}  ${projectId}  .*2100-01-01T00:00:00.000Z`, "m"),
+      )
+      const [id] = /^[0-9A-Z]{26}/m.exec(keys.out)!
+      expect(yield* cli(["keys", "delete", id])).toMatchObject({ out: "", code: 0 })
+      expect(yield* cli(["keys", "validate"], key.out)).toEqual({
+        out: "",
+        err: "gatehouse: The key is not valid. GATEHOUSE_TOKEN holds the credential that was sent.\n",
+        code: 1,
+      })
+    }),
+  )
+
+  it.effect("--json is the answer, word for word, of an error too", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const created = yield* cli(["projects", "create", "handbook", "--json"])
+      expect(created.err).toBe("")
+      const { projectId } = JSON.parse(created.out) as { projectId: string }
+      const answer = yield* send("GET", `/api/v0/projects/${projectId}`, { as: adminToken })
+      expect(created.out).toBe(`${answer.text}\n`)
+
+      const missing = yield* cli(["--json", "keys", "create", "ci", "--project", "nobody"])
+      expect(missing).toMatchObject({ err: "gatehouse: There is no such project.\n", code: 1 })
+      expect(JSON.parse(missing.out)).toEqual({ error: "There is no such project.", code: "not_found" })
+    }),
+  )
+
+  it.effect("lists go on where they ended", () =>
+    Effect.gen(function* () {
+      yield* cli(["projects", "create", "one"])
+      yield* cli(["projects", "create", "two"])
+      const first = yield* cli(["projects", "list", "--limit", "1"])
+      const [, cursor] = /^There are more: --cursor (\w+)$/m.exec(first.err)!
+      const second = yield* cli(["projects", "list", "--limit", "1", "--cursor", cursor!])
+      expect(first.out.split("\n")).toHaveLength(3)
+      expect(second.out.split("\n")[1]).not.toBe(first.out.split("\n")[1])
+    }),
+  )
+
+  it.effect("with several orgs, the one that is meant is asked for", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      // What others chose for a name must not steer the terminal.
+      const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
+      const { orgId } = made.json as { orgId: string }
+      const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
+      expect(limit).toMatchObject({ err: expect.stringContaining("limit: "), code: 2 })
+      const unsaid = yield* cli(["keys", "list"])
+      expect(unsaid).toMatchObject({ out: "", code: 2 })
+      expect(unsaid.err).toContain(`say which with --org: `)
+      expect(unsaid.err).toContain(`${orgId} (Ac [2Jme)`)
+      const key = yield* cli(["keys", "create", "gateway", "--org", orgId])
+      expect(yield* cli(["keys", "validate"], key.out)).toMatchObject({ err: "Valid: a key of the whole org.\n" })
+      expect((yield* cli(["keys", "list", "--org", orgId])).out).toContain("gateway")
+    }),
+  )
+
+  it.effect("no secret but a new key is printed", () =>
+    Effect.gen(function* () {
+      const { logs, spans } = yield* TestServer
+      const failed = yield* cli(["keys", "validate"], "svc_a-key-that-is-none")
+      expect(failed.code).toBe(1)
+      expect(failed.out + failed.err).not.toContain("a-key-that-is-none")
+      expect(failed.out + failed.err + logs() + spans()).not.toContain(adminToken)
+    }),
+  )
+})
+
+layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("a server without an org", (it) => {
+  it.effect("says what makes the first", () =>
+    Effect.map(cli(["keys", "list"]), (ended) =>
+      expect(ended).toEqual({
+        out: "",
+        err: "gatehouse: There is no org yet; gatehouse projects create docs makes the first\n",
+        code: 2,
+      }),
+    ),
+  )
+})

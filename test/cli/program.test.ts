@@ -1,0 +1,77 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawnSync } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { gatehouse } from "#src/cli/gatehouse.ts"
+import { runCli } from "../support/cli.ts"
+import { freshPostgres } from "../support/databases.ts"
+import { encryptionKey } from "../support/server.ts"
+
+it.live.each([
+  { args: ["--version"], code: 0, out: "gatehouse v0.0.0\n", err: "" },
+  { args: ["--help"], code: 0, out: "USAGE", err: "" },
+  { args: [], code: 2, out: "", err: "SUBCOMMANDS" },
+  { args: ["projects", "list", "--bogus"], code: 2, out: "", err: "--bogus" },
+  {
+    args: ["migrate"],
+    env: { DATABASE_URL: "x" },
+    code: 1,
+    out: "",
+    err: "gatehouse: DATABASE_URL must be a PostgreSQL URL",
+  },
+  { args: ["register"], code: 0, out: "", err: "This is no run of GitHub Actions: there is nothing to register.\n" },
+])("gatehouse $args ends with $code", ({ args, code, env, err, out }) =>
+  Effect.gen(function* () {
+    const ended = yield* runCli(args, env === undefined ? {} : { env })
+    expect(ended.code, ended.err).toBe(code)
+    if (out === "") expect(ended.out).toBe("")
+    else expect(ended.out).toContain(out)
+    if (err === "") expect(ended.err).toBe("")
+    else expect(ended.err).toContain(err)
+  }),
+)
+
+it.live("migrate brings a database up to date, and again changes nothing", () =>
+  Effect.gen(function* () {
+    const env = { DATABASE_URL: yield* freshPostgres("empty"), ENCRYPTION_KEY: encryptionKey }
+    const first = yield* runCli(["migrate"], { env })
+    expect(first).toMatchObject({
+      out: expect.stringMatching(/^The database is at migration \d+, the newest\.\n$/),
+      code: 0,
+    })
+    expect(first.err).toContain("Migration 1 applied: platform")
+    const again = yield* runCli(["migrate", "--json"], { env })
+    expect(again).toEqual({ out: expect.stringMatching(/^\{"migration":\d+\}\n$/), err: "", code: 0 })
+  }),
+)
+
+const shells = [
+  { shell: "bash", check: ["-n"] },
+  { shell: "zsh", check: ["-n"] },
+  { shell: "fish", check: ["--no-execute"] },
+] as const
+
+it.live.each(shells)("completions for $shell name every command and are in its language", ({ check, shell }) =>
+  Effect.gen(function* () {
+    const { code, out } = yield* runCli(["--completions", shell])
+    expect(code).toBe(0)
+    for (const word of ["serve", "doctor", "validate", "deliveries", "gatehouse", "json"]) {
+      expect(out).toContain(word)
+    }
+    // Where there is no such shell, its word cannot be had.
+    const checked = spawnSync(shell, check, { input: out })
+    if (checked.error === undefined) expect(checked.status, checked.stderr.toString()).toBe(0)
+  }),
+)
+
+it("docs/cli.md has every command", () => {
+  const page = readFileSync(new URL("../../docs/cli.md", import.meta.url), "utf8")
+  const rows = page.split("\n").filter((line) => line.startsWith("| `"))
+  for (const { name, subcommands } of gatehouse.subcommands.flatMap(({ commands }) => commands)) {
+    const row = rows.find((line) => line.startsWith(`| \`${name}`))
+    expect(row, name).toBeDefined()
+    for (const inner of subcommands.flatMap(({ commands }) => commands))
+      expect(row).toMatch(new RegExp(`\\b${inner.name}\\b`))
+  }
+})

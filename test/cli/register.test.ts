@@ -1,0 +1,48 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { vi } from "vitest"
+import { runCli } from "../support/cli.ts"
+import { makeReceiver } from "../support/receiver.ts"
+import { makeRunner } from "../support/runner.ts"
+
+it.live("gatehouse register: the run's token goes to the service, and the service's word decides", () =>
+  Effect.gen(function* () {
+    const service = yield* makeReceiver()
+    const { endpoint, environment, secrets } = yield* makeRunner("any")
+    const register = (...args: ReadonlyArray<string>) =>
+      runCli(["register", ...args], { env: { GATEHOUSE_URL: service.url } })
+    yield* Effect.acquireRelease(
+      Effect.sync(() => Object.entries(environment).forEach(([name, value]) => vi.stubEnv(name, value))),
+      () => Effect.sync(() => void vi.unstubAllEnvs()),
+    )
+    const json = { "content-type": "application/json" }
+
+    service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"add","preview":true}` })
+    expect(yield* register()).toEqual({ out: "P\n", err: "Preview of add registered.\n", code: 0 })
+    expect(service.received[0]).toMatchObject({ method: "POST", path: "/api/v0/register-deployment" })
+    expect(service.received[0]!.headers.authorization).toBe(`Bearer ${secrets[1]}`)
+    expect(endpoint.received[0]!.path).toContain(`audience=${encodeURIComponent(service.url)}`)
+    const other = yield* register("--json", "--audience", "https://other.example")
+    expect(other).toEqual({ out: `{"ok":true,"projectId":"P","branch":"add","preview":true}\n`, err: "", code: 0 })
+    expect(endpoint.received[1]!.path).toContain(`audience=${encodeURIComponent("https://other.example")}`)
+
+    // What may go by is tried again: a deployment is registered once all the same.
+    let attempts = 0
+    service.behave(() => ({
+      status: ++attempts < 3 ? 503 : 200,
+      headers: json,
+      body: attempts < 3 ? "{}" : `{"ok":true}`,
+    }))
+    expect(yield* register()).toMatchObject({ code: 0 })
+    expect(attempts).toBe(3)
+
+    service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
+    const refused = yield* register()
+    expect(refused).toEqual({
+      out: "",
+      err: "gatehouse: The deployment is not registered: The token has expired.\n",
+      code: 1,
+    })
+  }),
+)

@@ -1,0 +1,148 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Queue } from "effect"
+import { runCli } from "../support/cli.ts"
+import { closedPort, makeReceiver } from "../support/receiver.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+/** A tenant of the server: its commands have a key of a project of its own. */
+const tenant = Effect.gen(function* () {
+  const { url } = yield* TestServer
+  const env = { GATEHOUSE_URL: url }
+  const project = yield* runCli(["projects", "create", "docs"], { env })
+  const key = yield* runCli(["keys", "create", "ci", "--project", project.out.trim()], { env })
+  const variables = { ...env, GATEHOUSE_TOKEN: key.out.trim(), GATEHOUSE_WEBHOOK_SECRET: secret }
+  return (args: ReadonlyArray<string>, more: Readonly<Record<string, string>> = {}, stdin = "") =>
+    runCli(args, { env: { ...variables, ...more }, stdin })
+})
+
+layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTestServices: true })(
+  "webhooks and jobs",
+  (it) => {
+    it.effect("from an endpoint to a delivery that listen has verified", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const port = yield* closedPort
+        const listening = yield* Deferred.make<void>()
+        const lines = yield* Queue.unbounded<string>()
+        const onLine = (line: string) => {
+          if (line === `receiving at http://127.0.0.1:${port}`) Deferred.doneUnsafe(listening, Effect.void)
+          else Queue.offerUnsafe(lines, line)
+        }
+        const env = { GATEHOUSE_WEBHOOK_SECRET: secret }
+        const listen = yield* Effect.forkChild(runCli(["listen", "--port", String(port)], { env, onLine }))
+        yield* Deferred.await(listening)
+
+        const endpoint = yield* cli(["webhooks", "create", `http://127.0.0.1:${port}`, "--description", "Mine"])
+        expect(endpoint.code, endpoint.err).toBe(0)
+        const id = endpoint.out.trim()
+        expect((yield* cli(["webhooks", "list"])).out).toMatch(
+          new RegExp(`^${id}  http://127.0.0.1:${port}  yes     Mine$`, "m"),
+        )
+
+        expect(yield* cli(["webhooks", "test", id])).toEqual({
+          out: "Delivered: the endpoint answered with status 204.\n",
+          err: "",
+          code: 0,
+        })
+        expect(yield* Queue.take(lines)).toMatch(/^verified \w{26}: \{"event":"job.completed"/)
+
+        const job = (yield* cli(["jobs", "create", "nightly-report", "--input", "[1]"])).out.trim()
+        expect(yield* cli(["jobs", "finish", job, "--result", '{"rows":3}'])).toMatchObject({ code: 0 })
+        expect(yield* Queue.take(lines)).toMatch(
+          new RegExp(`^verified \\w{26}: .*"job_id":"${job}".*"result":\\{"rows":3\\}`),
+        )
+        const failed = (yield* cli(["jobs", "create", "nightly-report"])).out.trim()
+        yield* cli(["jobs", "finish", failed, "--error", "out of memory"])
+        expect(yield* Queue.take(lines)).toContain(`"event":"job.failed","job_id":"${failed}"`)
+        const again = yield* cli(["jobs", "finish", failed])
+        expect(again).toMatchObject({ out: "", code: 1 })
+
+        const deliveries = yield* cli(["webhooks", "deliveries", id, "--job", job])
+        expect(deliveries.out).toMatch(new RegExp(`^\\w{26}  ${job}  job.completed  `, "m"))
+        const [delivery] = /^\w{26}/m.exec(deliveries.out)!
+        expect((yield* cli(["webhooks", "retry", delivery])).code).toBe(0)
+        expect(yield* Queue.take(lines)).toContain(`verified ${delivery}: `)
+        expect((yield* cli(["webhooks", "deliveries", "--state", "failed"])).out).toMatch(/^DELIVERY .*\n$/)
+        yield* Fiber.interrupt(listen)
+      }),
+    )
+
+    it.effect("listen refuses what is signed with another secret", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const port = yield* closedPort
+        const lines = yield* Queue.unbounded<string>()
+        const listen = yield* Effect.forkChild(
+          runCli(["listen", "--json", "--port", String(port)], { onLine: (line) => Queue.offerUnsafe(lines, line) }),
+        )
+        expect(yield* Queue.take(lines)).toBe(`receiving at http://127.0.0.1:${port}`)
+        // None was given, so one was made, for the endpoint to be created with.
+        const [, made] = /^with a secret made now: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/.exec(
+          yield* Queue.take(lines),
+        )!
+        const other = (yield* cli(["webhooks", "create", `http://127.0.0.1:${port}`])).out.trim()
+        const test = yield* cli(["webhooks", "test", other])
+        expect(test).toMatchObject({ out: "", code: 1 })
+        expect(test.err).toMatch(
+          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The test was not delivered\n$/,
+        )
+        expect(JSON.parse(yield* Queue.take(lines))).toEqual({
+          verified: false,
+          refused: expect.stringContaining("No signature"),
+        })
+        // The secret may come on standard input, too.
+        const mine = yield* cli(
+          ["webhooks", "create", `http://127.0.0.1:${port}`],
+          { GATEHOUSE_WEBHOOK_SECRET: "" },
+          `${made}\n`,
+        )
+        yield* cli(["webhooks", "test", mine.out.trim()])
+        expect(JSON.parse(yield* Queue.take(lines))).toMatchObject({
+          verified: true,
+          event: { event: "job.completed" },
+        })
+        yield* Fiber.interrupt(listen)
+      }),
+    )
+
+    it.effect("what the receiver says is shown without what would steer the terminal", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const receiver = yield* makeReceiver()
+        receiver.behave({ status: 500, body: "broken\u001b[31m" })
+        const id = (yield* cli(["webhooks", "create", receiver.url, "--inactive"])).out.trim()
+        expect((yield* cli(["webhooks", "test", id])).err).toContain("status 500: broken [31m")
+        const json = yield* cli(["webhooks", "test", id, "--json"])
+        expect(JSON.parse(json.out)).toMatchObject({ success: true, delivered: false, status: 500 })
+        expect(json.code).toBe(1)
+      }),
+    )
+
+    it.effect("what is wrong with an invocation is a usage error", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const wrong = Effect.fnUntraced(function* (args: ReadonlyArray<string>, sentence: string) {
+          const ended = yield* cli(args, { GATEHOUSE_WEBHOOK_SECRET: "" })
+          expect(ended, args.join(" ")).toMatchObject({ out: "", code: 2 })
+          expect(ended.err).toContain(sentence)
+        })
+        yield* wrong(
+          ["webhooks", "create", "http://127.0.0.1:1"],
+          "The signing secret is missing; set GATEHOUSE_WEBHOOK_SECRET",
+        )
+        yield* wrong(["jobs", "finish", "x", "--error", "e", "--result", "1"], "not both")
+        yield* wrong(["jobs", "finish", "x", "--result", "{"], "--result")
+        yield* wrong(["webhooks", "deliveries", "--state", "lost"], "lost")
+        yield* wrong(["webhooks", "deliveries", "--limit", "101"], "a whole number from 1 to 100")
+        yield* wrong(["keys", "create", "ci"], "--project <id>, or --org <id>")
+        yield* wrong(["projects", "create", ""], "name")
+        yield* wrong(["projects", "create"], "gatehouse projects create --help says how")
+        yield* wrong(["keys"], "SUBCOMMANDS")
+        yield* wrong(["--url", "gatehouse.example", "projects", "list"], "is no http or https URL")
+      }),
+    )
+  },
+)

@@ -1,0 +1,22 @@
+import { assert } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { outcomeOf } from "../domain/support.ts"
+
+/** Runs two writes against each other; gives what became of each: `ok`, or the class of its error. */
+export const meet = Effect.fnUntraced(function* <E extends Tagged, F extends Tagged, R, S>(
+  first: Effect.Effect<unknown, E, R>,
+  second: Effect.Effect<unknown, F, S>,
+) {
+  // Now the one has a start of up to a millisecond, now the other.
+  const lead = Math.random() * 2 - 1
+  const one = yield* Effect.forkChild(outcomeOf(Effect.delay(first, Math.max(0, lead))))
+  const other = yield* Effect.forkChild(outcomeOf(Effect.delay(second, Math.max(0, -lead))))
+  return [yield* Fiber.join(one), yield* Fiber.join(other)] as const
+})
+interface Tagged {
+  readonly _tag: string
+}
+
+/** Of two writes of which one is to win: the other is told so, in this class of error. */
+export const assertOneWon = (outcomes: ReadonlyArray<string>, lost: string) =>
+  assert.deepStrictEqual(outcomes.toSorted(), [lost, "ok"].sort())

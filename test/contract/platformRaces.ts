@@ -1,0 +1,119 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
+import type { UpdateProject } from "#src/domain/Project.ts"
+import { ProjectRepository } from "#src/domain/Projects.ts"
+import { assertOneWon, meet } from "./meet.ts"
+import { at, deploymentsOf, everyOrg, findProject, insertTenant, newKey, newRepository, push } from "./support.ts"
+import { register } from "./support.ts"
+
+const keys: typeof ApiKeyRepository.use = (use) => ApiKeyRepository.use(use)
+const update = (projectId: string, changes: UpdateProject) =>
+  ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1)))
+
+/** A key of an org, as it is stored. */
+const insertKey = Effect.gen(function* () {
+  const { orgId } = yield* insertTenant
+  const key = yield* newKey()
+  yield* keys((all) => all.insertForOrg(orgId, key))
+  return { orgId, ...key }
+})
+const removeKey = (orgId: string, id: string) => keys((all) => all.remove(orgId, id))
+
+/** A project, and one to rival it. */
+const rivals = Effect.gen(function* () {
+  const repository = newRepository()
+  const [{ project: first }, { project: second }] = [yield* insertTenant, yield* insertTenant]
+  return { repository, link: { hostOwner: repository.owner, hostRepo: repository.repo }, first, second }
+})
+
+/** Pairs of writes of the platform interface. Seen failing without the locks on a repository's id and name. */
+export const platformRaces = {
+  "delete a key, delete it": Effect.gen(function* () {
+    const { orgId, id } = yield* insertKey
+    const outcomes = yield* meet(removeKey(orgId, id), removeKey(orgId, id))
+    assertOneWon(outcomes, "NotFound")
+    return outcomes
+  }),
+
+  "delete a key, write its last use": Effect.gen(function* () {
+    const { orgId, id, hash } = yield* insertKey
+    const outcomes = yield* meet(
+      removeKey(orgId, id),
+      keys((all) => all.touch(new Map([[id, at(5)]]))),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.strictEqual((yield* keys((all) => all.findByHashes([hash]))).size, 0)
+    assert.deepStrictEqual(yield* keys((all) => all.list(orgId, { limit: 10 })), [])
+    return outcomes
+  }),
+
+  "link a repository, link it to another project": Effect.gen(function* () {
+    const { link, first, second } = yield* rivals
+    const outcomes = yield* meet(update(first.projectId, link), update(second.projectId, link))
+    assertOneWon(outcomes, "Conflict")
+    return outcomes
+  }),
+
+  "take a subdomain, take it for another project": Effect.gen(function* () {
+    const { repository, first, second } = yield* rivals
+    const taken = { subdomain: repository.owner.toLowerCase() }
+    const outcomes = yield* meet(update(first.projectId, taken), update(second.projectId, taken))
+    assertOneWon(outcomes, "Conflict")
+    return outcomes
+  }),
+
+  "link a repository, register its first run": Effect.gen(function* () {
+    const { repository, link, first } = yield* rivals
+    let registered = "none"
+    const outcomes = yield* meet(
+      update(first.projectId, link),
+      Effect.map(register(push(repository)), ({ projectId }) => (registered = projectId)),
+    )
+    // The run found the link, or made a project that then had the repository.
+    assert.deepStrictEqual(outcomes, registered === first.projectId ? ["ok", "ok"] : ["Conflict", "ok"])
+    assert.strictEqual((yield* findProject(registered)).hostOwner, repository.owner)
+    assert.strictEqual((yield* deploymentsOf(registered)).length, 1)
+    return outcomes
+  }),
+
+  "unlink a repository, register a run of it": Effect.gen(function* () {
+    const { repository, link, first } = yield* rivals
+    yield* update(first.projectId, link)
+    yield* register(push(repository))
+    let registered = "none"
+    const outcomes = yield* meet(
+      update(first.projectId, { hostOwner: null, hostRepo: null }),
+      Effect.map(register(push(repository)), ({ projectId }) => (registered = projectId)),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    const { hostOwner } = yield* findProject(first.projectId)
+    // Whose run it was cannot be in doubt: unlinked it stays, or the run came before, or it has a project of its own.
+    if (registered !== first.projectId) assert.strictEqual(hostOwner, null)
+    assert.strictEqual((yield* deploymentsOf(registered)).length, registered === first.projectId ? 2 : 1)
+    return [...outcomes, registered === first.projectId ? "the same project" : "a new project"]
+  }),
+
+  "register a run, register it again": Effect.gen(function* () {
+    const run = push(newRepository())
+    const projects: Array<string> = []
+    const once = Effect.map(register(run), ({ projectId }) => projects.push(projectId))
+    const outcomes = yield* meet(once, once)
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.strictEqual(projects[0], projects[1])
+    assert.strictEqual((yield* deploymentsOf(projects[0]!)).length, 1)
+    return outcomes
+  }),
+
+  "register the first run, register the second": Effect.gen(function* () {
+    const repository = newRepository()
+    const projects: Array<string> = []
+    const once = Effect.suspend(() => register(push(repository)))
+    const kept = Effect.map(once, ({ projectId }) => projects.push(projectId))
+    const outcomes = yield* meet(kept, kept)
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.strictEqual(projects[0], projects[1])
+    assert.strictEqual((yield* deploymentsOf(projects[0]!)).length, 2)
+    return outcomes
+  }),
+}

@@ -1,0 +1,48 @@
+import { Effect, Layer } from "effect"
+import * as ApiKeysSql from "#src/infrastructure/sql/ApiKeys.ts"
+import * as AuditLogSql from "#src/infrastructure/sql/AuditLog.ts"
+import * as DeliveryLogSql from "#src/infrastructure/sql/DeliveryLog.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
+import * as DeploymentsSql from "#src/infrastructure/sql/Deployments.ts"
+import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
+import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
+import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as ProjectsSql from "#src/infrastructure/sql/Projects.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
+import * as crypto from "../fakes/crypto.ts"
+import { databases } from "../support/databases.ts"
+import { endpointRaces } from "./endpointRaces.ts"
+import * as Events from "./events.ts"
+import { jobRaces } from "./jobRaces.ts"
+import { platformRaces } from "./platformRaces.ts"
+
+/** Every repository on a PostgreSQL of its own, where two statements at once have two sessions. */
+export const layer = Layer.mergeAll(
+  ApiKeysSql.layer,
+  AuditLogSql.layer,
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  DeploymentsSql.layer,
+  Events.sql,
+  JobsSql.layer,
+  JobSchedulesSql.layer,
+  OrgsSql.layer,
+  ProjectsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provideMerge(crypto.layer), Layer.provideMerge(databases.postgres))
+
+/** One round: fails when it ends as it must not, and gives how it ended. */
+export type Race = Effect.Effect<ReadonlyArray<string>, { readonly _tag: string }, Layer.Success<typeof layer>>
+
+/** A race for each pair of writes, by its name. */
+export const races: Readonly<Record<string, Race>> = { ...platformRaces, ...jobRaces, ...endpointRaces }
+
+/** Runs a race so many times; gives how often it ended in each way. */
+export const run = Effect.fnUntraced(function* (race: Race, times: number) {
+  const ends: Record<string, number> = {}
+  for (let n = 0; n < times; n++) {
+    const end = (yield* race).join(", ")
+    ends[end] = (ends[end] ?? 0) + 1
+  }
+  return ends
+})

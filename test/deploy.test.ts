@@ -1,0 +1,97 @@
+import { describe, expect, it } from "@effect/vitest"
+import * as Yaml from "effect/encoding/Yaml"
+import { existsSync, readFileSync } from "node:fs"
+
+const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
+
+/** Every environment variable that the service knows. */
+const variables = [...read("src/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!)
+
+interface Manifest {
+  readonly kind: string
+  readonly spec: any // oxlint-disable-line typescript/no-explicit-any -- another project's schema
+}
+
+it("config.ts names its variables where these tests find them", () => {
+  expect(variables).toEqual(expect.arrayContaining(["PORT", "DATABASE_URL", "ADMIN_TOKEN", "ENCRYPTION_KEY"]))
+})
+
+describe("the Dockerfile", () => {
+  const dockerfile = read("Dockerfile")
+  const final = dockerfile.slice(dockerfile.lastIndexOf("\nFROM "))
+
+  it("sets variables that there are, and runs as a user that is not root", () => {
+    const names = [.../^ENV (.*)$/m.exec(final)![1]!.matchAll(/(\w+)=/g)].map(([, name]) => name!)
+    expect(names.filter((name) => !variables.includes(name))).toEqual(["NODE_ENV"])
+    expect(final).toMatch(/^USER 1000:1000$/m)
+    expect(final).toMatch(/^HEALTHCHECK .* CMD \["node", /m)
+  })
+
+  it("copies what there is, past the list of what is left out", () => {
+    const ignored = read(".dockerignore").split("\n")
+    const copied = [...dockerfile.matchAll(/^COPY (?!--)(.*) \S+$/gm)].flatMap(([, files]) => files!.split(" "))
+    expect(copied).toContain("package-lock.json")
+    for (const file of copied) {
+      expect(existsSync(new URL(`../${file}`, import.meta.url)), file).toBe(true)
+      expect(ignored).toContain(`!${file}`)
+    }
+  })
+
+  it("is of the Node that the scripts pin", () => {
+    const { devDependencies } = JSON.parse(read("package.json")) as { devDependencies: Record<string, string> }
+    const major = devDependencies["node"]!.split(".")[0]
+    expect([...dockerfile.matchAll(/^FROM node:(\d+)-slim/gm)].map(([, version]) => version)).toEqual([
+      major,
+      major,
+      major,
+    ])
+  })
+})
+
+it("compose.yaml gives the service variables that it knows, and wants the secrets set", () => {
+  const text = read("deploy/compose.yaml")
+  const { services } = Yaml.parse(text) as {
+    services: Record<string, { environment: Record<string, string>; build?: string }>
+  }
+  expect(Object.keys(services)).toEqual(["postgres", "gatehouse"])
+  const { environment } = services["gatehouse"]!
+  expect(Object.keys(environment).filter((name) => !variables.includes(name))).toEqual([])
+  for (const name of ["ADMIN_TOKEN", "ENCRYPTION_KEY", "BASE_URL"]) expect(environment[name]).toMatch(`\${${name}:?`)
+  expect(services["postgres"]!.environment["POSTGRES_PASSWORD"]).toMatch("${POSTGRES_PASSWORD:?")
+  // Every other dollar would be read as a variable.
+  expect(text.match(/\$(?!\{[A-Z_]+(:[?-][^$}]*)?\})/g)).toBeNull()
+})
+
+describe("kubernetes.yaml", () => {
+  const text = read("deploy/kubernetes.yaml")
+  const manifests = text.split(/^---$/m).map((part) => Yaml.parse(part) as Manifest)
+  const of = (kind: string) => manifests.find((manifest) => manifest.kind === kind)!.spec
+  const pod = of("Deployment").template
+  const [container] = pod.spec.containers
+
+  it("has two replicas, of which one stays, and a service that finds them", () => {
+    expect(manifests.map(({ kind }) => kind)).toEqual(["Deployment", "PodDisruptionBudget", "Service"])
+    expect([of("Deployment").replicas, of("PodDisruptionBudget").minAvailable]).toEqual([2, 1])
+    const { labels } = pod.metadata
+    expect(of("Deployment").selector.matchLabels).toEqual(labels)
+    expect(of("PodDisruptionBudget").selector.matchLabels).toEqual(labels)
+    expect(of("Service").selector).toEqual(labels)
+    expect(of("Service").ports[0].targetPort).toBe(container.ports[0].name)
+  })
+
+  it("asks for what the service answers, and gives it variables that it knows", () => {
+    const probes = ["startupProbe", "livenessProbe", "readinessProbe"].map((probe) => container[probe].httpGet.path)
+    expect(probes).toEqual(["/healthz", "/healthz", "/readyz"])
+    const given = container.env.map(({ name }: { readonly name: string }) => name)
+    const secret = [...text.matchAll(/--from-literal=([A-Z_]+)=/g)].map(([, name]) => name!)
+    expect([...given, ...secret].filter((name) => !variables.includes(name))).toEqual([])
+    expect(secret).toEqual(["DATABASE_URL", "ADMIN_TOKEN", "ENCRYPTION_KEY"])
+  })
+
+  it("runs as no root, with nothing that it can write", () => {
+    expect(pod.spec.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 1000 })
+    expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false })
+    const { preStop } = container.lifecycle
+    expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(preStop.sleep.seconds + 30)
+  })
+})

@@ -1,0 +1,115 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Schema } from "effect"
+import { TestClock } from "effect/testing"
+import { Conflict, IdempotencyKeyReused } from "#src/domain/Errors.ts"
+import { Idempotency, IdempotencyRepository, type KeyedOperation, KeyedOutcome } from "#src/domain/Idempotency.ts"
+import * as Cipher from "../fakes/Cipher.ts"
+import * as crypto from "../fakes/crypto.ts"
+import * as fake from "../fakes/Idempotency.ts"
+import { outcomeOf } from "./support.ts"
+
+const service = (repository: typeof fake.layer = fake.layer) =>
+  Idempotency.layer.pipe(Layer.provideMerge(repository), Layer.provide([Cipher.layer, crypto.layer]))
+
+const keyed: KeyedOperation = { caller: "caller", operation: "keys.createForOrg", key: "once" }
+const request = 'POST /api/v0/orgs/1/keys\n{"name":"a"}'
+const answer = { status: 200, body: '{"key":"svc_secret \\u0000 😀"}' }
+const once = <E, R>(
+  operation: Effect.Effect<typeof answer, E, R>,
+  changes: Partial<KeyedOperation & { request: string }> = {},
+) =>
+  Idempotency.use((idempotency) => {
+    const { request: sent = request, ...own } = changes
+    return idempotency.once({ ...keyed, ...own }, sent, operation)
+  })
+const encode = Schema.encodeUnknownSync(Schema.Union([Conflict, IdempotencyKeyReused]))
+
+describe("an operation under an idempotency key", () => {
+  it.effect("is run once, and its answer given again for a day, byte for byte", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* once(Effect.succeed(answer)), { ...answer, replayed: false })
+      yield* TestClock.adjust("86399999 millis")
+      assert.deepStrictEqual(yield* once(Effect.die("run")), { ...answer, replayed: true })
+      yield* TestClock.adjust("1 millis")
+      const other = { status: 200, body: "{}" }
+      assert.deepStrictEqual(yield* once(Effect.succeed(other)), { ...other, replayed: false })
+    }).pipe(Effect.provide(service())),
+  )
+
+  it.effect("is its caller's and its own: others' keys are other keys", () =>
+    Effect.gen(function* () {
+      yield* once(Effect.succeed(answer))
+      for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "Once" }]) {
+        assert.isFalse((yield* once(Effect.succeed(answer), change)).replayed)
+      }
+    }).pipe(Effect.provide(service())),
+  )
+
+  it.effect("is for one request: any other is refused, and changes nothing", () =>
+    Effect.gen(function* () {
+      yield* once(Effect.succeed(answer))
+      for (const other of [request.replace("orgs/1", "orgs/2"), request.replace('"a"', '"b"'), `${request} `]) {
+        const failure = yield* Effect.flip(once(Effect.die("run"), { request: other }))
+        assert.deepStrictEqual(encode(failure), {
+          error: "The Idempotency-Key was used for another request.",
+          code: "idempotency_key_reused",
+        })
+      }
+      assert.isTrue((yield* once(Effect.die("run"))).replayed)
+    }).pipe(Effect.provide(service())),
+  )
+
+  it.effect("may be tried again when it failed, also with another request", () =>
+    Effect.gen(function* () {
+      const taken = Effect.fail(new Conflict({ error: "Taken." }))
+      assert.strictEqual(yield* outcomeOf(once(taken)), "Conflict")
+      assert.isFalse((yield* once(Effect.succeed(answer), { request: "another" })).replayed)
+    }).pipe(Effect.provide(service())),
+  )
+
+  it.effect("is a conflict while it is under way", () =>
+    Effect.gen(function* () {
+      const inside = once(Effect.die("run"))
+      const failure = yield* Effect.flip(once(inside))
+      assert.deepStrictEqual(encode(failure), {
+        error: "A request with this Idempotency-Key is under way; try again.",
+        code: "conflict",
+      })
+    }).pipe(Effect.provide(service())),
+  )
+
+  it.effect("leaves a record that opens for its caller, operation and key alone", () => {
+    const records: Array<string> = []
+    const forgetful = Layer.succeed(IdempotencyRepository, {
+      once: (_keyed, _times, operation) =>
+        records.length > 0
+          ? Effect.succeed(KeyedOutcome.Found({ record: records[0]! }))
+          : Effect.map(operation, ({ answer, record }) => {
+              records.push(record)
+              return KeyedOutcome.Made({ answer })
+            }),
+      forgetExpired: () => Effect.succeed(0),
+    })
+    return Effect.gen(function* () {
+      yield* once(Effect.succeed(answer))
+      assert.isTrue((yield* once(Effect.die("run"))).replayed)
+      for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "other" }]) {
+        const exit = yield* Effect.exit(once(Effect.die("run"), change))
+        assert.include(String(exit), "another's")
+      }
+    }).pipe(Effect.provide(service(forgetful)))
+  })
+})
+
+it.effect("what has expired is forgotten, in batches, to the last", () => {
+  const limits: Array<number> = []
+  const deleted = [1000, 1000, 3]
+  const counted = Layer.succeed(IdempotencyRepository, {
+    once: () => Effect.die("not asked"),
+    forgetExpired: (_, limit) => Effect.sync(() => (limits.push(limit), deleted.shift()!)),
+  })
+  return Effect.gen(function* () {
+    yield* (yield* Idempotency).forgetExpired
+    assert.deepStrictEqual([limits, deleted], [[1000, 1000, 1000], []])
+  }).pipe(Effect.provide(service(counted)))
+})

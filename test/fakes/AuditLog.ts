@@ -1,0 +1,29 @@
+import { Effect, Layer } from "effect"
+import { AuditRepository } from "#src/domain/AuditLog.ts"
+import { orgNotFound } from "#src/domain/Caller.ts"
+import { pageOf, World } from "./World.ts"
+
+/** The audit log in memory. */
+export const layer = Layer.effect(
+  AuditRepository,
+  Effect.map(World, ({ audit, orgs }) =>
+    AuditRepository.of({
+      record: (change, entry) =>
+        Effect.tap(change, (made) =>
+          Effect.sync(() => {
+            const { orgId, ...row } = entry(made)
+            if (audit.has(row.id)) throw new Error("The id is taken")
+            // Details are kept as JSON.
+            audit.set(row.id, { orgId, row: { ...row, details: JSON.parse(JSON.stringify(row.details)) } })
+          }),
+        ),
+
+      list: (orgId, page) =>
+        Effect.suspend(() => {
+          if (!orgs.has(orgId)) return Effect.fail(orgNotFound())
+          const rows = [...audit.values()].filter((entry) => entry.orgId === orgId).map(({ row }) => row)
+          return Effect.succeed(pageOf(rows, (row) => row.id, page, -1))
+        }),
+    }),
+  ),
+)

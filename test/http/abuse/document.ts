@@ -1,0 +1,98 @@
+import { Exit, JsonSchema, Schema, SchemaRepresentation } from "effect"
+import type { WireAnswer } from "../../support/wire.ts"
+import { faultOfError } from "../operations.ts"
+import { faultOfWebhookError } from "../webhookOperations.ts"
+
+/** A JSON Schema as it stands in the document. */
+export type Raw = Readonly<Record<string, unknown>>
+
+interface Media {
+  readonly schema: Raw
+  readonly example?: unknown
+}
+interface DocumentedOperation {
+  readonly security?: ReadonlyArray<Readonly<Record<string, unknown>>>
+  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string; readonly schema: Raw }>
+  readonly requestBody?: { readonly content: Readonly<Record<string, Media>> }
+  readonly responses: Readonly<Record<string, { readonly content?: Readonly<Record<string, Media>> }>>
+}
+export interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, DocumentedOperation>>>>
+  readonly components: { readonly schemas: Readonly<Record<string, Raw>> }
+}
+
+/** One operation as `openapi.json` tells of it, and no further knowledge. */
+export interface Described {
+  readonly method: string
+  /** With `{name}` where a parameter goes. */
+  readonly path: string
+  readonly parameters: DocumentedOperation["parameters"]
+  readonly body: Media | undefined
+  /** The names of the schemes that let a caller in; "" is no credential at all. */
+  readonly schemes: ReadonlyArray<string>
+  /** Looks up what a `$ref` is. */
+  readonly resolve: (schema: Raw) => Raw
+  /** What is wrong with an answer; undefined when it is as documented. */
+  readonly faultOf: (answer: WireAnswer) => string | undefined
+}
+
+type Check = (answer: WireAnswer) => string | undefined
+
+/** Every operation of the document. */
+export const describedBy = ({ paths, components }: Document): ReadonlyArray<Described> => {
+  const open = (schema: Raw) => JsonSchema.fromSchemaOpenApi3_1(schema as JsonSchema.JsonSchema).schema
+  const definitions = Object.fromEntries(Object.entries(components.schemas).map(([name, raw]) => [name, open(raw)]))
+  const resolve = (schema: Raw): Raw => {
+    const name = /^#\/components\/schemas\/(.+)$/.exec(String(schema["$ref"]))?.[1]
+    return name === undefined ? schema : resolve(components.schemas[name]!)
+  }
+
+  /** Checks a body by its schema, and lets no field be there that the schema does not have. */
+  const fits = ({ schema }: Media): Check => {
+    const compiled = SchemaRepresentation.fromJsonSchemaDocument({
+      dialect: "draft-2020-12",
+      schema: open(schema),
+      definitions,
+    }) as Schema.Codec<unknown, unknown>
+    const decode = Schema.decodeUnknownExit(compiled, { onExcessProperty: "error" })
+    return ({ json, text }) => {
+      const exit = decode(json)
+      return Exit.isSuccess(exit) ? undefined : `${text} does not fit its schema: ${String(exit.cause)}`
+    }
+  }
+
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]): Described => {
+      const checks = new Map<number, ReadonlyMap<string, Check>>()
+      for (const [status, { content = {} }] of Object.entries(operation.responses)) {
+        const streams = (type: string) => type === "text/event-stream"
+        const entries = Object.entries(content).map(
+          ([type, media]) => [type, streams(type) ? () => undefined : fits(media)] as const,
+        )
+        if (/^[234]\d\d$/.test(status)) checks.set(Number(status), new Map(entries))
+      }
+      const faultOfRefusal = path.startsWith("/v1/") ? faultOfWebhookError : faultOfError
+      return {
+        method: method.toUpperCase(),
+        path,
+        parameters: operation.parameters,
+        body: operation.requestBody?.content["application/json"],
+        schemes: operation.security?.flatMap((one) => (Object.keys(one).length === 0 ? [""] : Object.keys(one))) ?? [],
+        resolve,
+        faultOf: (answer) => {
+          const { status, headers, text } = answer
+          const types = checks.get(status)
+          // A segment that no URL has leads nowhere.
+          if (types === undefined && !(status === 404 && path.includes("{"))) {
+            return `${status} is not in the definition: ${text.slice(0, 300)}`
+          }
+          const type = String(headers["content-type"]).split(";", 1)[0]!
+          if (types !== undefined && !types.has(type)) return `${status} comes as ${type}`
+          if (!/^\S{1,128}$/.test(String(headers["x-request-id"]))) return "x-request-id is missing"
+          if (headers["cache-control"] !== "no-store" && type === "application/json") return "it may be kept in a cache"
+          return types?.get(type)?.(answer) ?? (status >= 400 ? faultOfRefusal(answer) : undefined)
+        },
+      }
+    }),
+  )
+}

@@ -1,0 +1,125 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Arbitrary, Clock, Effect, Layer } from "effect"
+import type { OutgoingHttpHeaders } from "node:http"
+import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { constant, oneOf, text, weighted } from "./arbitraries.ts"
+import { bodyFor, valid } from "./bodies.ts"
+import { callers } from "./callers.ts"
+import type { Described } from "./document.ts"
+import { type Case, environment, faultOf, mayEnter, nameOf, perform, Provider, served } from "./probe.ts"
+import { makeWorld } from "./world.ts"
+
+/** One segment of a path or a query: as a client would encode it, or not encoded at all. */
+const encoded = (text: string) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1")
+const segment = weighted(
+  [3, Arbitrary.map(text, encoded)],
+  [1, oneOf("%2F", "%2e%2e", "..", ".", "%5C", "%ED%A0%80", "%ff", "%", "%zz", "%00", "a".repeat(3_000), ";a=b", "*")],
+)
+const asText = (value: unknown) => {
+  const text = typeof value === "string" ? value : JSON.stringify(value)
+  return text.startsWith("@") ? text : encoded(text)
+}
+const orAnything = (value: Arbitrary.Arbitrary<unknown>) => weighted([3, Arbitrary.map(value, asText)], [1, segment])
+
+const headers: Arbitrary.Arbitrary<OutgoingHttpHeaders> = weighted<OutgoingHttpHeaders>(
+  [20, constant({})],
+  [
+    4,
+    oneOf<OutgoingHttpHeaders>(
+      { "content-type": "text/plain" },
+      { "content-type": "application/json; charset=utf-16" },
+      { "content-type": "application/json;charset=utf-8" },
+      { "content-type": "application/x-www-form-urlencoded" },
+      { "content-type": "multipart/form-data; boundary=x" },
+      { "content-type": "application/json, text/html" },
+      { "content-type": "" },
+      { "content-encoding": "gzip" },
+      { "content-encoding": "br" },
+      { "transfer-encoding": "chunked" },
+      { "x-http-method-override": "DELETE", "x-original-url": "/healthz", "x-rewrite-url": "/healthz" },
+      { "x-forwarded-for": "127.0.0.1, ::1, x", "x-forwarded-host": "evil.example", forwarded: "for=127.0.0.1" },
+      { "x-request-id": "\u00e9'\"<script>", traceparent: "00-zz", b3: "0", baggage: "a=%00" },
+      { accept: "text/html;q=x", "accept-encoding": "x", "if-none-match": "*", range: "bytes=0-0", te: "trailers" },
+      { origin: "https://evil.example", cookie: "a=b; __proto__=c", referer: "x" },
+    ),
+  ],
+)
+
+/** One request at an operation, in words that are the same in every run. */
+const casesOf = (operation: Described): Arbitrary.Arbitrary<Case> => {
+  const welcome = Object.keys(callers).filter((name) => mayEnter(operation, callers[name]!.kind, false))
+  const inPath = operation.parameters.filter((parameter) => parameter.in === "path")
+  const inQuery = operation.parameters.filter((parameter) => parameter.in === "query")
+  const of = ({ name, schema }: Described["parameters"][number]) => orAnything(valid(schema, operation.resolve, name))
+  const query = Arbitrary.all(
+    inQuery.map((parameter) =>
+      weighted(
+        [2, constant("")],
+        [3, Arbitrary.map(of(parameter), (value) => `${parameter.name}=${value}`)],
+        [1, Arbitrary.map(segment, (value) => `${parameter.name}=1&${parameter.name}=${value}`)],
+      ),
+    ),
+  )
+  return Arbitrary.all({
+    operation: constant({ method: operation.method, path: operation.path }),
+    path: Arbitrary.all(Object.fromEntries(inPath.map((parameter) => [parameter.name, of(parameter)]))),
+    query: Arbitrary.map(Arbitrary.all([query, oneOf("", "__proto__=1", "x=%00")]), ([known, other]) =>
+      [...known, other].filter((part) => part !== "").join("&"),
+    ),
+    body: bodyFor(operation),
+    headers,
+    caller: weighted([3, oneOf(...welcome)], [1, oneOf(...Object.keys(callers))]),
+  })
+}
+const servers = {
+  "guarded mode on PostgreSQL": {
+    server: TestServer.layer(Effect.flatMap(environment, (all) => onPostgres({ ...all, ...guarded }))),
+    open: false,
+    runs: 4_000,
+  },
+  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 1_000 },
+}
+
+/** ABUSE_SEED replays a run, and ABUSE_RUNS makes it as long as one likes. */
+const { ABUSE_SEED, ABUSE_RUNS } = process.env
+
+for (const [name, { server, open, runs }] of Object.entries(servers)) {
+  layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })(name, (it) => {
+    // Seen failing: text with NUL let through to the database (a 500), `AND org_id = …` taken out of a job's look-up
+    // (another tenant's data), expired keys let in. Each was shrunk to a request with nothing else to it.
+    it.effect(
+      "any request at any operation with any credential gets a documented answer, and nothing of others",
+      () =>
+        Effect.gen(function* () {
+          const { send, logs } = yield* TestServer
+          const world = yield* makeWorld(yield* Provider, open ? undefined : adminToken)
+          const before = yield* world.theirs.snapshot
+          const documented = yield* served
+          const statuses = new Map<number, number>()
+          const reached = new Set<string>()
+          const seed = ABUSE_SEED ?? `${yield* Clock.currentTimeMillis}`
+          const result = yield* Arbitrary.checkEffect(
+            Arbitrary.flatMap(oneOf(...[...documented.values()].map(casesOf)), (cases) => cases),
+            Effect.fnUntraced(function* (request) {
+              const answer = yield* perform(request, world, open)
+              statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
+              if (answer.status === 200) reached.add(nameOf(request.operation))
+              const fault = faultOf(documented.get(nameOf(request.operation))!, request, answer, world, open)
+              return fault === undefined || (yield* Effect.fail(fault))
+            }),
+            { runs: ABUSE_RUNS === undefined ? runs : Number(ABUSE_RUNS), seed, concurrency: 8 },
+          )
+          expect(Arbitrary.formatCheckFailure(result), `ABUSE_SEED=${seed} makes the same requests`).toBeUndefined()
+          expect(yield* world.theirs.snapshot).toBe(before)
+          expect((yield* send("GET", "/healthz")).status).toBe(200)
+          expect(logs()).not.toMatch(/A request failed|could not be|cannot be/)
+          // It went deep enough to be worth something.
+          for (const status of [200, 400, 401, 404, 415])
+            expect(statuses.get(status), String(status)).toBeGreaterThan(20)
+          expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.75)
+        }),
+      120_000,
+    )
+  })
+}

@@ -1,0 +1,213 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { afterAll, beforeAll, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
+import {
+  chmodSync,
+  cpSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { freshPostgres } from "../support/databases.ts"
+import { run } from "../support/cli.ts"
+import { encryptionKey } from "../support/server.ts"
+
+const repository = fileURLToPath(new URL("../../", import.meta.url))
+const scratch = mkdtempSync(join(tmpdir(), "gatehouse-package-"))
+/** An empty folder with the tarball installed in it. */
+const installed = join(scratch, "installed")
+/** What the image has under /app. */
+const image = join(scratch, "image")
+
+const npm = (cwd: string, ...args: ReadonlyArray<string>) => {
+  const { status, stderr, stdout } = spawnSync("npm", args, { cwd, encoding: "utf8", env: process.env })
+  expect(status, `npm ${args.join(" ")}\n${stdout}\n${stderr}`).toBe(0)
+  return stdout
+}
+
+beforeAll(() => {
+  npm(repository, "pack", "--pack-destination", scratch)
+  mkdirSync(installed)
+  writeFileSync(join(installed, "package.json"), `{"name":"consumer","private":true,"type":"module"}`)
+  const [tarball] = readdirSync(scratch).filter((name) => name.endsWith(".tgz"))
+  npm(installed, "install", "--omit=dev", "--prefer-offline", "--no-audit", "--no-fund", join(scratch, tarball!))
+}, 300_000)
+
+afterAll(() => rmSync(scratch, { recursive: true, force: true }))
+
+const filesOf = (folder: string) =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => join(folder, name))
+
+/** Starts the service and gives its address once it listens; it is killed at the end of the scope. */
+const started = (program: string, args: ReadonlyArray<string>, options: Parameters<typeof spawn>[2]) =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const child = spawn(program, args, { ...options, stdio: ["ignore", "pipe", "pipe"] })
+      const url = await new Promise<string>((resolve, reject) => {
+        let log = ""
+        const read = (chunk: Buffer) => {
+          log += chunk.toString()
+          const [, found] = /listens on (http:\/\/127\.0\.0\.1:\d+|http:\/\/0\.0\.0\.0:\d+)/.exec(log) ?? []
+          if (found !== undefined) resolve(found.replace("0.0.0.0", "127.0.0.1"))
+        }
+        child.stdout!.on("data", read)
+        child.stderr!.on("data", read)
+        child.once("exit", () => reject(new Error(log)))
+      })
+      return { child, url }
+    }),
+    ({ child }) => Effect.sync(() => void child.kill("SIGKILL")),
+  )
+
+const command = join(installed, "node_modules/.bin/gatehouse")
+const gatehouse = (args: ReadonlyArray<string>, options: Parameters<typeof run>[2] = {}) =>
+  run(command, args, { cwd: installed, ...options })
+
+it("is small enough, and has nothing of the repository's in it but what it names", () => {
+  const bytes = filesOf(join(installed, "node_modules")).reduce((sum, path) => sum + lstatSync(path).size, 0)
+  expect(bytes).toBeLessThan(150_000_000)
+  expect(readdirSync(join(installed, "node_modules/gatehouse")).sort()).toEqual([
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "dist",
+    "docs",
+    "package.json",
+  ])
+  // "#src/…" is for the tests: it names no file of the package.
+  const javascript = filesOf(join(installed, "node_modules/gatehouse/dist")).filter((path) => path.endsWith(".js"))
+  expect(javascript.filter((path) => /"#src\/|from "[^"]*\.ts"/.test(readFileSync(path, "utf8")))).toEqual([])
+})
+
+it.live("its command serves, in an empty folder, and the others talk to it", () =>
+  Effect.gen(function* () {
+    const { version } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as { version: string }
+    expect(yield* run("npx", ["--no-install", "gatehouse", "--version"], { cwd: installed })).toMatchObject({
+      out: `gatehouse v${version}\n`,
+      code: 0,
+    })
+    const env = { PATH: process.env["PATH"], PORT: "0", LOG_FORMAT: "json" }
+    const { child, url } = yield* started(command, ["serve"], { cwd: installed, env })
+    const project = yield* gatehouse(["projects", "create", "docs"], { env: { GATEHOUSE_URL: url } })
+    expect(project, project.err).toMatchObject({ out: expect.stringMatching(/^\w{26}\n$/), code: 0 })
+    const key = yield* gatehouse(["keys", "create", "ci", "--project", project.out.trim(), "--url", url])
+    const valid = yield* gatehouse(["keys", "validate", "--json"], { env: { GATEHOUSE_URL: url }, stdin: key.out })
+    expect(JSON.parse(valid.out)).toMatchObject({ projectId: project.out.trim() })
+    child.kill("SIGTERM")
+    expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
+    expect(readdirSync(join(installed, "data")).sort()).toEqual(["encryption.key", "lock", "postgres"])
+  }),
+)
+
+const consumer = `
+import { Effect } from "effect"
+import { FetchHttpClient } from "effect/http"
+import { Api } from "gatehouse/api"
+import * as Gatehouse from "gatehouse/client"
+import gatehouse from "gatehouse/vite"
+import { verifyWebhook, type WebhookEvent } from "gatehouse/webhooks"
+
+const program = Effect.gen(function* () {
+  const client = yield* Gatehouse.make({ baseUrl: "http://127.0.0.1:3000" })
+  const { projectId } = yield* client.projects.create({ payload: { name: "docs" } })
+  // @ts-expect-error -- there is no such field
+  yield* client.projects.create({ payload: { title: "docs" } })
+  return projectId satisfies string
+})
+export const run = (): Promise<string> => Effect.runPromise(Effect.provide(program, FetchHttpClient.layer))
+export const verify = (body: string): WebhookEvent => verifyWebhook({ headers: {}, body, secret: "s" }).event
+const said = [typeof Gatehouse.make, Object.keys(Api.groups).length > 5, gatehouse({ strict: true }).name, typeof verify]
+process.stdout.write(said.join(" "))
+`
+
+it.live("its entries can be imported, with types", () =>
+  Effect.gen(function* () {
+    writeFileSync(join(installed, "consumer.ts"), consumer)
+    // Those of a consumer who has them: Vite is an optional peer.
+    mkdirSync(join(installed, "node_modules/@types"), { recursive: true })
+    for (const name of ["vite", "@types/node"]) {
+      rmSync(join(installed, "node_modules", name), { recursive: true, force: true })
+      symlinkSync(realpathSync(join(repository, "node_modules", name)), join(installed, "node_modules", name))
+    }
+    for (const [module, resolution] of [
+      ["nodenext", "nodenext"],
+      ["esnext", "bundler"],
+    ]) {
+      const args = [
+        "--noEmit",
+        "--strict",
+        "--target",
+        "es2024",
+        "--types",
+        "node",
+        "--skipLibCheck",
+        "--module",
+        module!,
+        "--moduleResolution",
+        resolution!,
+        "consumer.ts",
+      ]
+      const checked = yield* run(process.execPath, [join(repository, "node_modules/typescript/bin/tsc"), ...args], {
+        cwd: installed,
+      })
+      expect(checked, checked.out).toMatchObject({ code: 0 })
+    }
+    const imported = yield* run(process.execPath, ["consumer.ts"], { cwd: installed })
+    expect(imported, imported.err).toMatchObject({ out: "function true gatehouse function", code: 0 })
+  }),
+)
+
+it.live(
+  "the image's steps, by hand: production dependencies alone, a user who can write nothing, its health check",
+  () =>
+    Effect.gen(function* () {
+      const dockerfile = readFileSync(join(repository, "Dockerfile"), "utf8")
+      const [, install] = /^RUN npm (ci --omit=dev.*)$/m.exec(dockerfile)!
+      const [, check] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile)!
+      const [, entry] = /^ENTRYPOINT (\[.*\])$/m.exec(dockerfile)!
+      const [, defaults] = /^CMD (\[.*\])$/m.exec(dockerfile)!
+      mkdirSync(image)
+      for (const file of ["package.json", "package-lock.json", "LICENSE"])
+        cpSync(join(repository, file), join(image, file))
+      npm(image, ...install!.split(" "), "--prefer-offline", "--no-audit", "--no-fund")
+      cpSync(join(installed, "node_modules/gatehouse/dist"), join(image, "dist"), { recursive: true })
+      for (const path of [scratch, image]) chmodSync(path, 0o755)
+
+      const [program, ...args] = [...(JSON.parse(entry!) as Array<string>), ...(JSON.parse(defaults!) as Array<string>)]
+      expect(program).toBe("node")
+      const user = process.getuid?.() === 0 ? { uid: 1000, gid: 1000 } : {}
+      const env = {
+        NODE_ENV: "production",
+        HOST: "0.0.0.0",
+        PORT: "0",
+        DATABASE_URL: yield* freshPostgres("empty"),
+        ENCRYPTION_KEY: encryptionKey,
+        ADMIN_TOKEN: "a-token-of-the-package's-test",
+      }
+      const { child, url } = yield* started(process.execPath, args, { cwd: image, env, ...user })
+      const [, ...healthcheck] = JSON.parse(check!) as Array<string>
+      const health = (port: string) => run(process.execPath, healthcheck, { env: { PORT: port } })
+      expect((yield* health(new URL(url).port)).code).toBe(0)
+      child.kill("SIGTERM")
+      expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
+      expect((yield* health(new URL(url).port)).code).toBe(1)
+      expect(readdirSync(image).sort()).toEqual([
+        "LICENSE",
+        "dist",
+        "node_modules",
+        "package-lock.json",
+        "package.json",
+      ])
+    }),
+)

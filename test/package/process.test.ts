@@ -1,0 +1,75 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { readFileSync } from "node:fs"
+import { main, spawnCli } from "../support/cli.ts"
+
+const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
+  version: string
+}
+
+it.live.each([
+  { args: ["--version"], code: 0, out: `gatehouse v${version}\n`, err: "" },
+  {
+    args: ["bogus"],
+    code: 2,
+    out: "",
+    err: 'gatehouse: Unknown subcommand "bogus" for "gatehouse"; gatehouse --help says how\n',
+  },
+  {
+    args: ["serve"],
+    env: { HOST: "0.0.0.0" },
+    code: 1,
+    out: "",
+    err: "gatehouse: HOST is 0.0.0.0, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1\n",
+  },
+])("gatehouse $args ends with $code, and one line at most", ({ args, code, env, err, out }) =>
+  Effect.map(spawnCli(args, env === undefined ? {} : { env }), (ended) => expect(ended).toEqual({ code, err, out })),
+)
+
+it.live("serve listens, and stops in order when it is asked to", () =>
+  Effect.promise(async () => {
+    const env = { PATH: process.env["PATH"], PORT: "0", DATA_DIR: "memory", LOG_FORMAT: "json" }
+    const child = spawn(process.execPath, [main, "serve"], { env })
+    try {
+      let log = ""
+      child.stderr.on("data", (chunk: Buffer) => (log += chunk.toString()))
+      await new Promise<void>((resolve, reject) => {
+        child.stdout.on("data", (chunk: Buffer) => {
+          log += chunk.toString()
+          if (log.includes("listens on")) resolve()
+        })
+        child.once("exit", () => reject(new Error(log)))
+      })
+      child.kill("SIGTERM")
+      expect(await once(child, "exit"), log).toEqual([0, null])
+    } finally {
+      child.kill("SIGKILL")
+    }
+  }),
+)
+
+// Under ten seconds on an idle machine: the service's start is nearly all of it.
+it.live("the demo tells the story to its end", () =>
+  Effect.gen(function* () {
+    const { code, err, out } = yield* spawnCli(["demo"])
+    expect(code, err).toBe(0)
+    const steps = out.split("\n").slice(0, 8)
+    expect(steps.map((line) => line.slice(0, 23).trim())).toEqual([
+      "1  The service",
+      "2  A project",
+      "3  An API key of it",
+      "4  Validated",
+      "5  A CI run registers",
+      "6  A webhook endpoint",
+      "7  A job, finished",
+      "8  Delivered, verified",
+    ])
+    expect(out).toMatch(/8 {2}Delivered, verified\s+job.completed of \w{26}: signature, time and body hold\n/)
+    expect(out).toMatch(/main of octo-org\/docs is the deployment \w{26};/)
+    expect(out).toContain("a stand-in for GitHub")
+    expect(out + err).not.toMatch(/svc_\w{42}|whsec_/)
+  }),
+)
