@@ -7,6 +7,7 @@ import { KeyHash } from "../domain/KeyHash.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, OptionalAuthorization } from "./middleware.ts"
+import { ofOrg } from "./requestLog.ts"
 
 /** The administrator's token, `undefined` in open mode; and where the service is reached. */
 export class AdminToken extends Context.Service<
@@ -44,6 +45,7 @@ const identify = Effect.gen(function* () {
     const { keyId, orgId, projectId } = yield* keys
       .authenticate(credential.token)
       .pipe(Effect.catchTag("Unauthorized", () => Effect.fail(refused)))
+    yield* ofOrg(orgId)
     return projectId === "" ? Caller.OrgKey({ keyId, orgId }) : Caller.ProjectKey({ keyId, orgId, projectId })
   })
 

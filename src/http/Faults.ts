@@ -12,6 +12,7 @@ import {
 } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { requestIdOf } from "./requestId.ts"
+import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -99,12 +100,13 @@ export const layer = HttpRouter.middleware(
       const response = yield* (
         otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
       ).pipe(
-        Effect.provideService(WaitingRequests, waiting),
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-        Effect.provideService(RequestId, requestId),
-        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        // Before anything is provided: it reads the route that the router has left.
         (answer) => measured(request.method, answer),
+        Effect.provideService(WaitingRequests, waiting),
+        Effect.provideService(RequestId, requestId),
+        logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,

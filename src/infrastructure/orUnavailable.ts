@@ -2,6 +2,7 @@ import { Cause, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { measured } from "./databaseMetrics.ts"
 
 /** How many requests may wait for the database at one time: a second's worth or two, on a small machine. */
 const maxWaiting = 1024
@@ -41,8 +42,8 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
   })
 
 /**
- * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or is not done within 4 seconds,
- * is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
+ * Bounds and measures a repository's operation and sorts its faults: a database that cannot be reached, or is not done
+ * within 4 seconds, is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
  * (500). More than 1,024 requests that wait are `Unavailable` at once. Put it around the whole operation, `withTransaction`
  * included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
@@ -60,5 +61,6 @@ export const orUnavailable = <A, E, R>(
         ? Effect.andThen(Effect.logDebug("The database cannot be reached", cause), Effect.fail(unavailable))
         : Effect.die(faults[0])
     }),
+    measured,
     admitted,
   )
