@@ -67,7 +67,7 @@ describe.concurrent("the network to PostgreSQL", () => {
       )
       assert.deepStrictEqual([yield* again, yield* again], [200, 200])
       yield* other.send("DELETE", `${path}/${next.id}`)
-      yield* Effect.repeat(again, { until: (status) => status === 401 }).pipe(Effect.timeout("1 second"))
+      yield* Effect.repeat(again, { until: (status) => status === 401 }).pipe(Effect.timeout("5 seconds"))
     }),
   )
 })
