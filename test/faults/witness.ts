@@ -157,6 +157,8 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
     return longest
   }
 
+  const readiness = () => acts.filter(({ what }) => what === "ready")
+
   /** Lives through a fault: nothing answered is lost, nothing hangs, readiness is true, recovery comes by itself. */
   const through = Effect.fnUntraced(function* <E, R>(fault: Fault<E, R>) {
     yield* until(() => deleted.length >= 5 && finished.length >= 10)
@@ -167,17 +169,18 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
     yield* fault.end
     const recovery = yield* recovered
     const healed = yield* Clock.currentTimeMillis
-    yield* Effect.sleep("300 millis")
+    yield* until(() => readiness().filter(({ at }) => at >= healed).length >= 3)
     assertTrue(fault.mayBreak ?? false)
-    const readiness = acts.filter(({ what }) => what === "ready")
     if (fault.ready !== undefined) {
-      const said = readiness.filter(({ at, took }) => at >= begun + 3_000 && at + took < ended)
+      const said = readiness().filter(({ at, took }) => at >= begun + 3_000 && at + took < ended)
       assert.isNotEmpty(said)
       assert.deepStrictEqual([...new Set(said.map(({ status }) => status))], [fault.ready], "readiness in the fault")
     }
     const answered = yield* verify
     const longest = assertTrue(fault.mayBreak ?? false)
-    const after = readiness.filter(({ at }) => at >= healed).map(({ status }) => status)
+    const after = readiness()
+      .filter(({ at }) => at >= healed)
+      .map(({ status }) => status)
     assert.deepStrictEqual([...new Set(after)], [200], "readiness after the fault")
     const refused = acts.filter(({ status }) => status === 503).length
     yield* Effect.log(
