@@ -1,5 +1,5 @@
 import { Clock, DateTime, Effect, Exit, Redacted } from "effect"
-import { isWellFormed } from "./ApiKey.ts"
+import { isWellFormed, keyLength } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant } from "./ApiKeyRepository.ts"
 import { CurrentCaller } from "./Caller.ts"
 import type { Unavailable } from "./Errors.ts"
@@ -43,10 +43,12 @@ export const make = Effect.gen(function* () {
   }
 
   const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => {
-    if (!isWellFormed(key)) return done(undefined, "memory")
+    if (key.length !== keyLength) return done(undefined, "memory")
     const hash = hashOf(key)
     const held = cache.held(hash)
     if (held !== undefined) return done(accept(held), "memory")
+    // Not before: what is held has been looked at, and the checksum costs as much as the hash.
+    if (!isWellFormed(key)) return done(undefined, "memory")
     cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, "database"))
   }
 
