@@ -106,7 +106,7 @@ const run = Effect.gen(function* () {
       SELECT ${prefix} || n || w.id, ${orgId}, ${prefix} || n, ${prefix} || n, w.id, w.id, 'pending', now(), now()
       FROM generate_series(1, ${events}::int) n, webhook_endpoints w ORDER BY n, w.id`
     yield* sql`INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
-      SELECT lane, id, event_id, 0, 0, created_at, false FROM deliveries WHERE id LIKE ${prefix + "%"} ORDER BY id`
+      SELECT lane, id, event_id, 0, 0, created_at, true FROM deliveries WHERE id LIKE ${prefix + "%"} ORDER BY id`
   })
   const pending = sql`SELECT lane FROM pending_deliveries LIMIT 1`
   const round = Effect.fnUntraced(function* (deliveries: number) {

@@ -2,7 +2,7 @@
 // oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
 import "effect/schema/SchemaJITCompiler/enable"
 import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
 import { AuditLog } from "./domain/AuditLog.ts"
@@ -31,16 +31,21 @@ import * as Server from "./http/Server.ts"
 import * as AfterCommit from "./infrastructure/AfterCommit.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
 import { Database } from "./infrastructure/Database.ts"
+import * as DeliveryMetrics from "./infrastructure/DeliveryMetrics.ts"
+import * as DeliveryTraces from "./infrastructure/DeliveryTraces.ts"
 import * as Documents from "./infrastructure/Documents.ts"
 import * as EncryptionKeys from "./infrastructure/EncryptionKeys.ts"
 import * as Hmac from "./infrastructure/Hmac.ts"
 import * as KeyHash from "./infrastructure/KeyHash.ts"
 import * as KeyRevocations from "./infrastructure/KeyRevocations.ts"
 import * as Oidc from "./infrastructure/Oidc.ts"
+import { openFiles } from "./infrastructure/openFiles.ts"
+import * as ProcessMetrics from "./infrastructure/ProcessMetrics.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
 import * as AuditLogSql from "./infrastructure/sql/AuditLog.ts"
+import * as BacklogSql from "./infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
@@ -74,11 +79,15 @@ const platform = (settings: Settings) => {
   )
 }
 
+/** Whether traces are wanted, and so receivers are told of them. */
+const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
+
 /** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
+    BacklogSql.layer,
     DeliveryLogSql.layer,
-    DeliveryQueueSql.layer,
+    DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
@@ -86,9 +95,15 @@ const webhooks = (settings: Settings) => {
     WebhookEndpointsSql.layer,
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
-  const sender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
+  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
   )
+  const [dispatcher, sender] = isTraced(settings)
+    ? [
+        DeliveryTraces.dispatcher.pipe(Layer.provide(Dispatcher.layer)),
+        DeliveryTraces.sender.pipe(Layer.provide(plainSender)),
+      ]
+    : [Dispatcher.layer, plainSender]
   const tools = Layer.mergeAll(
     audit,
     AfterCommit.layer,
@@ -104,12 +119,13 @@ const webhooks = (settings: Settings) => {
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
       laneCap: settings.endpointConcurrency,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
       attemptTimeout: settings.webhookTimeout,
     }),
   )
   return Layer.mergeAll(
     DeliveryLog.layer,
-    Dispatcher.layer,
+    dispatcher,
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,
@@ -133,21 +149,22 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
   return Chats.layer.pipe(Layer.provide([model, documents]))
 }
 
+/** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
 const workers = Layer.mergeAll(
   DeliveryWorker.layer,
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,
   KeyUsage.layer,
   RetentionWorker.layer,
-)
+).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
-const hotPath = ({ otlpEndpoint }: Settings): typeof HotPath.make =>
-  otlpEndpoint === undefined ? HotPath.make : Effect.succeed(HotPath.none)
+const hotPath = (settings: Settings): typeof HotPath.make =>
+  isTraced(settings) ? Effect.succeed(HotPath.none) : HotPath.make
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
-    NodeHttpServer.layer(() => Listener.make(hot), {
+    NodeHttpServer.layer(() => Object.assign(Listener.make(hot), { maxConnections: openFiles().clients }), {
       host: settings.host,
       port: settings.port,
       gracefulShutdownTimeout: "5 seconds",
@@ -169,7 +186,7 @@ const listener = (settings: Settings) =>
  * the services behind it; logger and tracer are the caller's.
  */
 export const app = (settings: Settings) =>
-  Layer.mergeAll(Server.layer, announce(settings)).pipe(
+  Layer.mergeAll(Server.layer, ProcessMetrics.layer, announce(settings)).pipe(
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),

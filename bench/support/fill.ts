@@ -27,8 +27,9 @@ export const pointAside = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/aside' WHERE org_id = $1", [orgId, url])
 
 /**
- * Adds so many events of the org with a delivery to each of its endpoints: due at once, or delivered with an attempt. All
- * in a transaction, which the caller commits: what is due is seen from then on.
+ * Adds so many events of the org with a delivery to each of its endpoints: due at once, and parked as the service keeps
+ * a backlog (what `deliveries/recover` brings back, and what comes behind it), or delivered with an attempt. All in a
+ * transaction, which the caller commits: what is due is seen from then on.
  */
 export const addDeliveries = async (
   query: Query,
@@ -49,14 +50,18 @@ export const addDeliveries = async (
     [orgId, name, events, eventBody],
   )
   await query(
-    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, attempts, tries, next_attempt_at,
-        created_at, updated_at)
-      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, done, done,
-        CASE WHEN done = 0 THEN now() END, now(), now()
-      FROM generate_series(1, $3::int) n, webhook_endpoints w, (SELECT ($4 = 'delivered')::int AS done) s
-      WHERE w.org_id = $1`,
+    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, attempts, created_at, updated_at)
+      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, ($4 = 'delivered')::int, now(), now()
+      FROM generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
     [orgId, name, events, state],
   )
+  if (state === "pending") {
+    await query(
+      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+        SELECT lane, id, event_id, 0, 0, now(), true FROM deliveries WHERE id LIKE $1 || '%'`,
+      [name],
+    )
+  }
   if (state === "delivered") {
     await query(
       `INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, body)
@@ -69,7 +74,7 @@ export const addDeliveries = async (
 
 /** How many deliveries are not at their end. */
 export const countPending = async (query: Query): Promise<number> =>
-  Number((await query("SELECT count(*)::int AS count FROM deliveries WHERE state = 'pending'"))[0]!["count"])
+  Number((await query("SELECT count(*)::int AS count FROM pending_deliveries"))[0]!["count"])
 
 /** Adds so many keys that nobody has to a project. */
 export const addKeys = (query: Query, orgId: string, projectId: string, count: number) =>

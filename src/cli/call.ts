@@ -16,7 +16,7 @@ const credential = Config.option(Config.Redacted("GATEHOUSE_TOKEN")).pipe(
 const timeLimit = "60 seconds"
 
 /**
- * Runs operations of the typed client against the service that `--url` names, and gives what they gave. Fails with a
+ * Runs an operation of the typed client against the service that `--url` names, and gives what it gave. Fails with a
  * `CommandFailed` that says why there is no such answer; with `--json` the answer that was an error is printed, too.
  */
 export const ask = Effect.fnUntraced(function* <A, E, R>(
@@ -49,7 +49,7 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
   return { answer, document: yield* document }
 })
 
-/** Runs operations of the typed client and prints: with `--json` the last answer, word for word, else what `show` makes of it. */
+/** Runs an operation of the typed client and prints: with `--json` the answer, word for word, else what `show` makes of it. */
 export const call = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
   show: (answer: A) => Shown,

@@ -63,31 +63,42 @@ const create = Command.make(
   ]),
 )
 
-const list = Command.make("list", { org: orgFlag, ...page }, ({ cursor, limit, org }) =>
-  call(
-    (gatehouse) =>
-      Effect.flatMap(theOrg(gatehouse, org), (orgId) =>
-        gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
-      ),
-    ({ keys, nextCursor }) => ({
-      out: table(
-        ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "LAST USED"],
-        keys.map((key) => [key.id, key.name, key.prefix, key.projectId, key.createdAt, key.expiresAt, key.lastUsedAt]),
-      ),
-      note: more(nextCursor),
-    }),
-  ),
+const list = Command.make(
+  "list",
+  { org: orgFlag, ...page },
+  Effect.fnUntraced(function* ({ cursor, limit, org }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
+      ({ keys, nextCursor }) => ({
+        out: table(
+          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "LAST USED"],
+          keys.map((key) => [
+            key.id,
+            key.name,
+            key.prefix,
+            key.projectId,
+            key.createdAt,
+            key.expiresAt,
+            key.lastUsedAt,
+          ]),
+        ),
+        note: more(nextCursor),
+      }),
+    )
+  }),
 ).pipe(Command.withDescription("List an org's keys and its projects', oldest first"))
 
 const remove = Command.make(
   "delete",
   { id: Argument.String("key-id").pipe(Argument.withDescription("The key's id, not the key")), org: orgFlag },
-  ({ id, org }) =>
-    call(
-      (gatehouse) =>
-        Effect.flatMap(theOrg(gatehouse, org), (orgId) => gatehouse.keys.remove({ params: { orgId, id } })),
+  Effect.fnUntraced(function* ({ id, org }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.remove({ params: { orgId, id } }),
       () => ({ out: "", note: `The key ${id} is deleted, and refused from now on.` }),
-    ),
+    )
+  }),
 ).pipe(Command.withDescription("Delete a key: it is refused from then on"))
 
 const rotate = Command.make(
@@ -100,14 +111,13 @@ const rotate = Command.make(
       Flag.optional,
     ),
   },
-  ({ id, org, overlap }) =>
-    call(
-      (gatehouse) =>
-        Effect.flatMap(theOrg(gatehouse, org), (orgId) =>
-          gatehouse.keys.rotate({ params: { orgId, id }, payload: given({ overlapSeconds: overlap }) }),
-        ),
+  Effect.fnUntraced(function* ({ id, org, overlap }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.rotate({ params: { orgId, id }, payload: given({ overlapSeconds: overlap }) }),
       (created) => shownOnce(created, ` It replaces ${id}, which ends after the overlap.`),
-    ),
+    )
+  }),
 ).pipe(
   Command.withDescription("Make a new key in the place of another, which stays good for a while; prints it"),
   Command.withExamples([{ command: "gatehouse keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600" }]),

@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { Flag } from "effect/cli"
-import type { Client } from "../client.ts"
+import { ask } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { plain } from "./output.ts"
 
@@ -11,9 +11,9 @@ export const orgFlag = Flag.String("org").pipe(
 )
 
 /** The org that is named, or the only one that the caller reaches. */
-export const theOrg = Effect.fnUntraced(function* (gatehouse: Client, org: Option.Option<string>) {
+export const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
-  const { orgs } = yield* gatehouse.orgs.list({ query: { limit: 100 } })
+  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
   if (orgs.length === 1) return orgs[0]!.orgId
   return yield* usage(
     orgs.length === 0

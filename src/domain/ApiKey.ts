@@ -7,6 +7,8 @@ export const keyPrefix = "svc_"
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 const randomLength = 36
 const checksumLength = 6
+/** How many characters a key has. */
+export const keyLength = keyPrefix.length + randomLength + checksumLength
 const shape = new RegExp(`^${keyPrefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
 
 const crcTable = Uint32Array.from({ length: 256 }, (_, n) => {

@@ -23,6 +23,7 @@ import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
+import type { ValidationSource } from "./validationMetrics.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
@@ -68,7 +69,7 @@ export class ApiKeys extends Context.Service<
      * `authenticate` without a fiber, for the one caller that cannot afford one: `done` gets the valid key, or
      * `undefined` when `authenticate` has to say why there is none. From memory it is called at once.
      */
-    readonly recognize: (key: string, done: (grant: KeyGrant | undefined) => void) => void
+    readonly recognize: (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => void
     /** Writes down the uses since the last call; what could not be written is kept for the next. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
   }

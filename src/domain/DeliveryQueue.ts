@@ -87,11 +87,14 @@ export class Dispatcher extends Context.Service<
       const policy = yield* RetryPolicy
 
       const prepared = new Map<string, Sign>()
-      const prepare = (key: string, { secrets }: ClaimedDelivery) =>
+      const prepare = (key: string, { secrets, orgId, deliveryId }: ClaimedDelivery) =>
         Effect.forEach(secrets, ({ stored, owner }) => cipher.decrypt(stored, owner)).pipe(
           // An attempt like any other: recorded, tried again, and found by who looks why nothing comes.
           Effect.catchDefect((defect) =>
-            Effect.andThen(Effect.logError("A signing secret cannot be read", defect), new Unsigned()),
+            Effect.logError("A signing secret cannot be read", defect).pipe(
+              Effect.annotateLogs({ orgId, deliveryId }),
+              Effect.andThen(new Unsigned()),
+            ),
           ),
           Effect.flatMap(signer.prepare),
           Effect.tap((sign) =>

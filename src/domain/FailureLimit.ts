@@ -6,6 +6,9 @@ interface Window {
   failures: number
 }
 
+/** The monotonic clock: the wall clock can be set back, and would then shut callers out for as long. */
+const monotonicMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+
 const windowMillis = 60_000
 const maxWindows = 10_000
 
@@ -19,7 +22,7 @@ export const make = (limit: number) => {
 
   /** Fails with `TooManyRequests` while the address has used up its failures. */
   const check = (address: string) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    Effect.flatMap(monotonicMillis, (now) => {
       const window = windows.get(address)
       if (window === undefined || window.failures < limit) return Effect.void
       const left = window.startedAt + windowMillis - now
@@ -33,7 +36,7 @@ export const make = (limit: number) => {
     })
 
   const record = (address: string) =>
-    Effect.map(Clock.currentTimeMillis, (now) => {
+    Effect.map(monotonicMillis, (now) => {
       const window = windows.get(address)
       if (window !== undefined && now - window.startedAt < windowMillis) {
         window.failures++

@@ -10,7 +10,9 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
+import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { requestIdOf } from "./requestId.ts"
+import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
@@ -82,9 +84,13 @@ export const underV1 = /^\/v1(?:[/?]|$)/
 /** A page may run its own script and call its own server; it loads nothing from anywhere else. */
 const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 
+/** The requests of this process. */
+const waiting = { count: 0 }
+
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything.
+ * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
+ * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation =>
@@ -96,13 +102,16 @@ export const layer = HttpRouter.middleware(
       ).pipe(
         Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
         Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
-        Effect.provideService(RequestId, requestId),
-        Effect.annotateLogs({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        // Before anything is provided: it reads the route that the router has left.
         (answer) => measured(request.method, answer),
+        Effect.provideService(WaitingRequests, waiting),
+        Effect.provideService(RequestId, requestId),
+        logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,
         "cache-control": "no-store",
+        ...(response.status === 503 ? { "retry-after": "1" } : {}),
         ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
       })
     }),

@@ -5,6 +5,7 @@ import { Unauthorized } from "../domain/Errors.ts"
 import { CurrentTenant } from "../domain/Tenant.ts"
 import * as Credentials from "./credentials.ts"
 import { KeyAuthorization } from "./middleware.ts"
+import { ofOrg } from "./requestLog.ts"
 
 const required = new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
 
@@ -20,6 +21,7 @@ export const layer = Layer.effect(
         const key = headers["x-api-key"]
         if (key === undefined) return yield* required
         const { orgId, keyId } = yield* keys.authenticate(Redacted.make(key))
+        yield* ofOrg(orgId)
         return yield* Effect.provideService(operation, CurrentTenant, { orgId, keyId })
       }),
     ),

@@ -1,7 +1,6 @@
 import { ByteSize, Effect, Layer } from "effect"
 import { HttpIncomingMessage, HttpRouter } from "effect/http"
 import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
-import { PrometheusMetrics } from "effect/observability"
 import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as Faults from "./Faults.ts"
@@ -16,8 +15,10 @@ import * as System from "./handlers/System.ts"
 import * as Webhooks from "./handlers/Webhooks.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as KeyAuthorization from "./KeyAuthorization.ts"
+import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+import * as SpanNames from "./spanNames.ts"
 
 const largeBody = Layer.succeed(LargeBody, (operation) =>
   Effect.provideService(operation, HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8)),
@@ -34,9 +35,12 @@ const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
 const docs = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFonts: false } })
 
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
-export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, PrometheusMetrics.layerHttp(), Faults.layer), {
+export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
   // One spelling for each path, so that a proxy's rule for a path holds.
   routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
-}).pipe(Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))))
+}).pipe(
+  Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
+  Layer.provide(SpanNames.layer),
+)

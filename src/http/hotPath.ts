@@ -2,10 +2,11 @@ import { Effect, Result } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { ValidKey } from "../domain/ApiKey.ts"
 import { ApiKeys } from "../domain/ApiKeys.ts"
+import { validationCounter } from "../domain/validationMetrics.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
 import { requestIdOf } from "./requestId.ts"
-import { record } from "./requestMetrics.ts"
+import { series } from "./requestMetrics.ts"
 
 /** What may answer a request before the router does: answers it, or has it passed on, untouched. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse, pass: () => void) => void
@@ -15,11 +16,10 @@ export const none: HotPath = (_request, _response, pass) => pass()
 
 const json = new Set(["application/json", "application/json; charset=utf-8"])
 
+const path = "/api/v0/keys/validate"
+
 const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
-  url === "/api/v0/keys/validate" &&
-  method === "POST" &&
-  json.has(headers["content-type"]!) &&
-  headers["content-encoding"] === undefined
+  url === path && method === "POST" && json.has(headers["content-type"]!) && headers["content-encoding"] === undefined
 
 /** The key in a request's body; `undefined` when it is none that a valid request holds. */
 const keyIn = (body: Buffer): string | undefined => {
@@ -42,6 +42,8 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     const keys = yield* ApiKeys
     const isAdministrator = yield* administratorCheck
     const context = yield* Effect.context<never>()
+    const count = yield* validationCounter
+    const duration = series("POST", path, 200)
 
     const authorize = (headers: IncomingMessage["headers"], done: (mayCall: boolean) => void) => {
       const credential = Result.getOrUndefined(Credentials.parse(headers))
@@ -64,7 +66,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         "cache-control": "no-store",
       })
       response.end(body)
-      record(context, "POST", 200, (performance.now() - startedAt) / 1000)
+      duration.updateUnsafe((performance.now() - startedAt) / 1000, context)
     }
 
     return (request, response, pass) => {
@@ -80,9 +82,10 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         if (key === undefined) return pass()
         authorize(request.headers, (mayCall) => {
           if (!mayCall) return pass()
-          keys.recognize(key, (grant) => {
+          keys.recognize(key, (grant, source) => {
             // A key with a rate limit is counted where the others are refused.
             if (grant === undefined || grant.rateLimit !== null) return pass()
+            count("valid", source)
             request.resume()
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })

@@ -11,8 +11,8 @@ export interface Connection {
   old: boolean
 }
 
-/** How many connections may lie idle, whatever their origin. */
-const maxIdle = 500
+/** How many connections may lie idle, whatever their origin: as many as a busy worker has attempts in flight. */
+const maxIdle = 1_024
 
 export interface ConnectionPoolOptions extends ConnectorOptions {
   /** How long a connection serves, in milliseconds: then the host is resolved and checked anew. A request is not cut. */

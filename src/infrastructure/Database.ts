@@ -1,9 +1,10 @@
 import { PgClient } from "@effect/sql-pg"
 import type { Redacted } from "effect"
-import { Cause, Context, Effect, Fiber, Layer, Queue, Schedule } from "effect"
+import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Schedule } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
+import { connectionsMax } from "./databaseMetrics.ts"
 import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import { upkeep } from "./EmbeddedUpkeep.ts"
 import * as Migrations from "./Migrations.ts"
@@ -99,6 +100,7 @@ const provide = Effect.fnUntraced(function* (
   sql: PgClient.PgClient,
   notifications: Notifications.Notifications["Service"],
 ) {
+  yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
   const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not in." })
   const asked = Migrations.applied.pipe(

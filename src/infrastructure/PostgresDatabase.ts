@@ -12,6 +12,9 @@ const connection = (url: Redacted.Redacted<string>, applicationName: string): Pg
   keepAlive: "5 seconds",
 })
 
+/** How many connections the pool of requests and workers opens at most. */
+export const poolSize = 10
+
 /**
  * The client of requests and workers: a pool. Not multiplexed: a connection that carries one statement can be given up
  * with it, so the time-out of a repository's operation also ends a connection gone silent, and a slow statement holds
@@ -21,7 +24,7 @@ export const client = (url: Redacted.Redacted<string>) =>
   PgClient.make({
     ...connection(url, "gatehouse"),
     minConnections: 1,
-    maxConnections: 10,
+    maxConnections: poolSize,
     startupParameters: {
       // Lets go of what a replica that is gone without a word has locked.
       idle_in_transaction_session_timeout: "10000",

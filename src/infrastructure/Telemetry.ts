@@ -2,6 +2,7 @@ import { NodeHttpClient } from "@effect/platform-node"
 import { Layer, Logger, References } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { Otlp } from "effect/observability"
+import { json, rated } from "./logLines.ts"
 
 const levels: Record<string, LogLevel> = {
   trace: "Trace",
@@ -22,7 +23,7 @@ export const layer = (options: {
   readonly format: "pretty" | "json"
   readonly otlpEndpoint: string | undefined
 }) => {
-  const logger = options.format === "json" ? Logger.consoleJson : Logger.consolePretty()
+  const logger = rated(options.format === "json" ? Logger.withConsoleLog(json) : Logger.consolePretty())
   const base = Layer.merge(
     Logger.layer([logger]),
     Layer.succeed(References.MinimumLogLevel, levels[options.level] ?? "Info"),

@@ -1,7 +1,12 @@
 import { Cause, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
+import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { measured } from "./databaseMetrics.ts"
 
+/** How many requests may wait for the database at one time: a second's worth or two, on a small machine. */
+const maxWaiting = 1024
+const busy = new Unavailable({ error: "Too many requests wait for the database; try again." })
 const unavailable = new Unavailable({ error: "The database cannot be reached; try again." })
 
 /** SQLSTATEs of a database that is there and cannot serve just now; the connection classes 08 and 28 come typed. */
@@ -23,11 +28,24 @@ export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   reason._tag === "AuthenticationError" ||
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
+/** Refuses what is more than may wait, so that a flood is answered and does not pile up in memory. */
+const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
+  Effect.flatMap(WaitingRequests, (waiting): Effect.Effect<A, E | Unavailable, R> => {
+    if (waiting === undefined) return effect
+    if (waiting.count >= maxWaiting) return Effect.fail(busy)
+    waiting.count++
+    return effect.pipe(
+      // Once, also where one operation is a part of another.
+      Effect.provideService(WaitingRequests, undefined),
+      Effect.onExit(() => Effect.sync(() => void waiting.count--)),
+    )
+  })
+
 /**
- * Bounds a repository's operation and sorts its faults: a database that cannot be reached, or is not done within 4 seconds,
- * is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
- * (500). Put it around the whole operation, `withTransaction` included: a rollback on a lost connection dies of the SQL
- * error instead of failing with it.
+ * Bounds and measures a repository's operation and sorts its faults: a database that cannot be reached, or is not done
+ * within 4 seconds, is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
+ * (500). More than 1,024 requests that wait are `Unavailable` at once. Put it around the whole operation, `withTransaction`
+ * included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
 export const orUnavailable = <A, E, R>(
   effect: Effect.Effect<A, E, R>,
@@ -43,4 +61,6 @@ export const orUnavailable = <A, E, R>(
         ? Effect.andThen(Effect.logDebug("The database cannot be reached", cause), Effect.fail(unavailable))
         : Effect.die(faults[0])
     }),
+    measured,
+    admitted,
   )

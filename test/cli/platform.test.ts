@@ -115,6 +115,8 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       // What others chose for a name must not steer the terminal.
       const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
       const { orgId } = made.json as { orgId: string }
+      const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
+      expect(limit).toMatchObject({ err: expect.stringContaining("limit: "), code: 2 })
       const unsaid = yield* cli(["keys", "list"])
       expect(unsaid).toMatchObject({ out: "", code: 2 })
       expect(unsaid.err).toContain(`say which with --org: `)

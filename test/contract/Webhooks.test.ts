@@ -1,5 +1,6 @@
 import { layer } from "@effect/vitest"
 import { Layer } from "effect"
+import * as BacklogSql from "#src/infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "#src/infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
 import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
@@ -13,6 +14,7 @@ import { databases } from "../support/databases.ts"
 import { backlog } from "./backlog.ts"
 import { claims, emptyQueue } from "./claims.ts"
 import { deliveryLog } from "./deliveryLog.ts"
+import { dueDeliveries } from "./dueDeliveries.ts"
 import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
@@ -26,6 +28,7 @@ import { retries } from "./retries.ts"
 import { schedules } from "./schedules.ts"
 
 const sql = Layer.mergeAll(
+  BacklogSql.layer,
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   Events.sql,
@@ -55,6 +58,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     schedules(it)
     claims(it)
     backlog(it)
+    dueDeliveries(it)
     records(it)
     endpointHealth(it)
     deliveryLog(it)

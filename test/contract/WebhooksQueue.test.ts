@@ -49,7 +49,7 @@ const astray = Effect.flatMap(
 const verdicts = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: plus(now, 30) }] as const
 
 for (const [name, database] of Object.entries(databases)) {
-  // Seen failing: canceling that left the queue's rows, and a record that did not ask whose they are.
+  // Seen failing: canceling that left the queue's rows.
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(`the queue, ${name}`, (it) => {
     it.effect("has a row for each pending delivery and for no other, when a job's end meets its endpoint's", () =>
       Effect.gen(function* () {

@@ -1,5 +1,6 @@
 import type { Vitest } from "@effect/vitest"
 import { DateTime, Duration, Effect } from "effect"
+import type { Backlog } from "#src/domain/Backlog.ts"
 import type { ClaimedDelivery, Verdict } from "#src/domain/Deliveries.ts"
 import type { DeliveryFilter } from "#src/domain/DeliveryLog.ts"
 import { DeliveryRepository } from "#src/domain/DeliveryLog.ts"
@@ -19,6 +20,7 @@ import { at, insertOrg, newId } from "./support.ts"
 
 /** `it` with the repositories of the webhook interface of one backend. */
 export type It = Vitest.MethodsNonLive<
+  | Backlog
   | DeliveryQueue
   | DeliveryRepository
   | Events

@@ -1,5 +1,6 @@
 import { Layer } from "effect"
 import * as AuditLog from "./AuditLog.ts"
+import * as Backlog from "./Backlog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
@@ -14,6 +15,7 @@ import { World } from "./World.ts"
 /** Every repository of the webhook interface in memory, over one world, with orgs to own their rows. */
 export const layer = Layer.mergeAll(
   AuditLog.layer,
+  Backlog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
   Jobs.layer,

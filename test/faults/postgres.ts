@@ -15,33 +15,37 @@ const freePort = () =>
   })
 
 /** A PostgreSQL server of one's own, to be restarted: its URL, and how to stop it and start it again. */
-export const restartablePostgres = Effect.map(
-  Effect.acquireRelease(
-    Effect.promise(async () => {
-      const port = await freePort()
-      const databaseDir = mkdtempSync(join(tmpdir(), "gatehouse-postgres-"))
-      const postgres = new EmbeddedPostgres({
-        databaseDir,
-        port,
-        persistent: true,
-        createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
-        initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
-        onLog: () => {},
-        onError: () => {},
-      })
-      await postgres.initialise()
-      await postgres.start()
-      return { postgres, databaseDir, url: `postgres://postgres:password@127.0.0.1:${port}/postgres` }
-    }),
-    ({ databaseDir, postgres }) =>
+export const makePostgres = (...flags: ReadonlyArray<string>) =>
+  Effect.map(
+    Effect.acquireRelease(
       Effect.promise(async () => {
-        await postgres.stop()
-        await rm(databaseDir, { recursive: true, force: true })
+        const port = await freePort()
+        const databaseDir = mkdtempSync(join(tmpdir(), "gatehouse-postgres-"))
+        const postgres = new EmbeddedPostgres({
+          databaseDir,
+          port,
+          persistent: true,
+          createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
+          initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
+          postgresFlags: flags.flatMap((flag) => ["-c", flag]),
+          onLog: () => {},
+          onError: () => {},
+        })
+        await postgres.initialise()
+        await postgres.start()
+        return { postgres, databaseDir, url: `postgres://postgres:password@127.0.0.1:${port}/postgres` }
       }),
-  ),
-  ({ postgres, url }) => ({
-    url,
-    stop: Effect.promise(() => postgres.stop()),
-    start: Effect.promise(() => postgres.start()),
-  }),
-)
+      ({ databaseDir, postgres }) =>
+        Effect.promise(async () => {
+          await postgres.stop()
+          await rm(databaseDir, { recursive: true, force: true })
+        }),
+    ),
+    ({ postgres, url }) => ({
+      url,
+      stop: Effect.promise(() => postgres.stop()),
+      start: Effect.promise(() => postgres.start()),
+    }),
+  )
+
+export const restartablePostgres = makePostgres()

@@ -15,7 +15,7 @@ const claimed = (sql: SqlClient.SqlClient) => sql<{ id: string }>`
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>): ReadonlySet<string> => new Set(rows.map(({ id }) => id))
 
 /** Short times, so that what a crash left behind is soon taken up: a lease is 6.5 seconds. */
-const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms,300ms,300ms,300ms" }
+export const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms,300ms,300ms,300ms" }
 
 /** Where the service keeps its data. */
 export interface Place {
@@ -73,7 +73,13 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
           request.on("data", (chunk: Buffer) => chunks.push(chunk))
           request.on("end", async () => {
             const body = Buffer.concat(chunks).toString()
-            const { deliveryId, event } = verifyWebhook({ headers: request.headers, body, secret })
+            const { deliveryId, event } = verifyWebhook({
+              headers: request.headers,
+              body,
+              secret,
+              // The service's clock may be stepped.
+              toleranceSeconds: 7_200,
+            })
             const receipt = { id: deliveryId!, endpoint: request.url!, jobId: event.job_id, body }
             receipts.push(receipt)
             const status = await behaviour.answer(receipt)
@@ -108,6 +114,9 @@ export const until = (condition: () => boolean) =>
 /** What the operations that are used here answer, each its own part of it. */
 interface Answer {
   readonly job_id: string
+  /** Of a job. */
+  readonly status: string
+  readonly jobs: ReadonlyArray<{ readonly status: string }>
   readonly deliveries: ReadonlyArray<{ readonly state: string; readonly attempts: number }>
   /** How many of one delivery are recorded. */
   readonly attempts: number
@@ -126,7 +135,7 @@ const post = (service: () => Service, key: string, path: string, json: object) =
 export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const platform = (path: string, json: object) =>
     Effect.map(service().send("POST", `/api/v0/${path}`, { json }), (made) => made.json as Record<string, string>)
-  const { projectId } = yield* platform("projects", { name: "faults" })
+  const { orgId, projectId } = yield* platform("projects", { name: "faults" })
   const { key } = yield* platform("keys", { name: "faults", projectId })
   const call = (path: string, json: object) => post(service, key!, path, json)
   const finish = Effect.fnUntraced(function* (n: number) {
@@ -135,6 +144,9 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
     return job_id
   })
   return {
+    orgId: orgId!,
+    projectId: projectId!,
+    key: key!,
     call,
     endpoint: (url: string, active = true) =>
       call("webhooks/create", { url, signing_secret: secret, description: "", active }),

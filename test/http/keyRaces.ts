@@ -19,7 +19,7 @@ const soon = Effect.suspend(() => Effect.sleep(Math.random() * 2))
 
 /**
  * Deletes a key at one replica while both are asked for it, so many times, half of the keys in memory before. What is
- * asked after the answer to the deletion is refused there at once, by the other replica within a second, and by neither
+ * asked after the answer to the deletion is refused there at once, by the other replica soon, and by neither
  * is it served again. Gives how long the other one took at most, in milliseconds.
  */
 export const deleteAgainstValidate = Effect.fnUntraced(function* (
@@ -42,7 +42,7 @@ export const deleteAgainstValidate = Effect.fnUntraced(function* (
       yield* Effect.andThen(soon, remove)
       const deleted = yield* Clock.currentTimeMillis
       expect(yield* ask(one), "the replica that deleted it").toBe(401)
-      yield* ask(other).pipe(Effect.repeat({ until: (status) => status === 401 }), Effect.timeout("1 second"))
+      yield* ask(other).pipe(Effect.repeat({ until: (status) => status === 401 }), Effect.timeout("5 seconds"))
       longest = Math.max(longest, (yield* Clock.currentTimeMillis) - deleted)
     })
     const [during] = yield* Effect.all([asking, atOne], { concurrency: 2 })

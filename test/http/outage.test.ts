@@ -50,6 +50,14 @@ it.live(
       }
       expect((yield* send("GET", "/readyz")).status).toBe(503)
       expect((yield* send("GET", "/healthz")).status).toBe(200)
+      const metrics = yield* send("GET", "/metrics")
+      expect(metrics.status).toBe(200)
+      expect(metrics.text).toMatch(/^gatehouse_key_validations_total\{outcome="unavailable",source="database"\} [1-9]/m)
+      expect(metrics.text).toMatch(
+        /^gatehouse_database_operation_duration_seconds_count\{outcome="unavailable"\} [1-9]/m,
+      )
+      // What cannot be known is not told.
+      expect(metrics.text).not.toContain("gatehouse_deliveries_due")
       // What the database is not asked for is still told apart.
       expect((yield* send("GET", "/api/v0/orgs")).status).toBe(401)
       expect((yield* send("GET", "/nope")).status).toBe(404)

@@ -145,7 +145,7 @@ describe("the delivery worker", () => {
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ lane }) => (lane === "well" ? Effect.succeed(answer(200)) : Effect.never)
-      for (let lane = 0; lane < 30; lane++) yield* world.add(`hangs${lane}`, 10)
+      for (let lane = 0; lane < 20; lane++) yield* world.add(`hangs${lane}`, 10)
       yield* world.start({ maxInFlight: 100 })
       yield* settle
       assert.isBelow(world.inFlight(), 90)

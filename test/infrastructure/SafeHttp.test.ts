@@ -106,19 +106,19 @@ describe("SafeHttp sends", () => {
     }),
   )
 
-  it.live("at most 500 idle connections are kept", () =>
+  it.live("at most 1,024 idle connections are kept", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()
-      const hosts = Array.from({ length: 600 }, (_, n) => `http://h${n}.test:${receiver.port}/`)
+      const hosts = Array.from({ length: 1_100 }, (_, n) => `http://h${n}.test:${receiver.port}/`)
       yield* Effect.forEach(hosts, (url) => post(url), { concurrency: 50, discard: true })
       // Idle ones close by themselves after four seconds: too late to count here.
-      const bounded = Effect.repeat(Effect.sleep("5 millis"), { while: () => receiver.connections().open > 500 })
+      const bounded = Effect.repeat(Effect.sleep("5 millis"), { while: () => receiver.connections().open > 1_024 })
       yield* Effect.timeout(bounded, "1 second")
-      yield* post(hosts[599]!)
-      assert.strictEqual(receiver.connections().accepted, 600)
+      yield* post(hosts[1_099]!)
+      assert.strictEqual(receiver.connections().accepted, 1_100)
       yield* post(hosts[0]!)
-      assert.strictEqual(receiver.connections().accepted, 601)
+      assert.strictEqual(receiver.connections().accepted, 1_101)
     }),
   )
 })

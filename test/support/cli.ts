@@ -1,4 +1,4 @@
-import { ConfigProvider, Console, Effect, type Exit, Stdio, Stream } from "effect"
+import { ConfigProvider, Console, Effect, type Exit, Layer, Stdio, Stream } from "effect"
 import { Command } from "effect/cli"
 import { spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"
@@ -34,10 +34,14 @@ export const runCli = (args: ReadonlyArray<string>, { env = {}, onLine, stdin = 
     }
     const exit = yield* Command.runWith(gatehouse, { version: "0.0.0" })(args).pipe(
       reported,
-      // Nearer than the platform's own.
-      Effect.provide(Stdio.layerTest({ stdin: Stream.make(new TextEncoder().encode(stdin)) })),
-      Effect.provide(services),
-      Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(env))),
+      Effect.provide(
+        Layer.mergeAll(
+          services,
+          // After the platform's own, and so instead of it.
+          Stdio.layerTest({ stdin: Stream.make(new TextEncoder().encode(stdin)) }),
+          ConfigProvider.layer(ConfigProvider.fromEnvRecord(env)),
+        ),
+      ),
       Effect.provideService(Console.Console, { ...console, log: to("out"), error: to("err") } as Console.Console),
       Effect.exit,
     )

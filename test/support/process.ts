@@ -1,16 +1,29 @@
 import { Effect } from "effect"
-import { spawn } from "node:child_process"
+import { type ChildProcessByStdio, spawn } from "node:child_process"
 import { once } from "node:events"
 import { Agent } from "node:http"
 import { createInterface } from "node:readline"
+import type { Readable } from "node:stream"
 import { fileURLToPath } from "node:url"
+import type { PreloadRequest } from "./preload.ts"
 import { type Send, sender } from "./wire.ts"
 
-const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
+/** The file that is run. */
+export const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
+const preload = new URL("./preload.ts", import.meta.url).href
+
+/** What may be special about the process. */
+export interface ProcessOptions {
+  /** Whether it obeys `ask`. */
+  readonly preloaded?: boolean
+  /** How many files and sockets it may have open. */
+  readonly maxFiles?: number
+}
 
 /** The service as it is run, in a process of its own. */
 export interface Service {
   readonly pid: number
+  readonly url: string
   readonly send: Send
   /** Sends it a signal without waiting. */
   readonly signal: (signal: NodeJS.Signals) => void
@@ -18,16 +31,23 @@ export interface Service {
   readonly end: (signal: "SIGKILL" | "SIGTERM") => Effect.Effect<{ readonly how: unknown; readonly took: number }>
   /** What it has logged so far. */
   readonly log: () => string
+  /** Of a preloaded process: steps its wall clock by so many milliseconds, or gives its heap in bytes after a collection. */
+  readonly ask: (request: PreloadRequest) => Effect.Effect<number>
 }
 
 /** Starts the service on a free loopback port, waits until it listens, and kills it when the scope closes. */
-export const startService = (environment: Readonly<Record<string, string>>) =>
+export const startService = (
+  environment: Readonly<Record<string, string>>,
+  { maxFiles, preloaded = false }: ProcessOptions = {},
+) =>
   Effect.acquireRelease(
     Effect.promise(async (): Promise<Service & { readonly kill: () => void }> => {
-      const child = spawn(process.execPath, [main], {
+      const command = [process.execPath, ...(preloaded ? ["--expose-gc", "--import", preload] : []), main]
+      const limit = maxFiles === undefined ? "" : `ulimit -n ${maxFiles} && `
+      const child = spawn("/bin/sh", ["-c", `${limit}exec "$@"`, "sh", ...command], {
         env: { PATH: process.env.PATH, PORT: "0", LOG_FORMAT: "json", ...environment },
-        stdio: ["ignore", "pipe", "pipe"],
-      })
+        stdio: ["ignore", "pipe", "pipe", ...(preloaded ? ["ipc" as const] : [])],
+      }) as ChildProcessByStdio<null, Readable, Readable>
       const lines: Array<string> = []
       const exited = once(child, "exit")
       const url = await new Promise<string>((resolve, reject) => {
@@ -50,10 +70,17 @@ export const startService = (environment: Readonly<Record<string, string>>) =>
       }
       return {
         pid: child.pid!,
+        url,
         send: sender(url, agent),
         signal: (signal) => void child.kill(signal),
         end: (signal) => Effect.promise(() => end(signal)),
         log: () => lines.join("\n"),
+        ask: (request) =>
+          Effect.promise(async () => {
+            const answered = once(child, "message")
+            child.send(request)
+            return (await answered)[0] as number
+          }),
         kill: () => void end("SIGKILL"),
       }
     }),

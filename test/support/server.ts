@@ -8,6 +8,7 @@ import {
   Exit,
   Layer,
   Logger,
+  Metric,
   References,
   Tracer,
 } from "effect"
@@ -76,6 +77,7 @@ const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effe
     Logger.layer([Logger.map(Logger.formatJson, (line) => void log.push(line))]),
     Layer.succeed(References.MinimumLogLevel, "All"),
     Layer.succeed(Clock.Clock, clock),
+    Layer.succeed(Metric.MetricRegistry, new Map()),
     Layer.succeed(
       Tracer.Tracer,
       Tracer.make({
@@ -105,7 +107,7 @@ const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effe
     sql: Context.get(context, SqlClient.SqlClient),
     logs: () => log.join("\n"),
     spans: () => spans.map(exported).join("\n"),
-    routed: () => spans.filter(({ name }) => name.startsWith("http.server")).length,
+    routed: () => spans.filter(({ kind }) => kind === "server").length,
     advance,
   })
 })

@@ -13,8 +13,11 @@ const Row = Schema.Struct({
   created_at: Schema.DateTimeUtcFromDate,
   updated_at: Schema.DateTimeUtcFromDate,
 })
+const decode = decodeRows(Row)
 const DetailRow = Schema.Struct({ ...Row.fields, payload: Schema.String })
+const decodeDetail = decodeRows(DetailRow)
 const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromDate })
+const decodeAttempts = decodeRows(AttemptRow)
 
 const inactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
 const gone = () => new Conflict({ error: "The webhook endpoint was deleted." })
@@ -46,17 +49,17 @@ export const layer = Layer.effect(
               ${filter.job_id === undefined ? sql.literal("") : sql`AND d.job_id = ${filter.job_id}`}
               ${filter.state === undefined ? sql.literal("") : sql`AND d.state = ${filter.state}`}
           ) AS found WHERE ${afterCursor(sql, page, "newest")}
-          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decodeRows(Row), orUnavailable),
+          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
 
       find: (orgId, deliveryId) =>
         Effect.gen(function* () {
           const [delivery] = yield* sql`
             SELECT ${columns}, e.body AS payload FROM ${joined}
-            WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(decodeRows(DetailRow))
+            WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(decodeDetail)
           if (delivery === undefined) return yield* deliveryNotFound()
           const attempt_log = yield* sql`
             SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
-            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId} ORDER BY number`.pipe(decodeRows(AttemptRow))
+            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId} ORDER BY number`.pipe(decodeAttempts)
           return { ...delivery, attempt_log }
         }).pipe(orUnavailable),
 

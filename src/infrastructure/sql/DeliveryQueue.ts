@@ -66,21 +66,25 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       WHERE NOT parked AND due_at <= ${at}
       ORDER BY due_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
     ), parked_lanes AS (
-      (SELECT lane FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
+      (SELECT lane, due_at FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
       UNION ALL
-      SELECT (SELECT p.lane FROM pending_deliveries p WHERE p.parked AND p.lane > before.lane
-        ORDER BY p.lane, p.due_at LIMIT 1)
-      FROM parked_lanes before WHERE before.lane IS NOT NULL
+      SELECT next.lane, next.due_at FROM parked_lanes before CROSS JOIN LATERAL (
+        SELECT lane, due_at FROM pending_deliveries p WHERE p.parked AND p.lane > before.lane
+        ORDER BY p.lane, p.due_at LIMIT 1
+      ) AS next
     ), flying AS (
       SELECT * FROM unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS flying (lane, count)
     ), backlog AS (
-      SELECT head.* FROM parked_lanes l ${endpointOf("l.lane")}
+      -- Lane by lane, the one that has waited longest first, and no further than is taken: what is read is locked.
+      SELECT head.* FROM (
+        SELECT l.lane, ${room} AS room FROM parked_lanes l ${endpointOf("l.lane")} WHERE ${room} > 0 ORDER BY l.due_at
+      ) AS l
       CROSS JOIN LATERAL (
         SELECT ctid AS place, lane, delivery_id, due_at, true AS parked FROM pending_deliveries p
         WHERE p.parked AND p.lane = l.lane AND p.due_at <= ${at}
-        ORDER BY p.due_at LIMIT greatest(0, ${room}) FOR UPDATE SKIP LOCKED
+        ORDER BY p.due_at LIMIT l.room FOR UPDATE SKIP LOCKED
       ) AS head
-      WHERE l.lane IS NOT NULL AND ${room} > 0
+      LIMIT ${limit}
     ), due AS (
       SELECT * FROM ready UNION ALL SELECT * FROM backlog
     ), lanes AS (

@@ -9,6 +9,7 @@ import { afterCursor, decodeRows, inScope } from "./fragments.ts"
 import { defaultOrg, lockRepositoryId, lockRepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Schema.DateTimeUtcFromDate })
+const decode = decodeRows(Row)
 
 interface Linked {
   readonly id: string
@@ -97,7 +98,7 @@ export const layer = Layer.effect(
         sql`
           SELECT ${columns} FROM deployments
           WHERE project_id = ${projectId} AND ${inScope(sql, scope)} AND ${afterCursor(sql, page, "newest")}
-          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decodeRows(Row), orUnavailable),
+          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
     })
   }),
 )

@@ -12,6 +12,7 @@ const Row = Schema.Struct({
   next_at: Schema.DateTimeUtcFromDate,
   created_at: Schema.DateTimeUtcFromDate,
 })
+const decode = decodeRows(Row)
 
 /** Job schedules in PostgreSQL. */
 export const layer = Layer.effect(
@@ -36,7 +37,7 @@ export const layer = Layer.effect(
         sql`
           SELECT id AS schedule_id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks,
             next_at, created_at
-          FROM job_schedules WHERE org_id = ${orgId} ORDER BY id`.pipe(decodeRows(Row), orUnavailable),
+          FROM job_schedules WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
 
       remove: (orgId, scheduleId) =>
         sql`DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId} RETURNING id`.pipe(

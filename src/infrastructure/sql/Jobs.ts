@@ -17,11 +17,13 @@ const Row = Schema.Struct({
   updated_at: Schema.DateTimeUtcFromDate,
   finished_at: Schema.NullOr(Schema.DateTimeUtcFromDate),
 })
+const decode = decodeRows(Row)
 const ClaimedRow = Schema.Struct({
   ...ClaimedJob.fields,
   input: JsonText,
   lease_expires_at: Schema.DateTimeUtcFromDate,
 })
+const decodeClaimed = decodeRows(ClaimedRow)
 
 /** Jobs in PostgreSQL. */
 export const layer = Layer.effect(
@@ -64,7 +66,7 @@ export const layer = Layer.effect(
             updated_at = ${date(now)}
           WHERE id IN (SELECT id FROM picked)
           RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at`.pipe(
-          decodeRows(ClaimedRow),
+          decodeClaimed,
           // RETURNING keeps no order.
           Effect.map((jobs) => jobs.toSorted((a, b) => (a.job_id < b.job_id ? -1 : 1))),
           orUnavailable,
@@ -85,7 +87,7 @@ export const layer = Layer.effect(
 
       find: (orgId, jobId) =>
         sql`SELECT ${columns} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(
-          decodeRows(Row),
+          decode,
           orUnavailable,
           Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job))),
         ),
@@ -96,7 +98,7 @@ export const layer = Layer.effect(
           WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}
             ${filter.status === undefined ? sql.literal("") : sql`AND status = ${filter.status}`}
             ${filter.workflow === undefined ? sql.literal("") : sql`AND workflow = ${filter.workflow}`}
-          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decodeRows(Row), orUnavailable),
+          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
 
       expireLeases: (now, maxAttempts) =>
         Effect.gen(function* () {

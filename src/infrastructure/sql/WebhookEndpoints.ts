@@ -11,6 +11,7 @@ const Row = Schema.Struct({
   created_at: Schema.DateTimeUtcFromDate,
   updated_at: Schema.DateTimeUtcFromDate,
 })
+const decode = decodeRows(Row)
 
 /** Webhook endpoints in PostgreSQL. */
 export const layer = Layer.effect(
@@ -34,7 +35,7 @@ export const layer = Layer.effect(
       list: (orgId) =>
         sql`
           SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
-          FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decodeRows(Row), orUnavailable),
+          FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
 
       update: (orgId, id, changes) =>
         Effect.gen(function* () {

@@ -13,7 +13,7 @@ export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: "oldest
   return order === "oldest" ? sql`id > ${page.cursor}` : sql`id < ${page.cursor}`
 }
 
-/** Reads rows by a schema; a row that does not fit is a fault of ours, not the caller's. */
+/** Reads rows by a schema; a row that does not fit is a fault of ours, not the caller's. To be made once: it compiles. */
 export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
   return Effect.flatMap((rows: ReadonlyArray<unknown>) => Effect.orDie(decode(rows)))

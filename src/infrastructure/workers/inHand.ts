@@ -61,12 +61,15 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
 
     /**
      * How many may be claimed now, and up to how many for a lane. With few in hand, a lane's attempts and as many ahead;
-     * once half of all is taken, one: endpoints that begin to hang, however many at once, leave the rest to others.
+     * once three quarters of all are taken, one: endpoints that begin to hang, however many at once, leave the rest to
+     * others.
      */
     appetite: () => {
-      const [few, half] = [Math.ceil(max / 4), Math.ceil(max / 2)]
-      if (total < few) return { limit: few - total, laneCap: 2 * laneCap }
-      return total < half ? { limit: half - total, laneCap } : { limit: max - total, laneCap: 1 }
+      const [few, half, most] = [1, 2, 3].map((quarters) => Math.ceil((max * quarters) / 4)) as [number, number, number]
+      if (total < few) return { limit: half - total, laneCap: 2 * laneCap }
+      // Not for the last of them: a claim of a handful costs as much as one of many.
+      if (total < most - max / 16) return { limit: most - total, laneCap }
+      return { limit: max - total, laneCap: 1 }
     },
 
     /** Takes what was claimed, and begins what has room. */

@@ -76,7 +76,7 @@ layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })
     expect(faults.map(({ one, fault }) => `${text(one)}: ${fault}`).slice(0, 10)).toEqual([])
   })
 
-  // Seen failing: `AND org_id = …` taken out of a job's look-up, and expired keys let in.
+  // Seen failing: `AND org_id = …` taken out of a job's look-up.
   it.effect(
     "lets nobody in who is not to be, and shows nobody what is another tenant's",
     () =>

@@ -1,0 +1,48 @@
+import { Context, DateTime, Duration, Effect, Fiber, Metric } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { PrometheusMetrics } from "effect/observability"
+import { Backlog } from "../domain/Backlog.ts"
+
+const due = Metric.gauge("gatehouse_deliveries_due", {
+  description: "Deliveries that are due and not taken up, of all replicas; counted up to 100000.",
+})
+const oldestDue = Metric.gauge("gatehouse_deliveries_oldest_due_seconds", {
+  description: "For how long the longest waiting delivery has been due, in seconds; 0 when none is.",
+})
+
+/** How far the backlog is counted: more is no other news, and takes its time. */
+const limit = 100_000
+
+/** The backlog's gauges, as the database has them now. Of a database that does not answer they are gone, not old. */
+const measureBacklog = Effect.gen(function* () {
+  const backlog = yield* Backlog
+  const now = yield* DateTime.now
+  // Detached: on a connection gone silent the question takes longer to take back than to ask.
+  const asked = yield* Effect.forkDetach(backlog.due(now, limit))
+  const { count, oldestDueAt } = yield* Effect.timeout(Fiber.join(asked), "2 seconds")
+  yield* Metric.update(due, count)
+  const age = oldestDueAt === null ? 0 : Duration.toSeconds(DateTime.distance(oldestDueAt, now))
+  yield* Metric.update(oldestDue, age)
+}).pipe(
+  Effect.catchCause((cause) =>
+    Effect.logDebug("The backlog cannot be measured", cause).pipe(
+      Effect.andThen(Metric.remove(due)),
+      Effect.andThen(Metric.remove(oldestDue)),
+    ),
+  ),
+)
+
+/** `GET /metrics`, for Prometheus. The database is asked once in five seconds, however often this is called. */
+export const layer = HttpRouter.use(
+  Effect.fnUntraced(function* (router) {
+    const backlog = Context.make(Backlog, yield* Backlog)
+    const measured = yield* Effect.cachedWithTTL(Effect.provideContext(measureBacklog, backlog), "5 seconds")
+    const text = Effect.andThen(measured, PrometheusMetrics.format())
+    const contentType = "text/plain; version=0.0.4; charset=utf-8"
+    yield* router.add(
+      "GET",
+      "/metrics",
+      Effect.map(text, (body) => HttpServerResponse.text(body, { contentType })),
+    )
+  }),
+)

@@ -1,0 +1,72 @@
+import { type Context, Effect, Function, Layer, Metric, Schedule } from "effect"
+import { monitorEventLoopDelay } from "node:perf_hooks"
+
+/** How often the event loop's time is taken, in milliseconds; what comes on top of it is lag. */
+const resolution = 10
+
+/** What the event loop was late by in the last ten seconds, in seconds. */
+const eventLoopLag = Effect.gen(function* () {
+  const histogram = yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      const histogram = monitorEventLoopDelay({ resolution })
+      histogram.enable()
+      return histogram
+    }),
+    (histogram) => Effect.sync(() => histogram.disable()),
+  )
+  const lag = { p50: 0, p99: 0, max: 0 }
+  const late = (nanoseconds: number) => Math.max(0, nanoseconds / 1e9 - resolution / 1000)
+  const look = Effect.sync(() => {
+    lag.p50 = late(histogram.percentile(50))
+    lag.p99 = late(histogram.percentile(99))
+    lag.max = late(histogram.max)
+    histogram.reset()
+  })
+  yield* Effect.forkScoped(Effect.repeat(Effect.delay(look, "10 seconds"), Schedule.forever))
+  return lag
+})
+
+/** Registers a metric whose state is read when it is asked for, for as long as the scope is open. */
+const register = <Input, State>(metric: Metric.Metric<Input, State>, get: () => State) =>
+  Effect.contextWith((context: Context.Context<never>) =>
+    Effect.acquireRelease(
+      Effect.sync(() =>
+        Metric.registerUnsafe(metric, context, { get, update: Function.constVoid, modify: Function.constVoid }),
+      ),
+      (registration) => Effect.sync(() => registration.remove()),
+    ),
+  )
+
+const gauge = (name: string, description: string, value: () => number) =>
+  register(Metric.gauge(name, { description }), () => ({ value: value() }))
+
+/** The process's own metrics, by the names that they have everywhere. */
+export const layer = Layer.effectDiscard(
+  Effect.gen(function* () {
+    yield* register(
+      Metric.counter("process_cpu_seconds_total", {
+        description: "Processor time that the process has used, in seconds.",
+        incremental: true,
+      }),
+      () => {
+        const { user, system } = process.cpuUsage()
+        return { count: (user + system) / 1e6, incremental: true }
+      },
+    )
+    const startedAt = Date.now() / 1000 - process.uptime()
+    yield* gauge("process_start_time_seconds", "When the process started, in seconds of Unix time.", () => startedAt)
+    yield* gauge("process_resident_memory_bytes", "Memory that the process holds, in bytes.", () =>
+      process.memoryUsage.rss(),
+    )
+    yield* gauge(
+      "nodejs_heap_size_used_bytes",
+      "Memory that JavaScript objects hold, in bytes.",
+      () => process.memoryUsage().heapUsed,
+    )
+    const lag = yield* eventLoopLag
+    const late = "What the event loop was late by in the last ten seconds, in seconds"
+    yield* gauge("nodejs_eventloop_lag_p50_seconds", `${late}: the median.`, () => lag.p50)
+    yield* gauge("nodejs_eventloop_lag_p99_seconds", `${late}: the 99th percentile.`, () => lag.p99)
+    yield* gauge("nodejs_eventloop_lag_max_seconds", `${late}: the most.`, () => lag.max)
+  }),
+)

@@ -1,0 +1,48 @@
+import { Cause, Effect, Exit, Metric, Predicate } from "effect"
+
+const inFlight = Metric.gauge("gatehouse_database_operations_in_flight", {
+  description: "Operations on the database that are under way, those among them that wait for a connection.",
+})
+
+type Outcome = "ok" | "unavailable" | "fault" | "interrupted"
+
+const histogram = (outcome: Outcome) =>
+  Metric.histogram("gatehouse_database_operation_duration_seconds", {
+    description:
+      "How long operations on the database took, the wait for a connection included, in seconds, by outcome.",
+    boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    attributes: { outcome },
+  })
+const durations: Record<Outcome, Metric.Histogram<number>> = {
+  ok: histogram("ok"),
+  unavailable: histogram("unavailable"),
+  fault: histogram("fault"),
+  interrupted: histogram("interrupted"),
+}
+
+/** How many connections the pool opens at most: with more operations in flight than that, some wait. */
+export const connectionsMax = Metric.gauge("gatehouse_database_connections_max", {
+  description: "How many connections to the database this process opens at most for operations.",
+})
+
+/** A declared refusal, such as a row that is not there, is an operation that went well. */
+const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
+  if (Exit.isSuccess(exit)) return "ok"
+  if (Cause.hasDies(exit.cause)) return "fault"
+  if (Cause.hasInterrupts(exit.cause)) return "interrupted"
+  return exit.cause.reasons.some((_) => _._tag === "Fail" && Predicate.isTagged(_.error, "Unavailable"))
+    ? "unavailable"
+    : "ok"
+}
+
+/** Measures an operation on the database: how many are under way, and how long it took. */
+export const measured = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
+  Effect.withFiber<A, E, R>(({ context }) => {
+    const startedAt = performance.now()
+    inFlight.modifyUnsafe(1, context)
+    return Effect.onExit(operation, (exit) => {
+      inFlight.modifyUnsafe(-1, context)
+      durations[outcomeOf(exit)].updateUnsafe((performance.now() - startedAt) / 1000, context)
+      return Effect.void
+    })
+  })

@@ -1,0 +1,79 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Duration, Effect } from "effect"
+import { freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { crowd } from "./crowd.ts"
+import { memoryOf } from "./memory.ts"
+import { hurried, onPostgres, until } from "./support.ts"
+import { makeWitness } from "./witness.ts"
+
+const start = (options = {}) =>
+  Effect.flatMap(freshPostgres(), (url) => startService({ ...hurried, ...onPostgres(url).environment }, options))
+
+describe("limits", () => {
+  // Seen failing: without a limit on clients' connections none was left for deliveries, which failed for good.
+  it.live("256 open files, and more connections than that", () =>
+    Effect.gen(function* () {
+      const service = yield* start({ maxFiles: 256 })
+      const { through } = yield* makeWitness(() => service)
+      const { close, state } = yield* crowd(service, 600, "")
+      yield* Effect.sleep("500 millis")
+      const turnedAway = state.ended
+      yield* through({ name: "out of files", begin: Effect.void, lasts: "6 seconds", end: close, mayBreak: true })
+      assert.isAbove(turnedAway, 350)
+    }),
+  )
+
+  // Seen failing: without a limit on the requests that wait, all 5,000 did, and no 503 said when to come back.
+  it.live("5,000 writes at once: each is answered, those that are too many by 503 and Retry-After", () =>
+    Effect.gen(function* () {
+      const service = yield* start()
+      const write = service.send("POST", "/api/v0/projects", { json: { name: "p" } })
+      const flood = Effect.all(
+        Array.from({ length: 5_000 }, () => write),
+        { concurrency: "unbounded" },
+      )
+      const health = Effect.repeat(Effect.timed(service.send("GET", "/healthz")), { times: 20 })
+      const [answers, [slowest]] = yield* Effect.all([flood, Effect.delay(health, "50 millis")], { concurrency: 2 })
+      const refused = answers.filter(({ status }) => status !== 200)
+      for (const { headers, status } of refused) assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
+      assert.isNotEmpty(refused.filter(({ text }) => text.includes("Too many requests wait")))
+      const [took] = yield* write.pipe(
+        Effect.repeat({ until: ({ status }) => status === 200 }),
+        Effect.timeout("10 seconds"),
+        Effect.timed,
+      )
+      yield* Effect.log(
+        `${5_000 - refused.length} of 5,000 writes done, ${refused.length} refused; ${Math.round(memoryOf(service))} MiB; the next after ${Duration.toMillis(took).toFixed(0)} ms; health within ${Duration.toMillis(slowest).toFixed(0)} ms`,
+      )
+    }),
+  )
+
+  // Seen failing: without `endUnusedWhenClosing` the end waited for the connections that had asked nothing.
+  it.live("10,000 idle connections: served as before, and let go at the end", () =>
+    Effect.gen(function* () {
+      const service = yield* start()
+      const before = memoryOf(service)
+      const used = yield* crowd(service, 9_000, "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n", { answered: true })
+      const unused = yield* crowd(service, 1_000, "")
+      yield* until(() => used.state.answered === 9_000 && unused.state.open === 1_000)
+      const memory = memoryOf(service) - before
+      const took: Array<number> = []
+      for (let n = 0; n < 100; n++) {
+        const [time, { status }] = yield* Effect.timed(
+          service.send("POST", "/api/v0/projects", { json: { name: "p" } }),
+        )
+        assert.strictEqual(status, 200)
+        took.push(Duration.toMillis(time))
+      }
+      assert.strictEqual(used.state.ended + unused.state.ended, 0)
+      assert.isBelow(memory, 512)
+      const end = yield* service.end("SIGTERM")
+      assert.strictEqual(end.how, 0)
+      assert.isBelow(end.took, 5_000)
+      yield* Effect.log(
+        `10,000 idle connections: ${memory.toFixed(0)} MiB more; writes within ${Math.max(...took).toFixed(0)} ms, median ${took.toSorted((a, b) => a - b)[50]!.toFixed(1)}; ended in ${end.took.toFixed(0)} ms`,
+      )
+    }),
+  )
+})

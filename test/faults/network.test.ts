@@ -1,0 +1,73 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Effect } from "effect"
+import { freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { proxied } from "../support/proxy.ts"
+import { hurried, makeTenant, onPostgres } from "./support.ts"
+import { makeWitness } from "./witness.ts"
+
+const behindProxy = Effect.gen(function* () {
+  const url = yield* freshPostgres()
+  const proxy = yield* proxied(url)
+  const service = yield* startService({ ...hurried, ...onPostgres(proxy.url).environment })
+  return { proxy, service, url }
+})
+
+// Seen failing, all of them: with no error of the database told as `Unavailable`, and no time-outs in operations, in
+// readiness and of the listener's sign of life.
+describe.concurrent("the network to PostgreSQL", () => {
+  it.live("silent: every connection stays open and carries nothing", () =>
+    Effect.gen(function* () {
+      const { proxy, service } = yield* behindProxy
+      const { through } = yield* makeWitness(() => service)
+      yield* through({ name: "silent", begin: proxy.silence, lasts: "8 seconds", end: proxy.heal, ready: 503 })
+    }),
+  )
+
+  it.live("every connection cut, again and again", () =>
+    Effect.gen(function* () {
+      const { proxy, service } = yield* behindProxy
+      const { through } = yield* makeWitness(() => service)
+      const cuts = Effect.repeat(Effect.andThen(proxy.cut, Effect.sleep("300 millis")), { times: 10 })
+      yield* through({ name: "cut", begin: cuts, lasts: 0, end: Effect.void })
+    }),
+  )
+
+  it.live("the LISTEN connection lost without a close: a key deleted elsewhere is refused within 10 seconds", () =>
+    Effect.gen(function* () {
+      const { proxy, service, url } = yield* behindProxy
+      const other = yield* startService(onPostgres(url).environment)
+      const { orgId } = yield* makeTenant(() => service)
+      const path = `/api/v0/orgs/${orgId}/keys`
+      const made = yield* other.send("POST", path, { json: { name: "k" } })
+      const { id, key } = made.json as { id: string; key: string }
+      const validate = Effect.map(
+        service.send("POST", "/api/v0/keys/validate", { json: { key } }),
+        ({ status }) => status,
+      )
+      // In memory, once it hears of deletions.
+      yield* Effect.sleep("2 seconds")
+      assert.deepStrictEqual([yield* validate, yield* validate], [200, 200])
+      yield* proxy.mute("gatehouse notifications")
+      assert.strictEqual((yield* other.send("DELETE", `${path}/${id}`)).status, 200)
+      const deleted = yield* Clock.currentTimeMillis
+      // It had no word of it: what it holds in memory is still good to it.
+      assert.strictEqual(yield* validate, 200)
+      yield* Effect.repeat(Effect.delay(validate, "10 millis"), { until: (status) => status === 401 }).pipe(
+        Effect.timeout("10 seconds"),
+      )
+      yield* Effect.log(`refused ${(yield* Clock.currentTimeMillis) - deleted} ms after its deletion`)
+      assert.strictEqual((yield* service.send("GET", "/readyz")).status, 200)
+      // It hears again by itself: the next deletion arrives at once.
+      yield* Effect.sleep("3 seconds")
+      const next = (yield* other.send("POST", path, { json: { name: "k" } })).json as { id: string; key: string }
+      const again = Effect.map(
+        service.send("POST", "/api/v0/keys/validate", { json: { key: next.key } }),
+        ({ status }) => status,
+      )
+      assert.deepStrictEqual([yield* again, yield* again], [200, 200])
+      yield* other.send("DELETE", `${path}/${next.id}`)
+      yield* Effect.repeat(again, { until: (status) => status === 401 }).pipe(Effect.timeout("5 seconds"))
+    }),
+  )
+})

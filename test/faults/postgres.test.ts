@@ -1,0 +1,118 @@
+import { assert, describe, it } from "@effect/vitest"
+import { PgConnection } from "@effect/sql-pg"
+import { Effect, Exit, Redacted, Schedule, Scope } from "effect"
+import { adminClient, freshPostgres, inDatabase } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { proxied } from "../support/proxy.ts"
+import { makePostgres, restartablePostgres } from "./postgres.ts"
+import { mayMount, smallDisk } from "./smallDisk.ts"
+import { hurried, onPostgres, until } from "./support.ts"
+import { makeWitness } from "./witness.ts"
+
+/** A service on the database, and its witness. */
+const watched = Effect.fnUntraced(function* (url: string) {
+  const service = yield* startService({ ...hurried, ...onPostgres(url).environment })
+  return yield* makeWitness(() => service)
+})
+
+// Seen failing, all of them: with no error of the database told as `Unavailable` and no time-outs, in operations and in
+// readiness.
+describe.concurrent("PostgreSQL", () => {
+  it.live("stopped and started again", () =>
+    Effect.gen(function* () {
+      const { start, stop, url } = yield* restartablePostgres
+      const { through } = yield* watched(url)
+      yield* through({ name: "stopped", begin: stop, lasts: "5 seconds", end: start, ready: 503 })
+    }),
+  )
+
+  it.live("slow: two seconds for every answer", () =>
+    Effect.gen(function* () {
+      const proxy = yield* proxied(yield* freshPostgres())
+      const { through } = yield* watched(proxy.url)
+      yield* through({ name: "slow", begin: proxy.slow(2_000), lasts: "8 seconds", end: proxy.slow(0), ready: 503 })
+    }),
+  )
+
+  it.live("read-only, as a standby is", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const sql = yield* adminClient(url)
+      const { acts, through } = yield* watched(url)
+      const database = sql(new URL(url).pathname.slice(1))
+      const anew = sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'gatehouse'`
+      yield* through({
+        name: "read-only",
+        begin: Effect.andThen(sql`ALTER DATABASE ${database} SET default_transaction_read_only = on`, anew),
+        lasts: "5 seconds",
+        end: Effect.andThen(
+          sql.withTransaction(
+            Effect.andThen(
+              sql`SET TRANSACTION READ WRITE`,
+              sql`ALTER DATABASE ${database} RESET default_transaction_read_only`,
+            ),
+          ),
+          anew,
+        ),
+        ready: 200,
+      })
+      assert.isNotEmpty(acts.filter(({ what, status }) => what === "write" && status === 503))
+    }),
+  )
+
+  it.live("out of connections", () =>
+    Effect.gen(function* () {
+      const { url } = yield* makePostgres("max_connections=20")
+      const { through } = yield* watched(url)
+      const sql = yield* adminClient(url)
+      const hogs = yield* Scope.make()
+      let taken = 0
+      const hog = PgConnection.make({ url: Redacted.make(url) }).pipe(
+        Effect.retry(Schedule.spaced("5 millis")),
+        Scope.provide(hogs),
+        Effect.andThen(Effect.sync(() => taken++)),
+      )
+      const evict = sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gatehouse%'`
+      const takeAll = Effect.gen(function* () {
+        yield* sql`SELECT 1`
+        for (let n = 0; n < 20; n++) yield* Effect.forkIn(hog, hogs)
+        // What the service still has, until everything is taken.
+        yield* Effect.repeat(evict, { until: () => taken >= 19, schedule: Schedule.spaced("20 millis") })
+      })
+      yield* through({
+        name: "out of connections",
+        begin: takeAll,
+        lasts: "5 seconds",
+        end: Scope.close(hogs, Exit.void),
+        ready: 503,
+      })
+    }),
+  )
+
+  it.live("crashed: a backend killed, and with it every connection", () =>
+    Effect.gen(function* () {
+      const { url } = yield* restartablePostgres
+      const { through } = yield* watched(url)
+      const sql = yield* adminClient(url)
+      const pids = sql<{ pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
+      const crash = Effect.map(pids, ([row]) => process.kill(row!.pid, "SIGKILL"))
+      yield* through({ name: "crashed", begin: crash, lasts: 0, end: Effect.void })
+    }),
+  )
+
+  it.live.skipIf(!mayMount)("out of disk: a tablespace of 64 MiB that is full", () =>
+    Effect.gen(function* () {
+      const disk = yield* smallDisk
+      const { url } = yield* restartablePostgres
+      const sql = yield* adminClient(url)
+      yield* sql`CREATE TABLESPACE small LOCATION ${sql.literal(`'${disk.folder}'`)}`
+      yield* sql`CREATE DATABASE small TABLESPACE small`
+      const { acts, through } = yield* watched(inDatabase(url, "small"))
+      // What is left in the pages that the tables have is used up first.
+      const refused = () => acts.some(({ what, status }) => what === "write" && status === 503)
+      const full = Effect.andThen(disk.fill, until(refused))
+      yield* through({ name: "out of disk", begin: full, lasts: "4 seconds", end: disk.free, ready: 200 })
+    }),
+  )
+})

@@ -1,0 +1,124 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { setTimeout as sleep } from "node:timers/promises"
+import { freshFolder, freshPostgres } from "../support/databases.ts"
+import { main, startService } from "../support/process.ts"
+import { type Passage, proxied } from "../support/proxy.ts"
+import { assertDelivered, hurried, makeRestartable, makeTenant, makeVerifier, onPostgres, places } from "./support.ts"
+import { makeWitness } from "./witness.ts"
+
+/** The bytes by which a completion is known on its way to the database. */
+const outcome = "the outcome of this job"
+
+/** Where the process is killed while a job is completed, by what passes between it and PostgreSQL. */
+const points: Record<string, (receiver: string) => ReadonlyArray<Passage>> = {
+  "as the outcome leaves for the database, and never arrives": () => [{ from: "client", text: outcome, passes: false }],
+  "as the outcome leaves for the database, and arrives": () => [{ from: "client", text: outcome, passes: true }],
+  "as the database answers, and the answer never arrives": () => [
+    { from: "client", text: outcome, passes: true },
+    { from: "server", text: "", passes: false },
+  ],
+  "between a delivery's claim and its first byte": (receiver) => [{ from: "server", text: receiver, passes: false }],
+}
+
+describe.concurrent("kill -9", () => {
+  // Seen failing, the first three: complete answered before its transaction.
+  it.live.each(Object.entries(points))("%s", ([, point]) =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const proxy = yield* proxied(url)
+      const service = yield* makeRestartable(onPostgres(proxy.url).environment)
+      const verifier = yield* makeVerifier()
+      const tenant = yield* makeTenant(service.current)
+      yield* tenant.endpoint(`${verifier.url}/a`)
+      const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
+      const killed = Promise.withResolvers<void>()
+      const watch = ([next, ...rest]: ReadonlyArray<Passage>): Effect.Effect<void> =>
+        proxy.watch(next!, () => {
+          if (rest.length > 0) return Effect.runSync(watch(rest))
+          service.current().signal("SIGKILL")
+          killed.resolve()
+        })
+      yield* watch(point(verifier.url))
+      const json = { job_id, result: outcome }
+      const first = service.current().send("POST", "/v1/jobs/complete", { json, headers: { "x-api-key": tenant.key } })
+      const answered = yield* Effect.match(first, { onFailure: () => false, onSuccess: ({ status }) => status === 200 })
+      yield* Effect.promise(() => killed.promise)
+      // What was on its way arrives, and then the connections are gone as well.
+      yield* Effect.sleep("100 millis")
+      yield* proxy.cut
+      const held = yield* onPostgres(url).inFlight
+      yield* proxy.heal
+      yield* service.restart
+      if (answered) assert.strictEqual((yield* tenant.call("jobs/get", { job_id })).status, "completed")
+      // Answered or not: said again it is done, once.
+      yield* tenant.call("jobs/complete", json)
+      yield* tenant.settled
+      yield* assertDelivered(tenant, verifier.receipts, [job_id], ["/a"], [held])
+    }),
+  )
+
+  // Seen failing, on postgres: likewise.
+  it.live.each(Object.entries(places))("four times at random under load, on %s", ([name, place]) =>
+    Effect.gen(function* () {
+      const { environment } = yield* place
+      const service = yield* makeRestartable(environment)
+      const { through } = yield* makeWitness(service.current)
+      const kills = Effect.gen(function* () {
+        for (let n = 0; n < 4; n++) {
+          yield* Effect.sleep(Math.random() * 500)
+          yield* service.current().end("SIGKILL")
+          yield* service.restart
+        }
+      })
+      yield* through({ name: `killed, ${name}`, begin: kills, lasts: 0, end: Effect.void, mayBreak: true })
+    }),
+  )
+
+  it.live.each([
+    ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
+    ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],
+  ] as const)("in the first start, at four moments, on %s: the next one starts", ([, place]) =>
+    Effect.gen(function* () {
+      const environment: Record<string, string> = yield* place
+      for (const moment of [400, 800, 1_200, 1_800]) {
+        yield* Effect.promise(async () => {
+          const env = { PATH: process.env.PATH, PORT: "0", ...environment }
+          const child = spawn(process.execPath, [main], { env, stdio: "ignore" })
+          await sleep(moment)
+          child.kill("SIGKILL")
+          await once(child, "exit")
+        })
+      }
+      const service = yield* startService({ ...hurried, ...environment })
+      assert.strictEqual((yield* service.send("GET", "/readyz")).status, 200)
+      assert.strictEqual((yield* service.send("POST", "/api/v0/projects", { json: { name: "p" } })).status, 200)
+    }),
+  )
+})
+
+describe.concurrent("SIGTERM", () => {
+  // Seen failing: being asked to stop told as a failure.
+  it.live("under load: what was begun is answered, it ends in seconds, and the next process takes over", () =>
+    Effect.gen(function* () {
+      const { environment } = yield* places.postgres
+      const service = yield* makeRestartable(environment)
+      const { through } = yield* makeWitness(service.current)
+      const took: Array<number> = []
+      const stops = Effect.gen(function* () {
+        for (let n = 0; n < 3; n++) {
+          yield* Effect.sleep(Math.random() * 500)
+          const end = yield* service.current().end("SIGTERM")
+          assert.strictEqual(end.how, 0)
+          took.push(end.took)
+          yield* service.restart
+        }
+      })
+      yield* through({ name: "SIGTERM", begin: stops, lasts: 0, end: Effect.void, mayBreak: true })
+      assert.isBelow(Math.max(...took), 5_000)
+      yield* Effect.log(`ended within ${Math.max(...took).toFixed(0)} ms`)
+    }),
+  )
+})

@@ -1,0 +1,73 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { onPostgres } from "./support.ts"
+
+describe("replicas", () => {
+  it.live.each([2, 4])("%i started at once on an empty database: one migrates it, all serve", (count) =>
+    Effect.gen(function* () {
+      const { environment } = onPostgres(yield* freshPostgres("empty"))
+      const starts = Array.from({ length: count }, () => startService(environment))
+      const replicas = yield* Effect.all(starts, { concurrency: "unbounded" })
+      const migrations = replicas.map((replica) => replica.log().match(/Migration 1 applied/g)?.length ?? 0)
+      assert.deepStrictEqual(
+        migrations.filter((n) => n > 0),
+        [1],
+      )
+      assert.deepStrictEqual(
+        replicas.flatMap((replica) => replica.log().match(/"level":"(WARN|ERROR|FATAL)".*/g) ?? []),
+        [],
+      )
+      // The default org, which the first project makes, is one for all.
+      const made = yield* Effect.forEach(
+        [...replicas, ...replicas],
+        (replica) => replica.send("POST", "/api/v0/projects", { json: { name: "p" } }),
+        { concurrency: "unbounded" },
+      )
+      assert.deepStrictEqual(
+        made.map(({ status }) => status),
+        made.map(() => 200),
+      )
+      assert.strictEqual(new Set(made.map(({ json }) => (json as { orgId: string }).orgId)).size, 1)
+      const ready = yield* Effect.forEach(replicas, (replica) => replica.send("GET", "/readyz"))
+      assert.deepStrictEqual(
+        ready.map(({ status }) => status),
+        replicas.map(() => 200),
+      )
+    }),
+  )
+
+  // Seen failing: without the notification of the deletion.
+  it.live("200 keys deleted at one are refused by the other, p99 within 100 ms", () =>
+    Effect.gen(function* () {
+      const { environment } = onPostgres(yield* freshPostgres())
+      const [one, other] = yield* Effect.all([startService(environment), startService(environment)], {
+        concurrency: 2,
+      })
+      const { orgId } = (yield* one.send("POST", "/api/v0/orgs", { json: { name: "o" } })).json as { orgId: string }
+      const path = `/api/v0/orgs/${orgId}/keys`
+      yield* Effect.sleep("2 seconds")
+      const waits: Array<number> = []
+      for (let n = 0; n < 200; n++) {
+        const made = yield* one.send("POST", path, { json: { name: "k" } })
+        const { id, key } = made.json as { id: string; key: string }
+        const validate = Effect.map(
+          other.send("POST", "/api/v0/keys/validate", { json: { key } }),
+          ({ status }) => status,
+        )
+        assert.deepStrictEqual([yield* validate, yield* validate], [200, 200])
+        yield* one.send("DELETE", `${path}/${id}`)
+        const deleted = performance.now()
+        yield* validate.pipe(Effect.repeat({ until: (status) => status !== 200 }), Effect.timeout("5 seconds"))
+        waits.push(performance.now() - deleted)
+      }
+      waits.sort((a, b) => a - b)
+      const [p50, p99, worst] = [waits[99]!, waits[197]!, waits[199]!]
+      yield* Effect.log(
+        `seen by the other replica after ${p50.toFixed(1)} ms (p50), ${p99.toFixed(1)} ms (p99), ${worst.toFixed(1)} ms (worst)`,
+      )
+      assert.isBelow(p99, 100)
+    }),
+  )
+})

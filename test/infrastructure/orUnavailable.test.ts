@@ -1,0 +1,29 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Latch } from "effect"
+import { Unavailable } from "#src/domain/Errors.ts"
+import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
+import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
+
+// Seen failing: without the limit every one of them waited.
+it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
+  Effect.gen(function* () {
+    const answered = yield* Latch.make()
+    const waiting = { count: 0 }
+    const request = orUnavailable(answered.await).pipe(Effect.provideService(WaitingRequests, waiting))
+    const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), () => Effect.forkChild(request))
+    yield* Effect.yieldNow
+    assert.strictEqual(waiting.count, 1_024)
+    const refused = yield* Effect.flip(request)
+    assert.instanceOf(refused, Unavailable)
+    assert.strictEqual(refused.error, "Too many requests wait for the database; try again.")
+    const background = yield* Effect.forkChild(orUnavailable(answered.await))
+    // Whoever leaves makes room.
+    yield* Fiber.interrupt(requests[0]!)
+    assert.strictEqual(waiting.count, 1_023)
+    yield* answered.open
+    const exits = yield* Effect.forEach([...requests.slice(1), background], Fiber.await)
+    assert.isTrue(exits.every(Exit.isSuccess))
+    assert.strictEqual(waiting.count, 0)
+    yield* request
+  }),
+)
