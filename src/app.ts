@@ -19,6 +19,7 @@ import { JobSchedules } from "./domain/JobSchedules.ts"
 import { Orgs } from "./domain/Orgs.ts"
 import { Projects } from "./domain/Projects.ts"
 import * as RetryPolicy from "./domain/RetryPolicy.ts"
+import { Retention, RetentionDays } from "./domain/Retention.ts"
 import { Signer } from "./domain/Signature.ts"
 import { Wakeups } from "./domain/Wakeups.ts"
 import { WebhookEndpoints } from "./domain/WebhookEndpoints.ts"
@@ -53,6 +54,7 @@ import * as JobsSql from "./infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
 import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
+import * as RetentionSql from "./infrastructure/sql/Retention.ts"
 import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
@@ -60,6 +62,7 @@ import * as IdempotencyKeysWorker from "./infrastructure/workers/IdempotencyKeys
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
+import * as RetentionWorker from "./infrastructure/workers/Retention.ts"
 import { announce } from "./welcome.ts"
 
 /** What writes down every change of the services below. */
@@ -88,6 +91,7 @@ const webhooks = (settings: Settings) => {
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
+    RetentionSql.layer,
     WebhookEndpointsSql.layer,
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
@@ -125,6 +129,7 @@ const webhooks = (settings: Settings) => {
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,
+    Retention.layer,
     WebhookEndpoints.layer,
   ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
@@ -150,6 +155,7 @@ const workers = Layer.mergeAll(
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,
   KeyUsage.layer,
+  RetentionWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
@@ -186,6 +192,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.merge(NodeCrypto.layer, KeyHash.layer)),
+    Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
     Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),

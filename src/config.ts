@@ -28,6 +28,12 @@ const integer =
       ? Result.succeed(Number(value))
       : Result.fail(`must be a whole number from ${minimum} to ${maximum}`)
 
+/** Days, or `off` for no end. */
+const days: Parse<number | "off"> = (value) =>
+  value.toLowerCase() === "off"
+    ? Result.succeed("off")
+    : Result.mapError(integer(1, 36_500)(value), () => "must be a whole number of days from 1 to 36500, or off")
+
 const httpUrl: Parse<string> = (value) =>
   URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)
     ? Result.succeed(value.replace(/\/+$/, ""))
@@ -125,6 +131,7 @@ export const load = Effect.gen(function* () {
     })
   }
 
+  const retention = (yield* read("RETENTION_DAYS", "90", days)) ?? 90
   const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
   const allowedOwners = owners ?? (adminToken === undefined ? ["*"] : undefined)
 
@@ -148,6 +155,8 @@ export const load = Effect.gen(function* () {
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
     endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
+    /** `undefined`: events are kept for good. */
+    retentionDays: retention === "off" ? undefined : retention,
     /** `undefined`: no language model is configured. */
     ai:
       aiBaseUrl === undefined || aiModel === undefined

@@ -1,4 +1,5 @@
 import { Command } from "effect/cli"
+import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
@@ -8,6 +9,7 @@ import { listen } from "./listen.ts"
 import { migrate } from "./migrate.ts"
 import { projects } from "./projects.ts"
 import { register } from "./register.ts"
+import { secrets } from "./secrets.ts"
 import { serve } from "./serve.ts"
 import { webhooks } from "./webhooks.ts"
 
@@ -16,5 +18,18 @@ export const gatehouse = root.pipe(
   Command.withDescription(
     "API keys, projects, CI deployments and webhooks. GATEHOUSE_TOKEN is the credential of the commands that call the service: an API key, or the server's ADMIN_TOKEN.",
   ),
-  Command.withSubcommands([serve, demo, migrate, projects, keys, webhooks, jobs, listen, register, doctor]),
+  Command.withSubcommands([
+    serve,
+    demo,
+    migrate,
+    projects,
+    keys,
+    audit,
+    webhooks,
+    jobs,
+    listen,
+    register,
+    secrets,
+    doctor,
+  ]),
 )

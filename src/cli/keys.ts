@@ -1,27 +1,25 @@
 import { Effect, Option, Redacted } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
-import { ask, call } from "./call.ts"
+import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
-import { more, plain, table } from "./output.ts"
+import { orgFlag, theOrg } from "./orgs.ts"
+import { more, table } from "./output.ts"
 import { readSecret } from "./readSecret.ts"
 
-const orgFlag = Flag.String("org").pipe(
-  Flag.withDescription("The org's id; not needed while there is one org"),
-  Flag.optional,
-)
+/** A rate limit, of both flags or neither. */
+const rateLimitOf = Effect.fnUntraced(function* (limit: Option.Option<number>, window: Option.Option<number>) {
+  if (Option.isNone(limit) && Option.isNone(window)) return {}
+  if (Option.isNone(limit) || Option.isNone(window)) {
+    return yield* usage("--rate-limit and --window go together: as in --rate-limit 600 --window 60, 600 times a minute")
+  }
+  return { rateLimit: { limit: limit.value, window: window.value } }
+})
 
-/** The org that is named, or the only one that the caller reaches. */
-const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
-  if (Option.isSome(org)) return org.value
-  const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
-  if (orgs.length === 1) return orgs[0]!.orgId
-  return yield* usage(
-    orgs.length === 0
-      ? "There is no org yet; gatehouse projects create docs makes the first"
-      : `There are several orgs; say which with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
-  )
+const shownOnce = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
+  out: key,
+  note: `The key ${id}: it is shown this once, and stored nowhere.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
 
 const create = Command.make(
@@ -30,26 +28,31 @@ const create = Command.make(
     name: Argument.String("name").pipe(Argument.withDescription("A label, to know the key by")),
     project: Flag.String("project").pipe(Flag.withDescription("The id of the project whose key it is"), Flag.optional),
     org: Flag.String("org").pipe(Flag.withDescription("The id of the org whose key it is"), Flag.optional),
-    expires: Flag.String("expires").pipe(
+    expiresAt: Flag.String("expires-at").pipe(
+      Flag.withAlias("expires"),
       Flag.withDescription("When it stops being valid, as in 2027-01-31T00:00:00Z; never unless told"),
       Flag.withSchema(Timestamp),
       Flag.optional,
     ),
+    rateLimit: Flag.Int("rate-limit").pipe(
+      Flag.withDescription(
+        "How often it may be validated in a window, by each replica; as often as one likes unless told",
+      ),
+      Flag.optional,
+    ),
+    window: Flag.Int("window").pipe(Flag.withDescription("That window, in seconds"), Flag.optional),
   },
-  Effect.fnUntraced(function* ({ expires, name, org, project }) {
+  Effect.fnUntraced(function* ({ expiresAt, name, org, project, rateLimit, window }) {
     if (Option.isSome(org) === Option.isSome(project)) {
       return yield* usage("Say whose key it is: --project <id>, or --org <id> for a key of the whole org")
     }
-    const payload = { name, ...given({ expiresAt: expires }) }
+    const payload = { name, ...given({ expiresAt }), ...(yield* rateLimitOf(rateLimit, window)) }
     yield* call(
       (gatehouse) =>
         Option.isSome(project)
           ? gatehouse.keys.createForProject({ payload: { ...payload, projectId: project.value } })
           : gatehouse.keys.createForOrg({ params: { orgId: Option.getOrThrow(org) }, payload }),
-      ({ id, key }) => ({
-        out: key,
-        note: `The key ${id}: it is shown this once, and stored nowhere. To use it here: export GATEHOUSE_TOKEN=<key>`,
-      }),
+      (created) => shownOnce(created),
     )
   }),
 ).pipe(
@@ -98,6 +101,28 @@ const remove = Command.make(
   }),
 ).pipe(Command.withDescription("Delete a key: it is refused from then on"))
 
+const rotate = Command.make(
+  "rotate",
+  {
+    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key to replace, not the key")),
+    org: orgFlag,
+    overlap: Flag.Int("overlap").pipe(
+      Flag.withDescription("For how many seconds the old key stays good, 0 to 604800; a day unless told"),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ id, org, overlap }) {
+    const orgId = yield* theOrg(org)
+    yield* call(
+      (gatehouse) => gatehouse.keys.rotate({ params: { orgId, id }, payload: given({ overlapSeconds: overlap }) }),
+      (created) => shownOnce(created, ` It replaces ${id}, which ends after the overlap.`),
+    )
+  }),
+).pipe(
+  Command.withDescription("Make a new key in the place of another, which stays good for a while; prints it"),
+  Command.withExamples([{ command: "gatehouse keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600" }]),
+)
+
 const validate = Command.make(
   "validate",
   {},
@@ -116,8 +141,8 @@ const validate = Command.make(
   Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
 )
 
-/** Creates, lists, deletes and validates API keys. */
+/** Creates, lists, rotates, deletes and validates API keys. */
 export const keys = Command.make("keys").pipe(
   Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, list, remove, validate]),
+  Command.withSubcommands([create, list, rotate, remove, validate]),
 )

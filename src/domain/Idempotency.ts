@@ -26,6 +26,9 @@ interface KeyedOutcomeDefinition extends Data.TaggedEnum.WithGenerics<1> {
 }
 export const KeyedOutcome = Data.taggedEnum<KeyedOutcomeDefinition>()
 
+/** Whose a kept answer is: what its encryption is bound to. */
+export const answerOwner = ({ caller, key, operation }: KeyedOperation) => `idempotency ${caller} ${operation} ${key}`
+
 /** Where it is kept what came of keyed operations. */
 export class IdempotencyRepository extends Context.Service<
   IdempotencyRepository,
@@ -99,7 +102,7 @@ export class Idempotency extends Context.Service<
         const now = yield* DateTime.now
         const fingerprint = yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(request))
         // Encrypted as a whole: the answer can hold a key, and a hash of the request would let its secrets be guessed.
-        const owner = `idempotency ${keyed.caller} ${keyed.operation} ${keyed.key}`
+        const owner = answerOwner(keyed)
         const outcome = yield* repository.once(
           keyed,
           { now, expiresAt: DateTime.add(now, { hours: keptHours }) },

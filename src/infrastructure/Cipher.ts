@@ -15,6 +15,9 @@ const stored = /^v1\.([0-9a-f]{8})\.([A-Za-z0-9_-]+)$/
 export const keyId = (key: Uint8Array) =>
   createHash("sha256").update("gatehouse encryption key id\0").update(key).digest("hex").slice(0, 8)
 
+/** What everything begins with that is stored under a key. */
+export const prefixOf = (keyId: string) => `v1.${keyId}.`
+
 /**
  * AES-256-GCM (NIST SP 800-38D) under the first of the keys, as `v1.<key id>.<base64url of nonce, ciphertext, tag>`,
  * with the owner as associated data. Any of the keys decrypts. Fails with a `StartupError` when there is no key, or one
@@ -44,7 +47,7 @@ export const layer = (
         const cipher = createCipheriv("aes-256-gcm", currentKey, nonce, { authTagLength: tagLength })
         cipher.setAAD(Buffer.from(owner, "utf8"))
         const sealed = [nonce, cipher.update(Redacted.value(secret), "utf8"), cipher.final(), cipher.getAuthTag()]
-        return `v1.${currentId}.${Buffer.concat(sealed).toString("base64url")}`
+        return `${prefixOf(currentId)}${Buffer.concat(sealed).toString("base64url")}`
       })
 
       const decrypt = Effect.fnUntraced(function* (text: string, owner: string) {

@@ -5,6 +5,7 @@ import { SqlClient } from "effect/sql"
 import { readdirSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { clockCheck } from "#src/infrastructure/checks/clock.ts"
+import { keyId } from "#src/infrastructure/Cipher.ts"
 import * as DataFolder from "#src/infrastructure/DataFolder.ts"
 import { Database } from "#src/infrastructure/Database.ts"
 import { runCli } from "../support/cli.ts"
@@ -77,6 +78,23 @@ it.live(
       }).pipe(Effect.scoped)
     }),
   60_000,
+)
+
+it.live("secrets under an older key are to be brought under the first", () =>
+  Effect.gen(function* () {
+    const url = yield* freshPostgres()
+    const id = keyId(Buffer.from(encryptionKey, "base64"))
+    const database = Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
+    yield* storeSecret(`v1.${id}.AAAA`).pipe(Effect.provide(database), Effect.scoped)
+    const newer = Buffer.alloc(32, 7).toString("base64")
+    const rotated = yield* doctor({ DATABASE_URL: url, ENCRYPTION_KEY: `${newer},${encryptionKey}` })
+    expect(rotated.ok).toBe(true)
+    expect(rotated.of("encryption")[0]).toMatchObject({
+      state: "warn",
+      message: "1 of 1 stored secrets are under an older key",
+      remedy: expect.stringContaining("gatehouse secrets reencrypt"),
+    })
+  }),
 )
 
 it.live("a PostgreSQL that is well, one without tables, and one of a newer version", () =>

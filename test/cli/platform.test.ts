@@ -26,7 +26,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(listed.out).toMatch(new RegExp(`^${projectId}  docs +- `, "m"))
 
       // Standard output is the key alone, so that a script can keep it.
-      const key = yield* cli(["keys", "create", "ci", "--project", projectId, "--expires", "2100-01-01T00:00:00Z"])
+      const key = yield* cli(["keys", "create", "ci", "--project", projectId, "--expires-at", "2100-01-01T00:00:00Z"])
       expect(key).toMatchObject({ out: expect.stringMatching(/^svc_\w{42}\n$/), code: 0 })
 
       const valid = yield* cli(["keys", "validate"], key.out)
@@ -47,6 +47,38 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
         err: "gatehouse: The key is not valid. GATEHOUSE_TOKEN holds the credential that was sent.\n",
         code: 1,
       })
+    }),
+  )
+
+  it.effect("a key with a rate limit, and what replaces it", () =>
+    Effect.gen(function* () {
+      const { projectId } = JSON.parse((yield* cli(["projects", "create", "limited", "--json"])).out)
+      const create = ["keys", "create", "trial", "--project", projectId]
+      expect(yield* cli([...create, "--rate-limit", "2"])).toMatchObject({
+        err: expect.stringContaining("--rate-limit and --window go together"),
+        code: 2,
+      })
+      const made = JSON.parse((yield* cli([...create, "--rate-limit", "2", "--window", "600", "--json"])).out)
+      for (const code of [0, 0, 1]) expect((yield* cli(["keys", "validate"], made.key)).code).toBe(code)
+
+      const rotated = yield* cli(["keys", "rotate", made.id, "--overlap", "0"])
+      expect(rotated).toMatchObject({
+        out: expect.stringMatching(/^svc_\w{42}\n$/),
+        err: expect.stringContaining(`It replaces ${made.id}`),
+        code: 0,
+      })
+      // The new one has the limit, not what was used of it; the old one has ended.
+      for (const code of [0, 0, 1]) expect((yield* cli(["keys", "validate"], rotated.out)).code).toBe(code)
+      expect((yield* cli(["keys", "validate"], made.key)).err).toContain("The key is not valid.")
+      expect(yield* cli(["keys", "rotate", made.id])).toMatchObject({ out: "", code: 1 })
+
+      const audit = yield* cli(["audit", "list", "--limit", "2"])
+      const [heading, first, second] = audit.out.split("\n")
+      expect(heading).toMatch(/^AT +ACTOR +ACTION +TARGET +DETAILS +REQUEST$/)
+      expect(first).toMatch(new RegExp(`^\\S+Z +administrator +key.rotate +${made.id} +{.*"overlapSeconds":0`))
+      expect(second).toMatch(new RegExp(` key.create +${made.id} +.*"rateLimit":{"limit":2,"window":600}`))
+      const [, cursor] = /^There are more: --cursor (\w+)$/m.exec(audit.err)!
+      expect((yield* cli(["audit", "list", "--limit", "1", "--cursor", cursor!])).out).toContain("project.create")
     }),
   )
 

@@ -6,6 +6,7 @@ import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
 import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as RetentionSql from "#src/infrastructure/sql/Retention.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/webhooks.ts"
@@ -22,6 +23,7 @@ import { jobs } from "./jobs.ts"
 import { outbox } from "./outbox.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
+import { retention } from "./retention.ts"
 import { retries } from "./retries.ts"
 import { schedules } from "./schedules.ts"
 
@@ -33,6 +35,7 @@ const sql = Layer.mergeAll(
   JobsSql.layer,
   JobSchedulesSql.layer,
   OrgsSql.layer,
+  RetentionSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
@@ -60,5 +63,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     endpointHealth(it)
     deliveryLog(it)
     retries(it)
+    retention(it)
   })
 }

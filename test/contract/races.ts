@@ -8,6 +8,7 @@ import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
 import * as ProjectsSql from "#src/infrastructure/sql/Projects.ts"
+import * as RetentionSql from "#src/infrastructure/sql/Retention.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
@@ -15,6 +16,7 @@ import { endpointRaces } from "./endpointRaces.ts"
 import * as Events from "./events.ts"
 import { jobRaces } from "./jobRaces.ts"
 import { platformRaces } from "./platformRaces.ts"
+import { retentionRaces } from "./retentionRaces.ts"
 
 /** Every repository on a PostgreSQL of its own, where two statements at once have two sessions. */
 export const layer = Layer.mergeAll(
@@ -28,6 +30,7 @@ export const layer = Layer.mergeAll(
   JobSchedulesSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
+  RetentionSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provideMerge(crypto.layer), Layer.provideMerge(databases.postgres))
 
@@ -35,7 +38,12 @@ export const layer = Layer.mergeAll(
 export type Race = Effect.Effect<ReadonlyArray<string>, { readonly _tag: string }, Layer.Success<typeof layer>>
 
 /** A race for each pair of writes, by its name. */
-export const races: Readonly<Record<string, Race>> = { ...platformRaces, ...jobRaces, ...endpointRaces }
+export const races: Readonly<Record<string, Race>> = {
+  ...platformRaces,
+  ...jobRaces,
+  ...endpointRaces,
+  ...retentionRaces,
+}
 
 /** Runs a race so many times; gives how often it ended in each way. */
 export const run = Effect.fnUntraced(function* (race: Race, times: number) {

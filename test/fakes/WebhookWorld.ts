@@ -32,6 +32,7 @@ export interface StoredEvent {
   readonly jobId: string
   readonly type: EventType
   readonly body: string
+  readonly createdAt: DateTime.Utc
 }
 
 export interface StoredDelivery {

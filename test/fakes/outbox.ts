@@ -19,7 +19,7 @@ export const writeEvent = Effect.fnUntraced(function* (
   const event = eventType(finished.status)
   const eventId = yield* random.ulid
   const body = eventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
-  world.events.set(eventId, { id: eventId, jobId: job_id, type: event, body })
+  world.events.set(eventId, { id: eventId, jobId: job_id, type: event, body, createdAt: now })
 
   const endpoints = rowsOf(world.endpoints, orgId)
     .map(({ webhook_endpoint_id: id, active }) => ({ id, active }))

@@ -7,6 +7,7 @@ import * as DeliveryQueue from "./DeliveryQueue.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
+import * as Retention from "./Retention.ts"
 import * as WebhookEndpoints from "./WebhookEndpoints.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 import { World } from "./World.ts"
@@ -20,5 +21,6 @@ export const layer = Layer.mergeAll(
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,
+  Retention.layer,
   WebhookEndpoints.layer,
 ).pipe(Layer.provideMerge(WebhookWorld.layer), Layer.provideMerge(World.layer), Layer.provide(crypto.layer))

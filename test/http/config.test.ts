@@ -126,6 +126,14 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["0", "1001", "-1", "1.5", "ten"],
   },
+  RETENTION_DAYS: {
+    good: [
+      ["1", (_) => _.retentionDays, 1],
+      ["36500", (_) => _.retentionDays, 36_500],
+      ["OFF", (_) => _.retentionDays, undefined],
+    ],
+    bad: ["0", "-1", "36501", "1.5", "90d", "never"],
+  },
   WEBHOOK_TIMEOUT: {
     good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]],
     bad: ["3", "fast", "0s", "99ms"],

@@ -1,7 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { keyId } from "../Cipher.ts"
-import { fail, ok } from "./Check.ts"
+import { fail, ok, warn } from "./Check.ts"
 
 /** The secrets that may yet be needed, by the key that they were encrypted with. */
 const stored = Effect.flatMap(
@@ -23,7 +23,17 @@ export const checkSecrets = Effect.fnUntraced(function* (keys: ReadonlyArray<Red
   const groups = yield* stored
   const total = groups.reduce((sum, { secrets }) => sum + secrets, 0)
   const lost = groups.filter(({ key }) => !known.has(key))
-  if (lost.length === 0) return ok("encryption", `all ${total} stored secrets can be read`)
+  if (lost.length === 0) {
+    const current = keys[0] === undefined ? undefined : keyId(Redacted.value(keys[0]))
+    const older = groups.filter(({ key }) => key !== current).reduce((sum, { secrets }) => sum + secrets, 0)
+    return older === 0
+      ? ok("encryption", `all ${total} stored secrets can be read`)
+      : warn(
+          "encryption",
+          `${older} of ${total} stored secrets are under an older key`,
+          "run gatehouse secrets reencrypt, and take the old key away when it says so",
+        )
+  }
   const unreadable = lost.reduce((sum, { secrets }) => sum + secrets, 0)
   return fail(
     "encryption",

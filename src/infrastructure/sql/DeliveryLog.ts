@@ -76,7 +76,10 @@ export const layer = Layer.effect(
             if (endpoint === undefined) return yield* gone()
             if (!endpoint.active) return yield* inactive()
           }
-          yield* sql`SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
+          const held = yield* sql`
+            SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
+          // Removed since it was read, as past its time.
+          if (held.length === 0) return yield* deliveryNotFound()
           const started = yield* sql`
             INSERT INTO pending_deliveries AS p (lane, delivery_id, event_id, attempts, tries, due_at, parked)
             SELECT lane, id, event_id, attempts, 0, ${date(now)}, false FROM deliveries

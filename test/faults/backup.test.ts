@@ -1,0 +1,138 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
+import { cpSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+import { inject } from "vitest"
+import { run } from "../support/cli.ts"
+import { adminClient, freshFolder, freshPostgres, inDatabase } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { encryptionKey } from "../support/server.ts"
+import { makeTenant, makeVerifier } from "./support.ts"
+
+type Environment = Readonly<Record<string, string>>
+
+const onPostgres = (url: string): Environment => ({ DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey })
+
+const quick = { WEBHOOK_RETRY_DELAYS: "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s" }
+
+/**
+ * A service with a delivery that was made and others that are pending is backed up, and comes to its end; another one
+ * starts on what was restored, and goes on where the first was at the backup.
+ *
+ * @param backUp while the service runs; gives what restores it once that has ended
+ */
+const check = Effect.fnUntraced(function* <R>(
+  original: Environment,
+  backUp: Effect.Effect<Effect.Effect<Environment, never, R>, never, R>,
+) {
+  const verifier = yield* makeVerifier()
+  let service = yield* startService({ ...quick, ...original })
+  const tenant = yield* makeTenant(() => service)
+  yield* tenant.endpoint(`${verifier.url}/a`)
+  const first = yield* tenant.finish(0)
+  yield* tenant.settled
+  verifier.behaviour.answer = () => 503
+  const jobs = yield* Effect.forEach([1, 2, 3, 4, 5], tenant.finish)
+  yield* verifier.arrived(2)
+  const restore = yield* backUp
+  yield* service.end("SIGTERM")
+
+  const restored = yield* restore
+  verifier.behaviour.answer = () => 200
+  const before = verifier.receipts.map(({ id }) => id)
+  service = yield* startService({ ...quick, ...restored })
+  // The key of before is taken, and the secret of before signs: the verifier takes nothing else.
+  yield* tenant.settled
+  const list = yield* tenant.call("webhooks/deliveries/list", {})
+  assert.deepStrictEqual(
+    list.deliveries.map(({ state }) => state),
+    Array(6).fill("delivered"),
+  )
+  const after = verifier.receipts.slice(before.length)
+  assert.deepStrictEqual(after.map(({ jobId }) => jobId).sort(), jobs.toSorted())
+  assert.notInclude(
+    after.map(({ jobId }) => jobId),
+    first,
+  )
+  // One that was tried before the backup goes on under the same id.
+  assert.include(
+    after.map(({ id }) => id),
+    before[1],
+  )
+})
+
+const majorOf = (text: string) => Number(/(\d+)/.exec(text)![1])
+
+/** Where there is a `pg_dump` that is new enough for the server, or why there is none. */
+const findTools = async () => {
+  const server = await Effect.runPromise(
+    Effect.scoped(
+      Effect.flatMap(adminClient(inject("postgresUrl")), (sql) => sql<{ server_version: string }>`SHOW server_version`),
+    ),
+  )
+  const wanted = majorOf(server[0]!.server_version)
+  const packaged = "/usr/lib/postgresql"
+  const folders = [""]
+  try {
+    folders.push(...readdirSync(packaged).map((version) => join(packaged, version, "bin/")))
+  } catch {
+    // Not a Debian.
+  }
+  const isNewEnough = (folder: string) => {
+    try {
+      return majorOf(execFileSync(`${folder}pg_dump`, ["--version"]).toString()) >= wanted
+    } catch {
+      return false
+    }
+  }
+  const folder = folders.find(isNewEnough)
+  return folder === undefined ? { missing: `no pg_dump of PostgreSQL ${wanted} or newer is here` } : { folder }
+}
+const { folder, missing } = await findTools()
+
+const tool = Effect.fnUntraced(function* (name: string, ...args: ReadonlyArray<string>) {
+  const { code, err } = yield* run(`${folder}${name}`, args)
+  assert.strictEqual(code, 0, err)
+})
+
+// What docs/backup.md tells to do. Seen failing with a new ENCRYPTION_KEY, and with a dump without pending_deliveries.
+describe.concurrent("a backup, restored", () => {
+  it.live("of the embedded database: the stopped service's folder", () =>
+    Effect.gen(function* () {
+      const [from, to] = [yield* freshFolder(), yield* freshFolder("empty")]
+      const restore = Effect.sync(() => {
+        cpSync(from, to, { recursive: true })
+        return { DATA_DIR: to }
+      })
+      yield* check({ DATA_DIR: from }, Effect.succeed(restore))
+    }),
+  )
+
+  it.live.skipIf(missing !== undefined)(
+    `of PostgreSQL: pg_dump of the running service's database${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+    () =>
+      Effect.gen(function* () {
+        const [from, to, dumps] = [yield* freshPostgres(), yield* freshPostgres("empty"), yield* freshFolder("empty")]
+        const dump = join(dumps, "gatehouse.dump")
+        const restore = Effect.as(
+          tool("pg_restore", "--exit-on-error", "--no-owner", "--dbname", to, dump),
+          onPostgres(to),
+        )
+        yield* check(onPostgres(from), Effect.as(tool("pg_dump", "--format=custom", "--file", dump, from), restore))
+      }),
+  )
+
+  it.live("of PostgreSQL: a copy of the stopped service's database", () =>
+    Effect.gen(function* () {
+      const from = yield* freshPostgres()
+      const admin = yield* adminClient(inject("postgresUrl"))
+      const name = `${new URL(from).pathname.slice(1)}_copy`
+      const restore = Effect.acquireRelease(
+        admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(new URL(from).pathname.slice(1))}`,
+        () => Effect.orDie(admin`DROP DATABASE ${admin(name)} WITH (FORCE)`),
+      ).pipe(Effect.as(onPostgres(inDatabase(from, name))), Effect.orDie)
+      yield* check(onPostgres(from), Effect.succeed(restore))
+    }),
+  )
+})
