@@ -49,14 +49,19 @@ app.post<{ Body: { name: string; projectId: string } }>(
       response: { 200: object({ id: text, name: text, prefix: text, key: text }) },
     },
   },
-  async ({ body }, reply) => {
+  async ({ body, id: requestId }, reply) => {
     const key = makeKey()
     const id = ulid()
+    const details = JSON.stringify({ name: body.name, prefix: key.slice(0, 12), projectId: body.projectId })
     const { rowCount } = await pool.query({
       name: "create-key",
-      text: `INSERT INTO api_keys (id, name, prefix, hash, created_at, org_id, project_id)
-        SELECT $1, $2, $3, $4, $5, org_id, id FROM projects WHERE id = $6`,
-      values: [id, body.name, key.slice(0, 12), sha256(key), new Date(), body.projectId],
+      text: `WITH made AS (
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, org_id, project_id)
+          SELECT $1, $2, $3, $4, $5, org_id, id FROM projects WHERE id = $6 RETURNING id, org_id
+        )
+        INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+        SELECT $7, org_id, $5, 'administrator', 'key.create', id, $8, $9 FROM made`,
+      values: [id, body.name, key.slice(0, 12), sha256(key), new Date(), body.projectId, ulid(), details, requestId],
     })
     if (rowCount === 0) return reply.code(404).send({ error: "There is no such project." })
     return { id, name: body.name, prefix: key.slice(0, 12), key }
@@ -85,15 +90,20 @@ app.post<{ Body: { name: string; orgId: string } }>(
       },
     },
   },
-  async ({ body }, reply) => {
+  async ({ body, id: requestId }, reply) => {
     const { rows } = await pool.query({
       name: "create-project",
-      text: `INSERT INTO projects (id, org_id, name, created_at, updated_at)
-        SELECT $1, id, $2, $3, $3 FROM orgs WHERE id = $4
-        RETURNING id AS "projectId", org_id AS "orgId", name, subdomain, current_deployment_id AS "currentDeploymentId",
+      text: `WITH made AS (
+          INSERT INTO projects (id, org_id, name, created_at, updated_at)
+          SELECT $1, id, $2, $3, $3 FROM orgs WHERE id = $4 RETURNING *
+        ), logged AS (
+          INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+          SELECT $5, org_id, $3, 'administrator', 'project.create', id, $6, $7 FROM made
+        )
+        SELECT id AS "projectId", org_id AS "orgId", name, subdomain, current_deployment_id AS "currentDeploymentId",
           default_branch AS "defaultBranch", host_owner AS "hostOwner", host_repo AS "hostRepo",
-          created_at AS "createdAt", updated_at AS "updatedAt"`,
-      values: [ulid(), body.name, new Date(), body.orgId],
+          created_at AS "createdAt", updated_at AS "updatedAt" FROM made`,
+      values: [ulid(), body.name, new Date(), body.orgId, ulid(), JSON.stringify({ name: body.name }), requestId],
     })
     return rows[0] ?? reply.code(404).send({ error: "There is no such org." })
   },

@@ -35,7 +35,11 @@ export const createTables = async (pool: Pool, { endpoints, hash, orgId, project
     CREATE TABLE webhook_endpoints (id text COLLATE "C" PRIMARY KEY,
       org_id text COLLATE "C" NOT NULL REFERENCES orgs (id), url text NOT NULL, description text, active boolean NOT NULL,
       secret text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL);
-    CREATE INDEX ON webhook_endpoints (org_id, id);`)
+    CREATE INDEX ON webhook_endpoints (org_id, id);
+    CREATE TABLE audit_log (id text COLLATE "C" PRIMARY KEY, org_id text COLLATE "C" NOT NULL REFERENCES orgs (id),
+      at timestamptz NOT NULL, actor text NOT NULL, action text NOT NULL, target text NOT NULL, details text NOT NULL,
+      request_id text);
+    CREATE INDEX ON audit_log (org_id, id);`)
   await pool.query("INSERT INTO orgs VALUES ($1, 'bench', true, now())", [orgId])
   await pool.query(
     "INSERT INTO projects (id, org_id, name, created_at, updated_at) VALUES ($1, $2, 'bench', now(), now())",

@@ -31,15 +31,19 @@ export const layer = Layer.effect(
       )
 
     return ProjectRepository.of({
-      insert: ({ projectId, name, orgId, defaultOrgId, now }) =>
-        Effect.gen(function* () {
-          const at = DateTime.toDateUtc(now)
-          const org = orgId ?? (yield* defaultOrg(sql, defaultOrgId, at))
-          return yield* sql`
+      insert: ({ projectId, name, orgId, defaultOrgId, now }) => {
+        const at = DateTime.toDateUtc(now)
+        const insertInto = (org: string) =>
+          sql`
             INSERT INTO projects (id, org_id, name, created_at, updated_at)
             SELECT ${projectId}, id, ${name}, ${at}, ${at} FROM orgs WHERE id = ${org}
             RETURNING ${columns}`.pipe(decode)
-        }).pipe(sql.withTransaction, orUnavailable, oneOr(orgNotFound)),
+        const inserted =
+          orgId === undefined
+            ? sql.withTransaction(Effect.flatMap(defaultOrg(sql, defaultOrgId, at), insertInto))
+            : insertInto(orgId)
+        return inserted.pipe(orUnavailable, oneOr(orgNotFound))
+      },
 
       find: (scope, projectId) =>
         sql`SELECT ${columns} FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}`.pipe(
