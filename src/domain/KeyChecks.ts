@@ -52,15 +52,16 @@ export const make = Effect.gen(function* () {
     cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, "database"))
   }
 
-  const find = (key: string): Effect.Effect<Lookup, Unavailable> => {
-    if (!isWellFormed(key)) return Effect.succeed({ grant: undefined, source: "memory" })
-    const hash = hashOf(key)
-    const grant = cache.held(hash)
-    if (grant !== undefined) return Effect.succeed({ grant, source: "memory" })
-    return Effect.callback((resume) =>
-      cache.lookUp(hash, (found) => resume(Exit.map(found, (grant) => ({ grant, source: "database" })))),
-    )
-  }
+  const find = (key: string) =>
+    Effect.suspend((): Effect.Effect<Lookup, Unavailable> => {
+      if (!isWellFormed(key)) return Effect.succeed({ grant: undefined, source: "memory" })
+      const hash = hashOf(key)
+      const grant = cache.held(hash)
+      if (grant !== undefined) return Effect.succeed({ grant, source: "memory" })
+      return Effect.callback((resume) =>
+        cache.lookUp(hash, (found) => resume(Exit.map(found, (grant) => ({ grant, source: "database" })))),
+      )
+    })
 
   const authenticate = (key: Redacted.Redacted<string>) =>
     Effect.flatMap(find(Redacted.value(key)), (found) => {
