@@ -36,6 +36,6 @@ export default Effect.gen(function* () {
   yield* sql`ALTER TABLE deliveries DROP COLUMN parked, DROP COLUMN tries`
   // Every row is changed at least once: with room for that on its page, its indexes stay as they are.
   yield* sql`ALTER TABLE deliveries SET (fillfactor = 50)`
-  // Attempts are written by the statement that has just changed their delivery, and no delivery is ever deleted.
+  // Attempts are written by the statement that has just changed their delivery, and go with it.
   yield* sql`ALTER TABLE delivery_attempts DROP CONSTRAINT delivery_attempts_delivery_id_fkey`
 })
