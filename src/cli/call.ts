@@ -78,16 +78,23 @@ interface Attempt {
   readonly status: number | undefined
 }
 
+/** What to do about a credential; a key that was asked about is none. */
+const hint = ({ error }: ApiError, token: boolean) => {
+  if (error.includes("x-api-key: <key>") && !error.includes("Authorization")) {
+    return ` Set GATEHOUSE_TOKEN to an API key (svc_…)${token ? ": what it holds is none" : "; ADMIN_TOKEN is none"}.`
+  }
+  if (token) return " GATEHOUSE_TOKEN holds the credential that was sent."
+  return error.includes("credential")
+    ? " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
+    : ""
+}
+
 const describe = (error: unknown, { baseUrl, status, token }: Attempt): CommandFailed => {
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
-    const hint =
-      error._tag !== "Unauthorized"
-        ? ""
-        : token
-          ? " GATEHOUSE_TOKEN holds the credential that was sent."
-          : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
-    return new CommandFailed({ message: `${plain(error.error)}${hint}` })
+    return new CommandFailed({
+      message: `${plain(error.error)}${error._tag === "Unauthorized" ? hint(error, token) : ""}`,
+    })
   }
   if (status !== undefined) {
     return new CommandFailed({

@@ -49,7 +49,7 @@ const finish = Command.make(
           : gatehouse.jobs.complete({ payload: { job_id: job, ...given({ result }) } }),
       () => ({
         out: "",
-        note: `The job ${job} ${Option.isSome(error) ? "has failed" : "is completed"}; its event is on its way.`,
+        note: `The job ${job} ${Option.isSome(error) ? "has failed" : "is completed"}; its event is on its way, if it was not before.`,
       }),
     )
   }),

@@ -72,7 +72,7 @@ const list = Command.make(
       (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
       ({ keys, nextCursor }) => ({
         out: table(
-          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "LAST USED"],
+          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "LAST USED"],
           keys.map((key) => [
             key.id,
             key.name,
@@ -80,6 +80,7 @@ const list = Command.make(
             key.projectId,
             key.createdAt,
             key.expiresAt,
+            key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
             key.lastUsedAt,
           ]),
         ),

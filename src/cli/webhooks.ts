@@ -85,9 +85,10 @@ const deliveries = Command.make(
         }),
       ({ deliveries, next_cursor }) => ({
         out: table(
-          ["DELIVERY", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
+          ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
           deliveries.map((one) => [
             one.delivery_id,
+            one.webhook_endpoint_id ?? "callback",
             one.job_id,
             one.event,
             one.state,

@@ -54,13 +54,13 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Complete a job")
       .annotate(
         OpenApi.Description,
-        "Its job.completed event is on its way with this answer. The same again changes nothing; a failed job is a 409.",
+        "Its job.completed event is on its way with this answer. Said again it changes nothing, and the first result stays; a failed job is a 409.",
       ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", { payload: FailJob, success: Done, error: [NotFound, Conflict] })
       .annotate(OpenApi.Summary, "Fail a job")
       .annotate(
         OpenApi.Description,
-        "Its job.failed event is on its way with this answer. The same again changes nothing; a completed job is a 409.",
+        "Its job.failed event is on its way with this answer. Said again it changes nothing, and the first error stays; a completed job is a 409.",
       ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
