@@ -1,0 +1,116 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Yaml from "effect/encoding/Yaml"
+import { readFileSync } from "node:fs"
+import { faultOfCall, programs, variables } from "./commands.ts"
+import { type Block, blocks, repository, withIds } from "./pages.ts"
+import { curlRequest, operationOf } from "./requests.ts"
+import { runBlock } from "./shell.ts"
+
+const ofKind = (...languages: ReadonlyArray<string>) => blocks.filter(({ language }) => languages.includes(language))
+
+/** What checks the blocks of a language. */
+const kinds: Readonly<Record<string, string>> = {
+  sh: "below: run by a shell among stand-ins of its programs",
+  json: "below: parsed, and held to the schema of the operation that answers it",
+  yaml: "below: parsed, its commands run like those of sh",
+  text: "below: prose, or a stream whose events are parsed",
+  ts: "types.test.ts",
+  tsx: "types.test.ts",
+  js: "types.test.ts; test/webhooks.test.ts verifies with the same function",
+  sql: "examples.test.ts: executed on PostgreSQL",
+  http: "test/webhooksDocs.test.ts: the signatures are verified",
+  python: "test/webhooksDocs.test.ts: run",
+  go: "test/webhooksDocs.test.ts: run",
+  py: "not checked: two lines of a library that is not installed here (standardwebhooks)",
+  golang: "not checked: the same in Go",
+  ini: "not checked: two settings of PgBouncer, which no test has",
+}
+
+it("every block is of a language whose blocks are checked, or listed with the reason why not", () => {
+  expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
+  // At most one of each, so that nothing else hides behind the reason.
+  for (const language of ["py", "golang", "ini", "http", "python", "go"]) expect(ofKind(language)).toHaveLength(1)
+})
+
+/** Runs shell commands, and holds each call to what the program takes. */
+const commandsHold = (text: string, at: string) =>
+  Effect.gen(function* () {
+    const { calls, errors, status, written } = runBlock(text, programs)
+    expect(status, `${at}: ${errors}`).toBe(0)
+    for (const call of calls) expect(yield* faultOfCall(call), `${at}: ${call.args.join(" ")}`).toBeUndefined()
+    const compose = readFileSync(`${repository}deploy/compose.yaml`, "utf8")
+    expect(written.filter((name) => !variables.includes(name) && !compose.includes(`\${${name}`)), at).toEqual([])
+    return calls
+  })
+
+// Seen failing with a path, a field, a flag, a script and a variable misspelled.
+describe("shell commands", () => {
+  it.live.each(ofKind("sh"))("$at", ({ at, text }) => commandsHold(text, at))
+})
+
+interface Step {
+  readonly run?: string
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Every step of a workflow, wherever it is. */
+const stepsOf = (value: unknown): ReadonlyArray<Step> =>
+  typeof value !== "object" || value === null
+    ? []
+    : "run" in value
+      ? [value as Step]
+      : Object.values(value).flatMap((inner) => stepsOf(inner))
+
+describe("workflows", () => {
+  it.live.each(ofKind("yaml"))("$at", ({ at, text }) =>
+    Effect.gen(function* () {
+      const parsed = Yaml.parse(text)
+      expect(parsed, at).toBeTypeOf("object")
+      for (const { env = {}, run = "" } of stepsOf(parsed)) {
+        const calls = yield* commandsHold(run, at)
+        expect(calls.length, at).toBeGreaterThan(0)
+        expect(Object.keys(env).filter((name) => !variables.includes(name))).toEqual([])
+      }
+    }),
+  )
+})
+
+/** Blocks that answer no command before them, by their first characters: an operation, or what else they are. */
+const answersOf: Readonly<Record<string, string>> = {
+  '{"ok":true': "POST /api/v0/register-deployment",
+  '{"timestamp"': "a line of the log: test/infrastructure/logLines.test.ts",
+}
+
+/** The operation that a block of JSON is an answer of: the last that was called before it on its page. */
+const answered = (block: Block) => {
+  const special = Object.entries(answersOf).find(([start]) => block.text.startsWith(start))?.[1]
+  if (special !== undefined) return operationOf(...(special.split(" ", 2) as [string, string]))
+  const before = blocks.slice(0, blocks.indexOf(block)).findLast(({ language }) => language === "sh")!
+  const { args } = runBlock(before.text, programs).calls.findLast(({ program }) => program === "curl")!
+  const { method, url } = curlRequest(args)
+  return operationOf(method, url.pathname)!
+}
+
+describe("answers", () => {
+  it.each(ofKind("json"))("$at", (block) => {
+    const json = JSON.parse(withIds(block.text)) as object
+    const operation = answered(block)
+    if (operation === undefined) expect(Object.keys(json)).toContain("timestamp")
+    else expect(operation.faultOfResult(json)).toBeUndefined()
+  })
+})
+
+/** Blocks that are read by people. */
+const prose = ["docs/concepts.md"]
+
+it("every text is prose, or a stream of events", () => {
+  for (const { at, page, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {
+    const events = text.trimEnd().split("\n")
+    for (const event of events.filter((line) => line !== "…")) {
+      expect(event, `${at} in ${page}`).toMatch(/^data: (\{.*\}|\[DONE\])$/)
+      if (!event.endsWith("[DONE]")) expect(() => JSON.parse(event.slice(6)), at).not.toThrow()
+    }
+  }
+})
