@@ -25,7 +25,7 @@ export const curlRequest = (args: ReadonlyArray<string>): CurlRequest => {
   let method: string | undefined
   let url: string | undefined
   let body: string | undefined
-  for (let rest = [...args]; rest.length > 0; ) {
+  for (let rest = [...args]; rest.length > 0;) {
     const word = rest.shift()!
     if (word === "-X") method = rest.shift()
     else if (word === "-d") body = rest.shift()
