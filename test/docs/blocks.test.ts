@@ -79,40 +79,43 @@ describe("workflows", () => {
   )
 })
 
-/** Blocks that answer no command before them, by their first characters: an operation, or what else they are. */
-const answersOf: Readonly<Record<string, string>> = {
-  '{"ok":true': "POST /api/v0/register-deployment",
-  '{"timestamp"': "a line of the log: test/infrastructure/logLines.test.ts",
-}
+/** What is shown without the command before it: the operation that answers it. */
+const registered = { starts: '{"ok":true', operation: operationOf("POST", "/api/v0/register-deployment") }
+/** A line of the log, which no operation answers; test/infrastructure/logLines.test.ts has its fields. */
+const logged = '{"timestamp"'
 
-/** The operation that a block of JSON is an answer of: the last that was called before it on its page. */
+/** The operation that a block is an answer of: as a rule, the last that was called before it. */
 const answered = (block: Block) => {
-  const special = Object.entries(answersOf).find(([start]) => block.text.startsWith(start))?.[1]
-  if (special !== undefined) return operationOf(...(special.split(" ", 2) as [string, string]))
+  if (block.text.startsWith(registered.starts)) return registered.operation
   const before = blocks.slice(0, blocks.indexOf(block)).findLast(({ language }) => language === "sh")!
   const { args } = runBlock(before.text, programs).calls.findLast(({ program }) => program === "curl")!
   const { method, url } = curlRequest(args)
-  return operationOf(method, url.pathname)!
+  return operationOf(method, url.pathname)
 }
 
-describe("answers", () => {
-  it.each(ofKind("json"))("$at", (block) => {
-    const json = JSON.parse(withIds(block.text)) as object
-    const operation = answered(block)
-    if (operation === undefined) expect(Object.keys(json)).toContain("timestamp")
-    else expect(operation.faultOfResult(json)).toBeUndefined()
+describe("JSON", () => {
+  const [lines, answers] = [true, false].map((is) =>
+    ofKind("json").filter(({ text }) => text.startsWith(logged) === is),
+  ) as [Array<Block>, Array<Block>]
+
+  it.each(answers)("$at is an answer of its operation", (block) => {
+    expect(answered(block)!.faultOfResult(JSON.parse(withIds(block.text)))).toBeUndefined()
+  })
+
+  it.each(lines)("$at is a line of the log", ({ text }) => {
+    expect(Object.keys(JSON.parse(text) as object).slice(0, 3)).toEqual(["timestamp", "level", "message"])
   })
 })
 
-/** Blocks that are read by people. */
+/** What people read. */
 const prose = ["docs/concepts.md"]
 
 it("every text is prose, or a stream of events", () => {
-  for (const { at, page, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {
-    const events = text.trimEnd().split("\n")
-    for (const event of events.filter((line) => line !== "…")) {
-      expect(event, `${at} in ${page}`).toMatch(/^data: (\{.*\}|\[DONE\])$/)
-      if (!event.endsWith("[DONE]")) expect(() => JSON.parse(event.slice(6)), at).not.toThrow()
+  for (const { at, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {
+    const events = text.split("\n").filter((line) => !["", "…", "data: [DONE]"].includes(line))
+    for (const event of events) {
+      expect(event, at).toMatch(/^data: /)
+      expect(JSON.parse(event.slice("data: ".length)), at).toHaveProperty("type")
     }
   }
 })

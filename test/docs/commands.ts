@@ -1,4 +1,4 @@
-import { Cause, ConfigProvider, Console, Data, Effect, Exit, Option } from "effect"
+import { Cause, ConfigProvider, Console, Data, Effect, Exit, Layer, Option } from "effect"
 import { Command } from "effect/cli"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
@@ -25,8 +25,7 @@ const dry = Command.provideEffectDiscard(gatehouse, Effect.fail(new Understood()
 /** What the command line has against its arguments. */
 const faultOfCommand = (args: ReadonlyArray<string>) =>
   Command.runWith(dry, { version: "0.0.0", renderErrors: false })(args).pipe(
-    Effect.provide(services),
-    Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord({}))),
+    Effect.provide(Layer.merge(services, ConfigProvider.layer(ConfigProvider.fromEnvRecord({})))),
     Effect.provideService(Console.Console, { ...console, log: () => {}, error: () => {} } as Console.Console),
     Effect.exit,
     Effect.map((exit) => {
