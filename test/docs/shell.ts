@@ -31,9 +31,10 @@ const given = {
 }
 const ofTheShell = ["PATH", "PWD", "OLDPWD", "SHLVL", "_", "HOME", "CALLS"]
 
-/** Writes down its name, its arguments and its environment, takes its input, and prints an id. */
+/** Writes down its name, its arguments and its environment (at once: pipes run together), and prints an id. */
 const standIn = `#!/bin/sh
-{ printf '%s\\037' "\${0##*/}" "$@"; printf '\\035'; export -p; printf '\\036'; } >> "$CALLS"
+record=$(printf '%s\\037' "\${0##*/}" "$@"; printf '\\035'; export -p)
+printf '%s\\036' "$record" >> "$CALLS"
 command -p cat > /dev/null
 echo ${exampleId}
 `
