@@ -8,11 +8,12 @@ import { onPostgres, TestServer } from "../support/server.ts"
 
 const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8")
 
-/** The shell commands of a section of the README, each block of them as it stands there. */
-const commandsOf = (title: string) => {
+/** The blocks of a language in a section of the README, each as it stands there. */
+const blocksOf = (title: string, language: string) => {
   const section = readme.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? ""
-  return [...section.matchAll(/```sh\n(.*?)```/gs)].map(([, commands]) => commands!)
+  return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(([, block]) => block!)
 }
+const commandsOf = (title: string) => blocksOf(title, "sh")
 
 /** Runs a program to its end; gives what it printed. */
 const run = (program: string, args: ReadonlyArray<string>) =>
@@ -85,6 +86,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
         answers.push(answer)
       }
       expect(answers).toHaveLength(7)
+      const printed = blocksOf("First steps", "json").map((block) => JSON.parse(block) as object)
+      expect(answers.slice(0, 3).map((answer) => Object.keys(answer))).toEqual(printed.map(Object.keys))
       expect(answers[4]).toEqual({ success: true, delivered: true, status: 204, body: "", error: null })
       expect(readme).toContain(JSON.stringify(answers[4]))
       expect(yield* line).toMatch(/^verified [0-9A-Z]{26}: \{"event":"job.completed".*"workflow":"test"/)

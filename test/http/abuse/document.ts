@@ -32,11 +32,15 @@ export interface Described {
   readonly schemes: ReadonlyArray<string>
   /** Looks up what a `$ref` is. */
   readonly resolve: (schema: Raw) => Raw
+  /** What is wrong with a request's body; undefined when it fits and has no field beside those documented. */
+  readonly faultOfBody: (json: unknown) => string | undefined
+  /** What is wrong with a body of a 200; the same. */
+  readonly faultOfResult: (json: unknown) => string | undefined
   /** What is wrong with an answer; undefined when it is as documented. */
   readonly faultOf: (answer: WireAnswer) => string | undefined
 }
 
-type Check = (answer: WireAnswer) => string | undefined
+type Check = (json: unknown) => string | undefined
 
 /** Every operation of the document. */
 export const describedBy = ({ paths, components }: Document): ReadonlyArray<Described> => {
@@ -55,9 +59,9 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
       definitions,
     }) as Schema.Codec<unknown, unknown>
     const decode = Schema.decodeUnknownExit(compiled, { onExcessProperty: "error" })
-    return ({ json, text }) => {
+    return (json) => {
       const exit = decode(json)
-      return Exit.isSuccess(exit) ? undefined : `${text} does not fit its schema: ${String(exit.cause)}`
+      return Exit.isSuccess(exit) ? undefined : `${JSON.stringify(json)} does not fit its schema: ${String(exit.cause)}`
     }
   }
 
@@ -71,14 +75,17 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
         )
         if (/^[234]\d\d$/.test(status)) checks.set(Number(status), new Map(entries))
       }
+      const body = operation.requestBody?.content["application/json"]
       const faultOfRefusal = path.startsWith("/v1/") ? faultOfWebhookError : faultOfError
       return {
         method: method.toUpperCase(),
         path,
         parameters: operation.parameters,
-        body: operation.requestBody?.content["application/json"],
+        body,
         schemes: operation.security?.flatMap((one) => (Object.keys(one).length === 0 ? [""] : Object.keys(one))) ?? [],
         resolve,
+        faultOfBody: (json) => (body === undefined ? "it takes no body" : fits(body)(json)),
+        faultOfResult: (json) => (checks.get(200)?.get("application/json") ?? (() => "it answers no JSON"))(json),
         faultOf: (answer) => {
           const { status, headers, text } = answer
           const types = checks.get(status)
@@ -90,7 +97,7 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
           if (types !== undefined && !types.has(type)) return `${status} comes as ${type}`
           if (!/^\S{1,128}$/.test(String(headers["x-request-id"]))) return "x-request-id is missing"
           if (headers["cache-control"] !== "no-store" && type === "application/json") return "it may be kept in a cache"
-          return types?.get(type)?.(answer) ?? (status >= 400 ? faultOfRefusal(answer) : undefined)
+          return types?.get(type)?.(answer.json) ?? (status >= 400 ? faultOfRefusal(answer) : undefined)
         },
       }
     }),

@@ -1,0 +1,121 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Yaml from "effect/encoding/Yaml"
+import { readFileSync } from "node:fs"
+import { faultOfCall, programs, variables } from "./commands.ts"
+import { type Block, blocks, repository, withIds } from "./pages.ts"
+import { curlRequest, operationOf } from "./requests.ts"
+import { runBlock } from "./shell.ts"
+
+const ofKind = (...languages: ReadonlyArray<string>) => blocks.filter(({ language }) => languages.includes(language))
+
+/** What checks the blocks of a language. */
+const kinds: Readonly<Record<string, string>> = {
+  sh: "below: run by a shell among stand-ins of its programs; examples.test.ts: the requests are sent",
+  json: "below: parsed, and held to the schema of the operation that answers it",
+  yaml: "below: parsed, its commands run like those of sh",
+  text: "below: prose, or a stream whose events are parsed",
+  ts: "types.test.ts",
+  tsx: "types.test.ts",
+  js: "types.test.ts; receiver.test.ts: run",
+  sql: "examples.test.ts: executed on PostgreSQL",
+  http: "test/webhooksDocs.test.ts: the signatures are verified",
+  python: "test/webhooksDocs.test.ts: run",
+  go: "test/webhooksDocs.test.ts: run",
+  py: "not checked: two lines of a library that is not installed here (standardwebhooks)",
+  golang: "not checked: the same in Go",
+  ini: "not checked: two settings of PgBouncer, which no test has",
+}
+
+it("every block is of a language whose blocks are checked, or listed with the reason why not", () => {
+  expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
+  // At most one of each, so that nothing else hides behind the reason.
+  for (const language of ["py", "golang", "ini", "http", "python", "go"]) expect(ofKind(language)).toHaveLength(1)
+})
+
+/** Runs shell commands, and holds each call to what the program takes. */
+const commandsHold = (text: string, at: string) =>
+  Effect.gen(function* () {
+    const { calls, errors, status, written } = runBlock(text, programs)
+    expect(status, `${at}: ${errors}`).toBe(0)
+    expect(calls.length, at).toBeGreaterThan(0)
+    for (const call of calls) expect(yield* faultOfCall(call), `${at}: ${call.args.join(" ")}`).toBeUndefined()
+    const compose = readFileSync(`${repository}deploy/compose.yaml`, "utf8")
+    expect(
+      written.filter((name) => !variables.includes(name) && !compose.includes(`\${${name}`)),
+      at,
+    ).toEqual([])
+  })
+
+// Seen failing with a path, a field, a flag, a script and a variable misspelled.
+describe("shell commands", () => {
+  it.live.each(ofKind("sh"))("$at", ({ at, text }) => commandsHold(text, at))
+})
+
+interface Step {
+  readonly run?: string
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Every step of a workflow, wherever it is. */
+const stepsOf = (value: unknown): ReadonlyArray<Step> =>
+  typeof value !== "object" || value === null
+    ? []
+    : "run" in value
+      ? [value as Step]
+      : Object.values(value).flatMap((inner) => stepsOf(inner))
+
+describe("workflows", () => {
+  it.live.each(ofKind("yaml"))("$at", ({ at, text }) =>
+    Effect.gen(function* () {
+      const parsed = Yaml.parse(text)
+      expect(parsed, at).toBeTypeOf("object")
+      for (const { env = {}, run = "" } of stepsOf(parsed)) {
+        yield* commandsHold(run, at)
+        expect(Object.keys(env).filter((name) => !variables.includes(name))).toEqual([])
+      }
+    }),
+  )
+})
+
+/** What is shown without the command before it: the operation that answers it. */
+const registered = { starts: '{"ok":true', operation: operationOf("POST", "/api/v0/register-deployment") }
+/** A line of the log, which no operation answers; test/infrastructure/logLines.test.ts has its fields. */
+const logged = '{"timestamp"'
+
+/** The operation that a block is an answer of: as a rule, the last that was called before it. */
+const answered = (block: Block) => {
+  if (block.text.startsWith(registered.starts)) return registered.operation
+  const before = blocks.slice(0, blocks.indexOf(block)).findLast(({ language }) => language === "sh")!
+  const { args } = runBlock(before.text, programs).calls.findLast(({ program }) => program === "curl")!
+  const { method, url } = curlRequest(args)
+  return operationOf(method, url.pathname)
+}
+
+describe("JSON", () => {
+  const [lines, answers] = [true, false].map((is) =>
+    ofKind("json").filter(({ text }) => text.startsWith(logged) === is),
+  ) as [Array<Block>, Array<Block>]
+
+  it.each(answers)("$at is an answer of its operation", (block) => {
+    expect(answered(block)!.faultOfResult(JSON.parse(withIds(block.text)))).toBeUndefined()
+  })
+
+  it.each(lines)("$at is a line of the log", ({ text }) => {
+    expect(Object.keys(JSON.parse(text) as object).slice(0, 3)).toEqual(["timestamp", "level", "message"])
+  })
+})
+
+/** What people read. */
+const prose = ["docs/concepts.md"]
+
+it("every text is prose, or a stream of events", () => {
+  for (const { at, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {
+    const events = text.split("\n").filter((line) => !["", "…", "data: [DONE]"].includes(line))
+    for (const event of events) {
+      expect(event, at).toMatch(/^data: /)
+      expect(JSON.parse(event.slice("data: ".length)), at).toHaveProperty("type")
+    }
+  }
+})

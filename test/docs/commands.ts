@@ -1,0 +1,109 @@
+import { Cause, ConfigProvider, Console, Data, Effect, Exit, Layer, Option } from "effect"
+import { Command } from "effect/cli"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { gatehouse } from "#src/cli/gatehouse.ts"
+import { services } from "#src/cli/services.ts"
+import { repository } from "./pages.ts"
+import { curlRequest, faultOfRequest } from "./requests.ts"
+import type { Call } from "./shell.ts"
+
+const read = (path: string) => readFileSync(repository + path, "utf8")
+const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Readonly<Record<string, string>> }
+
+/** Every environment variable that the service or its command line reads. */
+export const variables: ReadonlyArray<string> = [
+  ...[...read("src/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
+  "GATEHOUSE_URL",
+  "GATEHOUSE_TOKEN",
+  "GATEHOUSE_WEBHOOK_SECRET",
+]
+
+class Understood extends Data.TaggedError("Understood") {}
+/** The command line, that stops where a command would begin. */
+const dry = Command.provideEffectDiscard(gatehouse, Effect.fail(new Understood()))
+
+/** What the command line has against its arguments. */
+const faultOfCommand = (args: ReadonlyArray<string>) =>
+  Command.runWith(dry, { version: "0.0.0", renderErrors: false })(args).pipe(
+    Effect.provide(Layer.merge(services, ConfigProvider.layer(ConfigProvider.fromEnvRecord({})))),
+    Effect.provideService(Console.Console, { ...console, log: () => {}, error: () => {} } as Console.Console),
+    Effect.exit,
+    Effect.map((exit) => {
+      if (Exit.isSuccess(exit)) return undefined
+      const error = Option.getOrUndefined(Cause.findErrorOption(exit.cause))
+      return error instanceof Understood ? undefined : `gatehouse ${args.join(" ")}: ${Cause.pretty(exit.cause)}`
+    }),
+  )
+
+const fileFault = (path: string | undefined) =>
+  path !== undefined && existsSync(repository + path) ? undefined : `there is no ${path}`
+
+const faultOfVitest = (args: ReadonlyArray<string>) => {
+  const [run, flag, project, ...rest] = args
+  if (run !== "run" || flag !== "--project") return `vitest ${args.join(" ")} is not understood`
+  if (!read("vitest.config.ts").includes(`name: "${project}"`)) return `there is no project ${project}`
+  if (rest[0] !== "-t") return fileFault(rest[0])
+  const files = readdirSync(`${repository}test/${project}`).filter((name) => name.endsWith(".test.ts"))
+  return files.some((name) => read(`test/${project}/${name}`).includes(rest[1]!)) ? undefined : `no test is ${rest[1]}`
+}
+
+const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
+  const [separator, ...args] = rest
+  if (scripts[name] === undefined) return `there is no script ${name}`
+  if (separator === undefined) return undefined
+  if (separator !== "--") return `npm run ${name} ${separator} gives npm the argument`
+  if (name === "gatehouse") return faultOfCommand(args)
+  const taken = name === "bench" ? read("bench/main.ts") : ""
+  const strange = args.find((arg) => !new RegExp(`["(|]${arg.replace(/^--/, "")}["|)]`).test(taken))
+  return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`
+}
+
+const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
+  if (word === "ci") return undefined
+  if (word !== "run") return faultOfScript(word!, rest)
+  const [name, ...args] = rest[0] === "-s" ? rest.slice(1) : rest
+  return faultOfScript(name!, args)
+}
+
+const faultOfDocker = ([word, ...rest]: ReadonlyArray<string>) => {
+  if (word === "build") return fileFault("Dockerfile")
+  if (word === "compose") return fileFault(rest[rest.indexOf("-f") + 1])
+  if (word === "exec") return rest[2] === "dist/cli/main.js" ? faultOfCommand(rest.slice(3)) : "no such file"
+  const given = rest.flatMap((arg, at) => (rest[at - 1] === "-e" ? [arg.split("=", 1)[0]!] : []))
+  const strange = given.find((name) => !variables.includes(name))
+  return strange === undefined ? undefined : `there is no variable ${strange}`
+}
+
+type Fault = string | undefined
+
+/** What can be wrong with a call of each program that the pages name. */
+const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | Effect.Effect<Fault>>> = {
+  curl: (args) => faultOfRequest(curlRequest(args)),
+  gatehouse: faultOfCommand,
+  npx: ([name, ...args]) => (name === "gatehouse" ? faultOfCommand(args) : faultOfVitest(args)),
+  npm: faultOfNpm,
+  docker: faultOfDocker,
+  kubectl: (args) => fileFault(args[args.indexOf("-f") + 1]),
+}
+
+/** Programs of others: that a block can be read by a shell is all that is checked of them, and why that will do. */
+const others: Readonly<Record<string, string>> = {
+  openssl: "prints random text",
+  jq: "reads the runner's answer",
+  pg_dump: "test/faults/backup.test.ts backs up by it",
+  pg_restore: "the same",
+  createdb: "the same, by its SQL",
+  ".ci/run": "what runs all of this",
+}
+
+/** The programs that a block may name. */
+export const programs = [...Object.keys(faults), ...Object.keys(others)]
+
+/** What is wrong with a call: its arguments, or a variable that nothing reads. */
+export const faultOfCall = Effect.fnUntraced(function* ({ args, program, variables: set }: Call) {
+  const fault = faults[program]?.(args)
+  const said = Effect.isEffect(fault) ? yield* fault : fault
+  if (said !== undefined) return said
+  const strange = set.find((name) => !variables.includes(name))
+  return strange === undefined ? undefined : `${program} is given ${strange}, which nothing reads`
+})

@@ -1,0 +1,64 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { must } from "../http/operations.ts"
+import { run } from "../support/cli.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+import { blocks, exampleId } from "./pages.ts"
+import { curlRequest, operationOf } from "./requests.ts"
+import { runBlock } from "./shell.ts"
+
+/** Those of /v1 are one story: test/http/webhooksReadme.test.ts follows it. */
+const withCurl = blocks.filter(({ language, text }) => language === "sh" && /^curl.*3000\/api/m.test(text))
+const guarded = withCurl.filter(({ text }) => text.includes("$ADMIN_TOKEN"))
+const open = withCurl.filter((block) => !guarded.includes(block))
+
+/** Runs each curl of the blocks by curl itself, with ids of what there is, and holds the answers to the definition. */
+const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, as?: string) {
+  const { send, url } = yield* TestServer
+  const make = (path: string, json: object) => must(send, "POST", `/api/v0/${path}`, { json, as })
+  const { orgId, projectId } = yield* make("projects", { name: "docs" })
+  expect(some.length).toBeGreaterThan(0)
+  for (const { at, text } of some) {
+    const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId })) } as Record<string, string>
+    const filled = text
+      .replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
+      // A date to come, whenever this is run.
+      .replace(/"expiresAt":"\d{4}/, `"expiresAt":"9999`)
+    const { calls, errors, status: ended } = runBlock(filled, ["curl", "npm", "openssl"])
+    expect(ended, `${at}: ${errors}`).toBe(0)
+    for (const { args } of calls.filter(({ program }) => program === "curl")) {
+      const here = args.map((arg) => arg.replace("http://127.0.0.1:3000", url))
+      const { out } = yield* run("curl", [...here, "--write-out", "\n%{http_code}"])
+      const [, body, status] = /^(.*)\n(\d+)$/s.exec(out)!
+      expect(status, `${at}: ${out}`).toBe("200")
+      const { method, url: called } = curlRequest(args)
+      if (called.pathname === "/api/svc/chat") expect(body, at).toMatch(/^data: .*data: \[DONE\]\s*$/s)
+      else expect(operationOf(method, called.pathname)!.faultOfResult(JSON.parse(body!)), at).toBeUndefined()
+    }
+  }
+})
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mode", (it) => {
+  it.effect("every request of the platform interface is answered as documented", () => answeredAsDocumented(open))
+
+  it.effect("every statement is one that the database takes", () =>
+    Effect.gen(function* () {
+      const { sql } = yield* TestServer
+      const [{ name }] = (yield* sql`SELECT current_database() AS name`) as [{ readonly name: string }]
+      const statements = blocks
+        .filter(({ language }) => language === "sql")
+        .flatMap(({ text }) => text.trim().split("\n"))
+        .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
+      expect(statements).toHaveLength(3)
+      for (const statement of statements) yield* sql.unsafe(statement)
+    }),
+  )
+})
+
+// The stand-in for openssl prints the example's id.
+layer(TestServer.layer(onPostgres({ ADMIN_TOKEN: exampleId })), { excludeTestServices: true })("guarded", (it) => {
+  it.effect("every request of the administrator's is answered as documented", () =>
+    answeredAsDocumented(guarded, exampleId),
+  )
+})

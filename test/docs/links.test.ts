@@ -1,0 +1,79 @@
+import { expect, it } from "@effect/vitest"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { variables } from "./commands.ts"
+import { pages, proseOf, repository } from "./pages.ts"
+
+/** The anchors of a page's headings, as GitHub makes them. */
+const anchorsOf = (path: string) =>
+  [...readFileSync(repository + path, "utf8").matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+    heading!
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\p{M}\s_-]/gu, "")
+      .replaceAll(" ", "-"),
+  )
+
+// Seen failing with a page and a heading that are not there.
+it.each(pages)("$path: every link inside the repository leads to a file, and to a heading of it", (page) => {
+  const links = [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
+  for (const link of links.filter((target) => !/^https?:/.test(target))) {
+    const [file, anchor] = link.split("#")
+    const path = file === "" ? page.path : join(page.path, "..", file!)
+    expect(existsSync(repository + path), link).toBe(true)
+    expect(anchor === undefined || anchorsOf(path).includes(anchor), link).toBe(true)
+  }
+})
+
+it("the index has every page of docs, once", () => {
+  const index = pages.find(({ path }) => path === "docs/README.md")!.text
+  for (const { path } of pages.filter(({ path }) => path.startsWith("docs/") && path !== "docs/README.md")) {
+    expect(index.split(`](${path.slice("docs/".length)})`), path).toHaveLength(2)
+  }
+})
+
+const folders = ["src", "test", "bench", "docs", "deploy", "examples", "scripts"]
+/** Every file of the project, with a slash in front. */
+const files = folders.flatMap((folder) =>
+  readdirSync(repository + folder, { recursive: true, encoding: "utf8" })
+    .filter((path) => !path.includes("node_modules"))
+    .map((path) => `/${folder}/${path}`),
+)
+
+it("every source file that is named is there", () => {
+  for (const page of pages) {
+    const named = [...proseOf(page).matchAll(/`([\w/.-]+\.ts)`/g)].map(([, path]) => path!)
+    const missing = named.filter((path) => !files.some((file) => file.endsWith(`/${path}`)))
+    expect(missing, page.path).toEqual([])
+  }
+})
+
+/** The tests' own: each is read in the file. */
+const ofTests: Readonly<Record<string, string>> = {
+  ABUSE_RUNS: "test/http/abuse/generated.test.ts",
+  ABUSE_SEED: "test/http/abuse/generated.test.ts",
+  CHROMIUM_PATH: "test/support/browser.ts",
+  RACES: "test/faults/races.test.ts",
+  TEST_DATABASE_URL: "test/support/postgres.ts",
+}
+
+it("every environment variable that is named is one that something reads", () => {
+  for (const page of pages) {
+    const named = [...proseOf(page).matchAll(/`([A-Z]+(?:_[A-Z]+)+|[A-Z]+(?==))/g)].map(([, name]) => name!)
+    expect(
+      named.filter((name) => !variables.includes(name) && !(name in ofTests)),
+      page.path,
+    ).toEqual([])
+  }
+  for (const [name, path] of Object.entries(ofTests)) {
+    expect(readFileSync(repository + path, "utf8"), path).toContain(name)
+  }
+})
+
+it("the README's table of the configuration has every variable of the service", () => {
+  const { text } = pages.find(({ path }) => path === "README.md")!
+  const rows = [...text.matchAll(/^\| (`[A-Z_]+`(?:, `[A-Z_]+`)*) \|/gm)].flatMap(([, names]) => names!.split(", "))
+  expect(rows.map((name) => name.replaceAll("`", "")).sort()).toEqual(
+    variables.filter((name) => !name.startsWith("GATEHOUSE_")).sort(),
+  )
+})

@@ -1,0 +1,78 @@
+import { expect, it } from "@effect/vitest"
+import { spawnSync } from "node:child_process"
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { Webhook } from "standardwebhooks"
+import { blocks, exampleId, repository } from "./pages.ts"
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+const body = JSON.stringify({
+  event: "job.completed",
+  job_id: exampleId,
+  nonce: "9f86d081884c7d659a2feaa0c55ad015",
+  workflow: "nightly-report",
+  deployment_id: null,
+  status: "completed",
+  result: { rows: 3 },
+  error: null,
+  mapped_stack: null,
+})
+const now = new Date()
+const headers = {
+  "webhook-id": exampleId,
+  "webhook-timestamp": String(Math.floor(now.getTime() / 1000)),
+  "webhook-signature": new Webhook(secret).sign(exampleId, now, body),
+}
+
+const block = (has: string) =>
+  blocks.find(({ language, page, text }) => language === "js" && page === "docs/webhooks.md" && text.includes(has))!
+    .text
+
+/** As much of Express as hands the receiver of the page to a program, which prints what it answers. */
+const express = `
+let receive
+const express = () => ({ post: (path, parser, handler) => (receive = handler) })
+express.raw = () => ({})
+export default express
+export const answer = (headers, body) => {
+  let code
+  const response = { status: (given) => ({ send: () => (code = given) }), sendStatus: (given) => (code = given) }
+  receive({ headers, body }, response)
+  return code
+}`
+
+const program = `
+import { answer } from "express"
+await import("./receiver.js")
+const [secret, body, headers] = ${JSON.stringify([secret, body, headers])}
+console.log(answer(headers, Buffer.from(body)), answer(headers, Buffer.from(body + " ")), answer({}, Buffer.from(body)))
+Object.assign(globalThis, { secret, body, headers })
+await import("./library.js")
+globalThis.body += " "
+console.log(await import("./library.js?again").then(() => "taken", () => "refused"))
+`
+
+it("the code for Node in docs/webhooks.md takes a webhook that is genuine, and refuses others", () => {
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-docs-node-"))
+  try {
+    const place = (path: string, text: string) => {
+      mkdirSync(join(folder, dirname(path)), { recursive: true })
+      writeFileSync(join(folder, path), text)
+    }
+    place("package.json", `{"type":"module"}`)
+    place("node_modules/express/package.json", `{"type":"module","exports":"./express.js"}`)
+    place("node_modules/express/express.js", express)
+    place("node_modules/gatehouse/package.json", `{"type":"module","exports":{"./webhooks":"./webhooks.ts"}}`)
+    symlinkSync(join(repository, "src/webhooks.ts"), join(folder, "node_modules/gatehouse/webhooks.ts"))
+    symlinkSync(join(repository, "node_modules/standardwebhooks"), join(folder, "node_modules/standardwebhooks"))
+    place("receiver.js", block("express"))
+    place("library.js", block("standardwebhooks"))
+    place("main.js", program)
+    const env = { PATH: process.env["PATH"], WEBHOOK_SECRET: secret }
+    const { stderr, stdout } = spawnSync(process.execPath, ["main.js"], { cwd: folder, env, encoding: "utf8" })
+    expect(stdout, stderr).toBe("204 400 400\nrefused\n")
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})

@@ -1,0 +1,66 @@
+import { expect, it } from "@effect/vitest"
+import { spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { blocks, repository } from "./pages.ts"
+
+/** Where the package's entries are in the repository. */
+const entries = {
+  "gatehouse/api": ["src/http/Api.ts"],
+  "gatehouse/client": ["src/client.ts"],
+  "gatehouse/vite": ["src/vite.ts"],
+  "gatehouse/webhooks": ["src/webhooks.ts"],
+}
+
+/** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */
+const given = `
+declare module "express" {
+  interface Request { readonly headers: Record<string, string | string[] | undefined>; readonly body: Buffer }
+  interface Response { status(code: number): Response; send(body: string): Response; sendStatus(code: number): Response }
+  interface App { post(path: string, parser: object, handler: (request: Request, response: Response) => void): void }
+  const express: { (): App; raw(options: { type: string; limit: string }): object }
+  export default express
+}
+declare const secret: string
+declare const body: string
+declare const headers: Record<string, string>
+`
+
+/** Checks blocks by the compiler, each a module in an empty folder; gives what it said. */
+const checked = (languages: ReadonlyArray<string>, compilerOptions: object) => {
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-docs-types-"))
+  try {
+    symlinkSync(join(repository, "node_modules"), join(folder, "node_modules"))
+    writeFileSync(join(folder, "package.json"), `{"type":"module"}`)
+    writeFileSync(join(folder, "given.d.ts"), given)
+    for (const [index, { language, text }] of blocks.entries()) {
+      if (languages.includes(language)) writeFileSync(join(folder, `block${index}.${language}`), text)
+    }
+    const config = {
+      extends: join(repository, "tsconfig.json"),
+      compilerOptions: {
+        noUnusedLocals: false,
+        paths: Object.fromEntries(Object.entries(entries).map(([name, [path]]) => [name, [repository + path]])),
+        ...compilerOptions,
+      },
+      include: ["*"],
+      exclude: [],
+    }
+    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config))
+    const compiler = join(repository, "node_modules/typescript/bin/tsc")
+    const { stdout } = spawnSync(process.execPath, [compiler, "-p", folder], { encoding: "utf8" })
+    return stdout.replaceAll(/block(\d+)\.\w+/g, (_, index: string) => blocks[Number(index)]!.at)
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+// Seen failing with an option, a field and a function misspelled.
+it("the TypeScript of the documentation is of the types that the package has", () => {
+  expect(checked(["ts", "tsx"], { lib: ["es2024", "dom", "dom.iterable"], jsx: "react-jsx" })).toBe("")
+})
+
+it("the JavaScript of the documentation, too", () => {
+  expect(checked(["js"], { allowJs: true, checkJs: true, strict: false, exactOptionalPropertyTypes: false })).toBe("")
+})
