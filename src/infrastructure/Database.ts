@@ -1,6 +1,5 @@
 import { PgClient } from "@effect/sql-pg"
-import type { Redacted } from "effect"
-import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Schedule } from "effect"
+import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Schedule } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
@@ -83,7 +82,10 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
     Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // Started together with the server, the service is often the first to be up.
-    Effect.tapError((error) => Effect.logInfo(`The database cannot be used yet: ${error.message}`)),
+    Effect.tapError((error) => {
+      const fault = SqlError.isSqlError(error) ? describeSqlError(error) : error.message
+      return Effect.logWarning(`The database at ${new URL(Redacted.value(url)).host} cannot be used yet: ${fault}`)
+    }),
     Effect.retry({
       while: (error) =>
         SqlError.isSqlError(error) && isUnreachable(error) && error.reason._tag !== "AuthenticationError",

@@ -61,7 +61,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(again).toMatchObject({ out: "", code: 1 })
 
         const deliveries = yield* cli(["webhooks", "deliveries", id, "--job", job])
-        expect(deliveries.out).toMatch(new RegExp(`^\\w{26}  ${job}  job.completed  `, "m"))
+        expect(deliveries.out).toMatch(new RegExp(`^\\w{26}  \\w{26}  ${job}  job.completed  `, "m"))
         const [delivery] = /^\w{26}/m.exec(deliveries.out)!
         expect((yield* cli(["webhooks", "retry", delivery])).code).toBe(0)
         expect(yield* Queue.take(lines)).toContain(`verified ${delivery}: `)

@@ -39,8 +39,8 @@ export const layer = Layer.effect(
         const old = keys.get(keyId)
         if (old?.orgId !== orgId) return yield* keyNotFound()
         const { name, projectId, rateLimit, expiresAt: oldExpiry } = old.row
-        if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         if (old.replacedBy !== null) return yield* keyReplaced()
+        if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const key = { id, name, prefix, hash, createdAt: now, rateLimit }
         yield* insert({ ...key, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }, orgId, projectId)
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)

@@ -20,8 +20,8 @@ export const rotateKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string
       SELECT name, expires_at AS "expiresAt", replaced_by AS "replacedBy" FROM api_keys
       WHERE id = ${keyId} AND org_id = ${orgId} FOR UPDATE`
     if (old === undefined) return yield* keyNotFound()
-    if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
     if (old.replacedBy !== null) return yield* keyReplaced()
+    if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
     yield* sql`
       INSERT INTO api_keys (id, org_id, project_id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window)
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},

@@ -116,7 +116,7 @@ for (const [name, { server, open, runs }] of Object.entries(servers)) {
           expect(logs()).not.toMatch(/A request failed|could not be|cannot be/)
           // It went deep enough to be worth something.
           for (const status of [200, 400, 401, 404, 415])
-            expect(statuses.get(status), String(status)).toBeGreaterThan(20)
+            expect(statuses.get(status), String(status)).toBeGreaterThan(5)
           expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.75)
         }),
       120_000,
