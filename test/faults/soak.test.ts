@@ -105,7 +105,10 @@ it.live(
       assert.deepStrictEqual(untrue, [])
       assert.isBelow(heapAfter, heapBefore * 1.1)
       assert.isBelow(Duration.toMillis(settled), 15_000)
-      yield* assertDelivered(tenant, verifier.receipts, jobs, ["/a"])
+      // A completion that the end of the load cut off may have been done: its event is no answer's.
+      const answered = new Set(jobs)
+      const receipts = verifier.receipts.filter(({ jobId }) => answered.has(jobId))
+      yield* assertDelivered(tenant, receipts, jobs, ["/a"])
     }),
   (minutes + 2) * 60_000,
 )
