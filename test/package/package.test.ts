@@ -81,6 +81,7 @@ it("is small enough, and has nothing of the repository's in it but what it names
     "CHANGELOG.md",
     "LICENSE",
     "README.md",
+    "deploy",
     "dist",
     "docs",
     "package.json",
