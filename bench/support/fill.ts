@@ -50,22 +50,17 @@ export const addDeliveries = async (
     [orgId, name, events, eventBody],
   )
   await query(
-    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, attempts, created_at, updated_at)
-      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, ($4 = 'delivered')::int, now(), now()
-      FROM generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
+    `INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at, attempts,
+        attempt_started_at, attempt_duration_ms, attempt_status, attempt_body)
+      SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, now(), now(), made.*
+      FROM (SELECT 1, now(), 3, 200, '' WHERE $4 = 'delivered' UNION ALL
+        SELECT 0, NULL, NULL, NULL, NULL WHERE $4 <> 'delivered') AS made, generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
     [orgId, name, events, state],
   )
   if (state === "pending") {
     await query(
       `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
         SELECT lane, id, event_id, 0, 0, now(), true FROM deliveries WHERE id LIKE $1 || '%'`,
-      [name],
-    )
-  }
-  if (state === "delivered") {
-    await query(
-      `INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, body)
-        SELECT id, org_id, 1, now(), 3, 200, '' FROM deliveries WHERE id LIKE $1 || '%'`,
       [name],
     )
   }

@@ -25,10 +25,17 @@ export interface Claim {
   /** Until when the deliveries are this claim's; longer than any attempt takes. */
   readonly leaseUntil: DateTime.Utc
   readonly limit: number
-  /** How many attempts a lane may have in flight here; 1 for an endpoint whose last attempt failed. */
+  /** How many deliveries a lane may have in hand here that has none; 1 for an endpoint whose last attempt failed. */
   readonly laneCap: number
-  /** How many attempts each lane has in flight here already; lanes that are not named have none. */
-  readonly inFlight: ReadonlyMap<string, number>
+  /** The lanes that have some in hand here. */
+  readonly inHand: ReadonlyMap<string, LaneInHand>
+}
+
+/** What a lane has here of what was claimed. */
+export interface LaneInHand {
+  readonly count: number
+  /** How many it may have. */
+  readonly cap: number
 }
 
 /** The outbox: where pending deliveries are taken from, and where attempts are written down. */

@@ -30,6 +30,7 @@ export const client = (url: Redacted.Redacted<string>) =>
       idle_in_transaction_session_timeout: "10000",
       // Statements are planned once: a plan made while a table was small would go on reading it whole as it grows.
       enable_seqscan: "off",
+      plan_cache_mode: "force_generic_plan",
     },
   })
 

@@ -129,7 +129,8 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         recover(orgId, endpoint, now, plus(now, 10)),
       ])
       const log = (yield* SqlClient.SqlClient)<{ count: number }>`
-        SELECT count(*)::int AS count FROM delivery_attempts WHERE org_id = ${orgId}`
+        SELECT ((SELECT count(*) FROM delivery_attempts WHERE org_id = ${orgId}) + count(attempt_started_at))::int AS count
+        FROM deliveries WHERE org_id = ${orgId}`
       assert.strictEqual((yield* log)[0]!.count, 9)
     }),
   )

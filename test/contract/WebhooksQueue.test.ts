@@ -43,7 +43,9 @@ const astray = Effect.flatMap(
     FULL JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id
     WHERE (d.state = 'pending') IS DISTINCT FROM (p.delivery_id IS NOT NULL)
       OR (p.delivery_id IS NOT NULL AND (d.claim_id IS NOT NULL OR p.attempts <> d.attempts OR p.event_id <> d.event_id))
-      OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)`,
+      OR (p.lease_until IS NULL) <> (p.claim_id IS NULL)
+      OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
+        + (d.attempt_started_at IS NOT NULL)::int`,
 )
 
 const verdicts = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: plus(now, 30) }] as const

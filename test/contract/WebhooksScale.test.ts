@@ -72,7 +72,7 @@ const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: strin
     leaseUntil: plus(now, 60),
     limit: 256,
     laneCap: 10,
-    inFlight: new Map([[full, 10]]),
+    inHand: new Map([[full, { count: 10, cap: 10 }]]),
   })
   const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${statement}`

@@ -1,15 +1,14 @@
 import { assert } from "@effect/vitest"
 import type { DateTime } from "effect"
 import { Effect } from "effect"
-import type { Claim } from "#src/domain/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
 import { insertOrg } from "./support.ts"
-import type { It } from "./webhookSupport.ts"
+import type { ClaimOptions, It } from "./webhookSupport.ts"
 import { attempt, claim, deliveriesOf, epoch, insertReceiver, makeEvent, plus, record } from "./webhookSupport.ts"
 
 const nextDueAt = DeliveryQueue.use((queue) => queue.nextDueAt)
 /** How many of each lane are claimed. */
-const claimedOf = (now: DateTime.Utc, options?: Partial<Claim>) =>
+const claimedOf = (now: DateTime.Utc, options?: ClaimOptions) =>
   Effect.map(claim(now, options), (claimed) => {
     const lanes = new Map<string, number>()
     for (const { lane } of claimed) lanes.set(lane, (lanes.get(lane) ?? 0) + 1)
@@ -38,6 +37,17 @@ export const backlog = (it: It) => {
       })
       assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 10 }), { [b!]: 1, [c!]: 5, [d!]: 6 })
       assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 10 }), {})
+    }),
+  )
+
+  it.effect("lanes: one that has some in hand may have another number than the others; one that fails has one", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const [a, b, c] = (yield* Effect.replicateEffect(insertReceiver(now, 6), 3)).map((_) => _.endpoint)
+      const [first] = yield* claim(now, { limit: 1, inFlight: new Map([b!, c!].map((lane) => [lane, 10])) })
+      yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
+      const inHand = new Map([a!, b!, c!].map((lane, n) => [lane, { count: n, cap: 5 }]))
+      assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 2, inHand }), { [a!]: 1, [b!]: 4, [c!]: 3 })
     }),
   )
 

@@ -25,6 +25,7 @@ const astray = Effect.flatMap(
     SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id LEFT JOIN jobs j ON j.id = d.job_id
     WHERE e.id IS NULL OR j.id IS NULL
       OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
+        + (d.attempt_started_at IS NOT NULL)::int
     UNION ALL SELECT delivery_id FROM delivery_attempts WHERE delivery_id NOT IN (SELECT id FROM deliveries)
     UNION ALL SELECT delivery_id FROM pending_deliveries WHERE delivery_id NOT IN (SELECT id FROM deliveries)`,
 ).pipe(Effect.orDie)

@@ -140,11 +140,19 @@ export const recover = (orgId: string, endpoint: string, since: DateTime.Utc, no
   DeliveryRepository.use((log) => log.recover(orgId, endpoint, since, now))
 
 export const leaseSeconds = 60
-export const claim = Effect.fnUntraced(function* (now: DateTime.Utc, options: Partial<Claim> = {}) {
+
+export interface ClaimOptions extends Partial<Pick<Claim, "claimId" | "limit" | "laneCap" | "inHand">> {
+  /** How many of a lane are in hand, of as many as any may have. */
+  readonly inFlight?: ReadonlyMap<string, number>
+}
+
+export const claim = Effect.fnUntraced(function* (now: DateTime.Utc, options: ClaimOptions = {}) {
+  const { inFlight = new Map(), laneCap = 10, ...others } = options
   const queue = yield* DeliveryQueue
   const claimId = yield* newId
   const leaseUntil = plus(now, leaseSeconds)
-  return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, laneCap: 10, inFlight: new Map(), ...options })
+  const inHand = new Map([...inFlight].map(([lane, count]) => [lane, { count, cap: laneCap }]))
+  return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, laneCap, inHand, ...others })
 })
 /** The one delivery that is due. */
 export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)

@@ -78,7 +78,7 @@ describe("JobSchedules", () => {
         yield* jobs.complete({ job_id: job!.job_id })
         const now = yield* DateTime.now
         const { claim } = yield* DeliveryQueue
-        const lease = { now, leaseUntil: now, limit: 1, laneCap: 1, inFlight: new Map<string, number>() }
+        const lease = { now, leaseUntil: now, limit: 1, laneCap: 1, inHand: new Map() }
         const [delivery] = yield* claim({ claimId: "c", ...lease })
         const { stored, owner } = delivery!.secrets[0]!
         assert.strictEqual(Redacted.value(yield* (yield* Cipher).decrypt(stored, owner)), "plain")

@@ -51,8 +51,8 @@ export const layer = Layer.effect(
           const taken: Array<ReturnType<typeof take>> = []
           for (const delivery of due.sort(byDue)) {
             const { lane, row } = delivery
-            const cap = endpoints.get(lane)?.failingSince == null ? claim.laneCap : 1
-            const left = room.get(lane) ?? cap - (claim.inFlight.get(lane) ?? 0)
+            const { count, cap } = claim.inHand.get(lane) ?? { count: 0, cap: claim.laneCap }
+            const left = room.get(lane) ?? (endpoints.get(lane)?.failingSince == null ? cap : 1) - count
             if (left <= 0) deliveries.set(row.delivery_id, { ...delivery, parked: true })
             else if (taken.length < claim.limit) {
               room.set(lane, left - 1)

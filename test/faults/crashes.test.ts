@@ -66,8 +66,12 @@ describe.concurrent("on postgres", () => {
       const watcher = yield* adminClient(environment["DATABASE_URL"]!)
       const waiting = watcher`SELECT pid FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'gatehouse'`
+      yield* sql`CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$`
+      yield* sql`CREATE TRIGGER wait_for_lock BEFORE DELETE ON pending_deliveries
+        FOR EACH STATEMENT EXECUTE FUNCTION wait_for_lock()`
       const jobs = yield* Effect.gen(function* () {
-        yield* sql`LOCK TABLE delivery_attempts IN SHARE MODE`
+        yield* sql`SELECT pg_advisory_xact_lock(1)`
         const jobs = yield* tenant.finishMany(5)
         yield* verifier.arrived(5)
         yield* Effect.repeat(Effect.delay(waiting, "10 millis"), { until: (pids) => pids.length > 0 })

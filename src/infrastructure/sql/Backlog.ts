@@ -12,19 +12,20 @@ export const layer = Layer.effect(
   Backlog,
   Effect.map(SqlClient.SqlClient, (sql) =>
     Backlog.of({
-      due: (now, limit) =>
-        sql<{ count: number; oldest: Date | null }>`
+      due: (now, limit) => {
+        const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
+        return sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
-            (SELECT lane, due_at FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
+            (SELECT lane, due_at FROM pending_deliveries p WHERE parked AND ${unclaimed} ORDER BY lane, due_at LIMIT 1)
             UNION ALL
             SELECT next.lane, next.due_at FROM heads CROSS JOIN LATERAL (
-              SELECT p.lane, p.due_at FROM pending_deliveries p WHERE p.parked AND p.lane > heads.lane
+              SELECT p.lane, p.due_at FROM pending_deliveries p WHERE p.parked AND p.lane > heads.lane AND ${unclaimed}
               ORDER BY p.lane, p.due_at LIMIT 1
             ) AS next
           ), due AS (
             SELECT 1 FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)}
             UNION ALL
-            SELECT 1 FROM pending_deliveries WHERE parked AND due_at <= ${date(now)}
+            SELECT 1 FROM pending_deliveries p WHERE parked AND due_at <= ${date(now)} AND ${unclaimed}
             LIMIT ${limit}
           ), oldest AS (
             SELECT min(due_at) AS at FROM pending_deliveries WHERE NOT parked
@@ -38,7 +39,8 @@ export const layer = Layer.effect(
             oldestDueAt: row!.oldest === null ? null : DateTime.fromDateUnsafe(row!.oldest),
           })),
           orUnavailable,
-        ),
+        )
+      },
     }),
   ),
 )

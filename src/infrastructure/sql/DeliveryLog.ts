@@ -30,14 +30,13 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const columns = sql.literal(`
       d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state,
-      d.attempts, p.due_at AS next_attempt_at, d.created_at, d.updated_at`)
+      d.attempts, coalesce(p.lease_until, p.due_at) AS next_attempt_at, d.created_at, d.updated_at`)
     const joined = sql.literal(`
       deliveries d JOIN events e ON e.id = d.event_id
       LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
     /** Whether an attempt is in flight: of the queue, or of what was canceled meanwhile. */
     const claimed = (now: Date) => sql`
-      (coalesce(p.claim_id IS NOT NULL AND p.due_at > ${now}, false)
-        OR coalesce(d.claim_id IS NOT NULL AND d.lease_until > ${now}, false))`
+      (coalesce(p.lease_until > ${now}, false) OR coalesce(d.lease_until > ${now}, false))`
 
     return DeliveryRepository.of({
       list: (orgId, filter, page) =>
@@ -59,7 +58,12 @@ export const layer = Layer.effect(
           if (delivery === undefined) return yield* deliveryNotFound()
           const attempt_log = yield* sql`
             SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
-            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId} ORDER BY number`.pipe(decodeAttempts)
+            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId}
+            UNION ALL
+            SELECT attempts, attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error,
+              attempt_body
+            FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} AND attempt_started_at IS NOT NULL
+            ORDER BY number`.pipe(decodeAttempts)
           return { ...delivery, attempt_log }
         }).pipe(orUnavailable),
 
@@ -84,8 +88,9 @@ export const layer = Layer.effect(
             INSERT INTO pending_deliveries AS p (lane, delivery_id, event_id, attempts, tries, due_at, parked)
             SELECT lane, id, event_id, attempts, 0, ${date(now)}, false FROM deliveries
             WHERE id = ${deliveryId} AND org_id = ${orgId} AND (claim_id IS NULL OR lease_until <= ${date(now)})
-            ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = false, claim_id = NULL
-            WHERE p.claim_id IS NULL OR p.due_at <= excluded.due_at
+            ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = false, claim_id = NULL,
+              lease_until = NULL
+            WHERE p.lease_until IS NULL OR p.lease_until <= excluded.due_at
             RETURNING p.delivery_id`
           if (started.length === 0) return yield* inFlight()
           yield* sql`
@@ -103,16 +108,15 @@ export const layer = Layer.effect(
           // flight goes on, and what it comes to is recorded.
           const recovered = yield* sql`
             WITH held AS (
-              SELECT id, lane, event_id, attempts, coalesce(lease_until > ${date(now)}, false) AS flies, lease_until, claim_id
+              SELECT id, lane, event_id, attempts, lease_until, claim_id
               FROM deliveries
               WHERE endpoint_id = ${endpointId} AND org_id = ${orgId} AND created_at >= ${date(since)}
                 AND state IN ('failed', 'canceled', 'skipped')
               ORDER BY id FOR NO KEY UPDATE
             ), queued AS (
-              INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id)
-              SELECT lane, id, event_id, attempts, 0, CASE WHEN flies THEN lease_until ELSE ${date(now)} END, NOT flies,
-                CASE WHEN flies THEN claim_id END
-              FROM held
+              INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id,
+                lease_until)
+              SELECT lane, id, event_id, attempts, 0, ${date(now)}, true, claim_id, lease_until FROM held
             )
             UPDATE deliveries SET state = 'pending', claim_id = NULL, lease_until = NULL, updated_at = ${date(now)}
             WHERE id IN (SELECT id FROM held) RETURNING id`

@@ -53,13 +53,15 @@ const minHead = 512
  * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
  * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
  */
-export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inFlight }: Claim) => {
+export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inHand }: Claim) => {
   const at = date(now)
+  const lanes = [...inHand.values()]
   const endpointOf = (lane: string) => sql`
     LEFT JOIN LATERAL (SELECT * FROM webhook_endpoints WHERE id = ${sql.literal(lane)} OFFSET 0) w ON true
-    LEFT JOIN flying f ON f.lane = ${sql.literal(lane)}`
-  // What a lane w with f in flight has room for.
-  const room = sql`(CASE WHEN w.failing_since IS NULL THEN ${laneCap}::int ELSE 1 END - coalesce(f.count, 0))`
+    LEFT JOIN in_hand h ON h.lane = ${sql.literal(lane)}`
+  // What a lane w with h in hand has room for.
+  const room = sql`
+    (CASE WHEN w.failing_since IS NULL THEN coalesce(h.cap, ${laneCap}::int) ELSE 1 END - coalesce(h.count, 0))`
   return sql<ClaimedRow>`
     WITH RECURSIVE ready AS (
       SELECT ctid AS place, lane, delivery_id, due_at, false AS parked FROM pending_deliveries
@@ -72,8 +74,9 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
         SELECT lane, due_at FROM pending_deliveries p WHERE p.parked AND p.lane > before.lane
         ORDER BY p.lane, p.due_at LIMIT 1
       ) AS next
-    ), flying AS (
-      SELECT * FROM unnest(${texts(inFlight.keys())}, ${integers(inFlight.values())}) AS flying (lane, count)
+    ), in_hand AS (
+      SELECT * FROM unnest(${texts(inHand.keys())}, ${integers(lanes.map(({ count }) => count))},
+        ${integers(lanes.map(({ cap }) => cap))}) AS in_hand (lane, count, cap)
     ), backlog AS (
       -- Lane by lane, the one that has waited longest first, and no further than is taken: what is read is locked.
       SELECT head.* FROM (
@@ -81,7 +84,7 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       ) AS l
       CROSS JOIN LATERAL (
         SELECT ctid AS place, lane, delivery_id, due_at, true AS parked FROM pending_deliveries p
-        WHERE p.parked AND p.lane = l.lane AND p.due_at <= ${at}
+        WHERE p.parked AND p.lane = l.lane AND p.due_at <= ${at} AND (p.lease_until IS NULL OR p.lease_until <= ${at})
         ORDER BY p.due_at LIMIT l.room FOR UPDATE SKIP LOCKED
       ) AS head
       LIMIT ${limit}
@@ -96,7 +99,9 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
       UPDATE pending_deliveries SET parked = true
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE NOT has_room AND NOT parked))
     ), taken AS (
-      UPDATE pending_deliveries SET claim_id = ${claimId}, due_at = ${date(leaseUntil)}, parked = false
+      -- What is parked stays in its index as it is: the cheaper half of a claim, and where a backlog is drained.
+      UPDATE pending_deliveries SET claim_id = ${claimId}, lease_until = ${date(leaseUntil)},
+        due_at = CASE WHEN parked THEN due_at ELSE ${date(leaseUntil)} END
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE has_room ORDER BY due_at LIMIT ${limit}))
       RETURNING *
     )
@@ -124,7 +129,8 @@ const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDel
         AS given (id, lane, claim_id)
       CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
     ), queued AS (
-      UPDATE pending_deliveries p SET claim_id = NULL, due_at = ${date(now)}, parked = true FROM held
+      UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL,
+        due_at = CASE WHEN p.parked THEN p.due_at ELSE ${date(now)} END, parked = true FROM held
       WHERE p.lane = held.lane AND p.delivery_id = held.id AND p.claim_id = held.claim_id
     )
     UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM held

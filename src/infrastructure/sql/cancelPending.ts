@@ -15,8 +15,8 @@ export const cancelPending = (sql: SqlClient.SqlClient, endpointIds: ReadonlyArr
     WHERE p.lane = ANY(${texts(endpointIds)}) ORDER BY d.id FOR NO KEY UPDATE OF d
   ), gone AS (
     DELETE FROM pending_deliveries p USING held WHERE p.lane = held.lane AND p.delivery_id = held.id
-    RETURNING p.delivery_id, p.claim_id, p.due_at
+    RETURNING p.delivery_id, p.claim_id, p.lease_until
   )
   UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)}, claim_id = gone.claim_id,
-    lease_until = CASE WHEN gone.claim_id IS NOT NULL THEN gone.due_at END
+    lease_until = gone.lease_until
   FROM gone WHERE d.id = gone.delivery_id`

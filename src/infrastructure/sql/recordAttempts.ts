@@ -57,11 +57,9 @@ const moveOn = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>,
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
     ) AS made (id, lane, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
   ), held AS (
-    SELECT made.*, d.org_id, d.kept_claim, p.place
+    SELECT made.*, d.last, p.place
     FROM made
-    CROSS JOIN LATERAL (
-      SELECT org_id, claim_id AS kept_claim FROM deliveries WHERE id = made.id FOR NO KEY UPDATE
-    ) AS d
+    CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
       WHERE p.lane = made.lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
@@ -70,21 +68,26 @@ const moveOn = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>,
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
     RETURNING delivery_id AS id
   ), again AS (
-    UPDATE pending_deliveries p SET claim_id = NULL, due_at = held.next_at, attempts = held.number, tries = p.tries + 1
+    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL, due_at = held.next_at, parked = false,
+      attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.id = p.delivery_id
     RETURNING p.delivery_id AS id
   ), theirs AS (
-    SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE kept_claim = claim_id
+    SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
   ), moved AS (
     UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
+      attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
+      attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
       -- Canceled while it was in flight: only a success is news.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
     FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM theirs)) AND d.id = held.id
   ), written AS (
+    -- The attempt before: most deliveries have one attempt, and no row here.
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
-    SELECT id, org_id, number, started_at, duration_ms, status, failure, error, body
-    FROM held WHERE id IN (SELECT id FROM theirs)
+    SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
+      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
+    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM theirs)
   )
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
 

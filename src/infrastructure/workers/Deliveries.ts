@@ -121,12 +121,11 @@ export const layer = Layer.effectDiscard(
       yield* wake
     })
 
-    const begin = Effect.fnUntraced(function* (limit: number, cap: number) {
+    const begin = Effect.fnUntraced(function* (limit: number) {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claimId = yield* random.ulid
-      const claim = { claimId, now, leaseUntil, limit, laneCap: cap, inFlight: inHand.counts() }
-      const claimed = yield* queue.claim(claim)
+      const claimed = yield* queue.claim({ claimId, now, leaseUntil, limit, ...inHand.lanes() })
       if (claimed.length > 0) yield* idle.close
       inHand.add(claimed)
       return claimed.length
@@ -135,10 +134,9 @@ export const layer = Layer.effectDiscard(
 
     const work = Effect.gen(function* () {
       yield* recording.await
-      const appetite = inHand.appetite()
-      const limit = Math.min(batch, appetite.limit)
+      const limit = Math.min(batch, inHand.appetite())
       if (limit <= 0) return yield* wokenWithin(patience)
-      if ((yield* begin(limit, appetite.laneCap)) === limit) return
+      if ((yield* begin(limit)) === limit) return
       const dueAt = yield* queue.nextDueAt
       const untilDue = dueAt === null ? patience : DateTime.distance(yield* DateTime.now, dueAt)
       yield* wokenWithin(Duration.clamp(untilDue, { minimum: breath, maximum: patience }))

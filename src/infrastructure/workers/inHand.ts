@@ -1,5 +1,5 @@
 import type { ClaimedDelivery } from "../../domain/Deliveries.ts"
-import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
+import type { AttemptRecord, LaneInHand } from "../../domain/DeliveryQueue.ts"
 
 interface Lane {
   /** Attempts under way, and failed ones that are not recorded: the database does not know of those yet. */
@@ -8,6 +8,8 @@ interface Lane {
   failed: number
   /** Claimed ahead, so that the lane does not stand still while the database is asked. */
   waiting: Array<{ readonly delivery: ClaimedDelivery; readonly since: number }>
+  /** How many may wait: twice as many whenever all have begun before more were claimed. */
+  ahead: number
 }
 
 export interface InHandOptions {
@@ -32,14 +34,20 @@ const maxWait = 1_000
 export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: InHandOptions) => {
   const lanes = new Map<string, Lane>()
   let total = 0
+  const maxAhead = Math.max(laneCap, Math.ceil(max / 4))
+  const few = Math.ceil(max / 2)
+  const most = Math.ceil((max * 3) / 4)
+  // Not for the last of them: a claim of a handful costs as much as one of many.
+  const handful = max / 16
 
   /** Ends what a lane has waiting. */
   const clear = (lane: Lane) => {
+    lane.ahead = laneCap
     if (lane.waiting.length > 0) giveBack(lane.waiting.splice(0).map(({ delivery }) => delivery))
   }
 
   /** Begins what waits and has room; after a failure nothing more, for the endpoint has one attempt at a time then. */
-  const proceed = (id: string, lane: Lane, isNew = false) => {
+  const proceed = (lane: Lane, isNew = false) => {
     if (lane.failed > 0) return clear(lane)
     const tooOld = now() - maxWait
     const waited = !isNew && lane.waiting.length > 0
@@ -48,29 +56,29 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       lane.flying++
       begin(lane.waiting.shift()!.delivery)
     }
-    if (lane.waiting.length > 0) return
-    if (waited) onDrained()
-    if (lane.flying === 0) lanes.delete(id)
+    if (lane.waiting.length > 0 || !waited) return
+    lane.ahead = Math.min(2 * lane.ahead, maxAhead)
+    onDrained()
   }
 
   return {
     total: () => total,
 
-    /** How many deliveries each lane has here, for which it has no room elsewhere. */
-    counts: () => new Map([...lanes].map(([id, { flying, waiting }]) => [id, flying + waiting.length])),
-
     /**
-     * How many may be claimed now, and up to how many for a lane. With few in hand, a lane's attempts and as many ahead;
-     * once three quarters of all are taken, one: endpoints that begin to hang, however many at once, leave the rest to
-     * others.
+     * How many deliveries the lanes have here, and may have: with few in hand, attempts and some ahead; once three
+     * quarters of all places are taken, one: endpoints that begin to hang, however many at once, leave the rest to others.
      */
-    appetite: () => {
-      const [few, half, most] = [1, 2, 3].map((quarters) => Math.ceil((max * quarters) / 4)) as [number, number, number]
-      if (total < few) return { limit: half - total, laneCap: 2 * laneCap }
-      // Not for the last of them: a claim of a handful costs as much as one of many.
-      if (total < most - max / 16) return { limit: most - total, laneCap }
-      return { limit: max - total, laneCap: 1 }
+    lanes: () => {
+      const base = total < most - handful ? laneCap : 1
+      const inHand = new Map<string, LaneInHand>()
+      for (const [id, { flying, waiting, ahead }] of lanes) {
+        inHand.set(id, { count: flying + waiting.length, cap: total < few - handful ? laneCap + ahead : base })
+      }
+      return { laneCap: total < few - handful ? 2 * laneCap : base, inHand }
     },
+
+    /** How many may be claimed now. */
+    appetite: () => (total < few - handful ? few : total < most - handful ? most : max) - total,
 
     /** Takes what was claimed, and begins what has room. */
     add: (deliveries: ReadonlyArray<ClaimedDelivery>) => {
@@ -78,12 +86,15 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       const since = now()
       const touched = new Set<string>()
       for (const delivery of deliveries) {
-        const lane = lanes.get(delivery.lane) ?? { flying: 0, failed: 0, waiting: [] }
+        const lane = lanes.get(delivery.lane) ?? { flying: 0, failed: 0, waiting: [], ahead: laneCap }
         lanes.set(delivery.lane, lane)
         lane.waiting.push({ delivery, since })
         touched.add(delivery.lane)
       }
-      for (const id of touched) proceed(id, lanes.get(id)!, true)
+      for (const [id, lane] of lanes) {
+        if (touched.has(id)) proceed(lane, true)
+        else if (lane.flying === 0) lanes.delete(id)
+      }
     },
 
     /** An attempt is over: a success makes room at once, a failure of an endpoint when it is recorded. */
@@ -91,7 +102,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       const lane = lanes.get(delivery.lane)!
       if (verdict._tag === "Delivered") lane.flying--
       else if (delivery.endpointId !== null) lane.failed++
-      proceed(delivery.lane, lane)
+      proceed(lane)
     },
 
     /** Attempts are recorded, or given up. */
@@ -102,7 +113,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
         const lane = lanes.get(delivery.lane)!
         lane.flying--
         if (delivery.endpointId !== null) lane.failed--
-        proceed(delivery.lane, lane)
+        proceed(lane)
       }
     },
 
@@ -111,7 +122,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       total--
       const lane = lanes.get(delivery.lane)!
       lane.flying--
-      proceed(delivery.lane, lane)
+      proceed(lane)
     },
 
     /** Deliveries are the queue's again. */
