@@ -138,6 +138,7 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const { orgId, projectId } = yield* platform("projects", { name: "faults" })
   const { key } = yield* platform("keys", { name: "faults", projectId })
   const call = (path: string, json: object) => post(service, key!, path, json)
+  const pending = Effect.map(call("webhooks/deliveries/list", { state: "pending", limit: 5 }), (_) => _.deliveries)
   const finish = Effect.fnUntraced(function* (n: number) {
     const { job_id } = yield* call("jobs/create", { workflow: "w", idempotency_key: `${n}` })
     yield* call("jobs/complete", { job_id, result: { n, text: "x".repeat(400) } })
@@ -159,10 +160,12 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
         finish,
         { concurrency: 8 },
       ),
-    /** Waits until no delivery is pending. */
-    settled: Effect.repeat(
-      Effect.delay(call("webhooks/deliveries/list", { state: "pending", limit: 1 }), "50 millis"),
-      { until: ({ deliveries }) => deliveries.length === 0 },
+    /** Waits until no delivery is pending, a minute at most: then it dies of those that are. */
+    settled: Effect.repeat(Effect.delay(pending, "50 millis"), { until: (_) => _.length === 0 }).pipe(
+      Effect.timeoutOrElse({
+        duration: "1 minute",
+        orElse: () => Effect.flatMap(pending, (_) => Effect.die(`Still pending: ${JSON.stringify(_, null, 1)}`)),
+      }),
     ),
   }
 })
