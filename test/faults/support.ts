@@ -59,6 +59,8 @@ export interface Receipt {
   readonly endpoint: string
   readonly jobId: string
   readonly body: string
+  /** When it came, in milliseconds of the monotonic clock. */
+  readonly at: number
 }
 
 /** A receiver that verifies what it gets, keeps it, and answers with the status that `answer` gives, when it does. */
@@ -80,7 +82,13 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
               // The service's clock may be stepped.
               toleranceSeconds: 7_200,
             })
-            const receipt = { id: deliveryId!, endpoint: request.url!, jobId: event.job_id, body }
+            const receipt = {
+              id: deliveryId!,
+              endpoint: request.url!,
+              jobId: event.job_id,
+              body,
+              at: performance.now(),
+            }
             receipts.push(receipt)
             const status = await behaviour.answer(receipt)
             response.writeHead(status).end()
@@ -207,7 +215,8 @@ export const assertDelivered = Effect.fnUntraced(function* (
     if (attempts.length === 1) continue
     const recorded = (yield* call("webhooks/deliveries/get", { delivery_id: id })).attempts
     const excused = inFlightAtKills.filter((ids) => ids.has(id)).length
-    assert.isAtMost(attempts.length, recorded + excused, `${id} was in flight at ${excused} kills`)
+    const times = attempts.map(({ at }) => Math.round(at - attempts[0]!.at)).join(", ")
+    assert.isAtMost(attempts.length, recorded + excused, `${id}, in flight at ${excused} kills, came at ${times} ms`)
     duplicates += attempts.length - recorded
   }
   return duplicates
