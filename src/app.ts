@@ -48,6 +48,7 @@ import * as AuditLogSql from "./infrastructure/sql/AuditLog.ts"
 import * as BacklogSql from "./infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "./infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "./infrastructure/sql/DeliveryQueue.ts"
+import * as DeliveryTimesSql from "./infrastructure/sql/DeliveryTimes.ts"
 import * as DeploymentsSql from "./infrastructure/sql/Deployments.ts"
 import * as IdempotencySql from "./infrastructure/sql/Idempotency.ts"
 import * as JobsSql from "./infrastructure/sql/Jobs.ts"
@@ -57,6 +58,7 @@ import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
 import * as RetentionSql from "./infrastructure/sql/Retention.ts"
 import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
+import * as ClockSteps from "./infrastructure/workers/ClockSteps.ts"
 import * as DeliveryWorker from "./infrastructure/workers/Deliveries.ts"
 import * as IdempotencyKeysWorker from "./infrastructure/workers/IdempotencyKeys.ts"
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
@@ -88,6 +90,7 @@ const webhooks = (settings: Settings) => {
     BacklogSql.layer,
     DeliveryLogSql.layer,
     DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    DeliveryTimesSql.layer,
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
@@ -151,6 +154,7 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
 
 /** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
 const workers = Layer.mergeAll(
+  ClockSteps.layer,
   DeliveryWorker.layer,
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,

@@ -1,13 +1,11 @@
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { TooManyRequests } from "./Errors.ts"
+import { monotonicMillis } from "./monotonicMillis.ts"
 
 interface Window {
   startedAt: number
   failures: number
 }
-
-/** The monotonic clock: the wall clock can be set back, and would then shut callers out for as long. */
-const monotonicMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 const windowMillis = 60_000
 const maxWindows = 10_000

@@ -1,6 +1,7 @@
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import type { RateLimit } from "./ApiKey.ts"
 import { TooManyRequests } from "./Errors.ts"
+import { monotonicMillis } from "./monotonicMillis.ts"
 
 /**
  * How much of a key's limit is used, and when that was so: whole numbers, of which a use takes as many as the window has
@@ -30,12 +31,11 @@ export const make = () => {
     return bucket
   }
 
-  /** Counts a use at a time (epoch milliseconds): 0 when it is within the limit, else the milliseconds until one is. */
+  /** Counts a use at a time (`monotonicMillis`): 0 when it is within the limit, else the milliseconds until one is. */
   const take = (keyId: string, { limit, window }: RateLimit, now: number): number => {
     const bucket = bucketOf(keyId, now)
     const use = window * 1000
-    // A clock that was set back gives nothing back.
-    const used = Math.max(0, bucket.used - Math.max(0, now - bucket.at) * limit)
+    const used = Math.max(0, bucket.used - (now - bucket.at) * limit)
     const excess = used + use - limit * use
     if (excess > 0) return Math.ceil(excess / limit)
     bucket.used = used + use
@@ -47,7 +47,7 @@ export const make = () => {
   const check = (grant: { readonly keyId: string; readonly rateLimit: RateLimit | null }) => {
     const { keyId, rateLimit } = grant
     if (rateLimit === null) return Effect.void
-    return Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    return Effect.flatMap(monotonicMillis, (now) => {
       const wait = take(keyId, rateLimit, now)
       if (wait === 0) return Effect.void
       return Effect.fail(

@@ -1,10 +1,11 @@
-import { Clock, type Duration, Effect, Layer, Semaphore } from "effect"
+import { type Duration, Effect, Layer, Semaphore } from "effect"
 import { Digest } from "effect/crypto"
 import { Yaml } from "effect/encoding"
 import * as BoundedCache from "../domain/BoundedCache.ts"
 import { splitFrontMatter } from "../domain/DocsPassages.ts"
 import { type Archive, Documents, type Skill } from "../domain/Documents.ts"
 import { UnprocessableContent } from "../domain/Errors.ts"
+import { monotonicMillis } from "../domain/monotonicMillis.ts"
 import { FetchFault, type Fetched, fetchDocument } from "./fetchDocument.ts"
 import { SafeHttp } from "./SafeHttp.ts"
 import { zipPages } from "./zipPages.ts"
@@ -105,7 +106,7 @@ export const layer = (options: DocumentsOptions = {}) =>
           )
 
         return (url: string) =>
-          Effect.flatMap(Clock.currentTimeMillis, (now) =>
+          Effect.flatMap(monotonicMillis, (now) =>
             cache.get(url, ({ checkedAt }) => now - checkedAt < freshFor, refresh(url, now)),
           ).pipe(Effect.map(({ value }) => value))
       })

@@ -1,6 +1,7 @@
-import { Clock, Data, Deferred, Duration, Effect, Option, Schema, Scope, Stream } from "effect"
+import { Data, Deferred, Duration, Effect, Option, Schema, Scope, Stream } from "effect"
 import { FetchHttpClient, HttpClient, type HttpClientError } from "effect/http"
 import { type CryptoKey, importJWK, type JWK } from "jose"
+import { monotonicMillis } from "../domain/monotonicMillis.ts"
 
 /** A key set larger than this is refused: GitHub's has about 10 KiB. */
 const maxBytes = 256 * 1024
@@ -30,9 +31,6 @@ const SigningKey = Schema.Struct({
   n: Schema.String,
   e: Schema.String,
 })
-
-/** The monotonic clock: the wall clock can be set back, and would then hold every fetch up. */
-const monotonicMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 type Keys = ReadonlyMap<string, CryptoKey>
 

@@ -41,8 +41,8 @@ export const layer = (options: WebhookSenderOptions = {}) =>
         // Without a span: it would cost a fifth of an attempt, and every attempt is recorded anyway.
         send: ({ url, headers, body }) =>
           Effect.clockWith((clock) => {
-            const since = clock.currentTimeNanosUnsafe()
-            const took = () => Duration.nanos(clock.currentTimeNanosUnsafe() - since)
+            const since = clock.monotonicTimeNanosUnsafe()
+            const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - since)
             return Effect.match(http.request({ url, method: "POST", headers, body, timeout, maxRead, keep }), {
               onSuccess: (answer): AttemptOutcome => ({
                 ...seen(answer),

@@ -3,6 +3,7 @@ import { Layer } from "effect"
 import * as BacklogSql from "#src/infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "#src/infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
+import * as DeliveryTimesSql from "#src/infrastructure/sql/DeliveryTimes.ts"
 import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
@@ -14,6 +15,7 @@ import { databases } from "../support/databases.ts"
 import { backlog } from "./backlog.ts"
 import { claims, emptyQueue } from "./claims.ts"
 import { deliveryLog } from "./deliveryLog.ts"
+import { deliveryTimes } from "./deliveryTimes.ts"
 import { dueDeliveries } from "./dueDeliveries.ts"
 import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
@@ -31,6 +33,7 @@ const sql = Layer.mergeAll(
   BacklogSql.layer,
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
+  DeliveryTimesSql.layer,
   Events.sql,
   JobsSql.layer,
   JobSchedulesSql.layer,
@@ -59,6 +62,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     claims(it)
     backlog(it)
     dueDeliveries(it)
+    deliveryTimes(it)
     records(it)
     endpointHealth(it)
     deliveryLog(it)

@@ -6,6 +6,7 @@ import type { DeliveryFilter } from "#src/domain/DeliveryLog.ts"
 import { DeliveryRepository } from "#src/domain/DeliveryLog.ts"
 import type { AttemptRecord, Claim } from "#src/domain/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
+import type { DeliveryTimes } from "#src/domain/DeliveryTimes.ts"
 import type { JobOutcome, NewJob } from "#src/domain/Jobs.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
 import type { JobScheduleRepository } from "#src/domain/JobSchedules.ts"
@@ -23,6 +24,7 @@ export type It = Vitest.MethodsNonLive<
   | Backlog
   | DeliveryQueue
   | DeliveryRepository
+  | DeliveryTimes
   | Events
   | JobRepository
   | JobScheduleRepository

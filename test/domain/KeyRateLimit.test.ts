@@ -41,13 +41,13 @@ describe("the limit of a key", () => {
     assert.isAtLeast(taken, 7 + (60_000 * 7) / 3000 - 2)
   })
 
-  it("is exact at its ends, and bears a clock that is set back", () => {
+  it("is exact at its ends", () => {
     const limit = KeyRateLimit.make()
     const most = { limit: 1_000_000, window: 1 }
     assert.strictEqual(within(limit, most, 5, 1_000_001), 1_000_000)
     const least = { limit: 1, window: 86_400 }
     assert.strictEqual(limit.take("slow", least, 10_000), 0)
-    assert.strictEqual(limit.take("slow", least, 9_000), 86_400_000)
+    assert.strictEqual(limit.take("slow", least, 10_000), 86_400_000)
     assert.strictEqual(limit.take("slow", least, 10_000 + 86_399_999), 1)
     assert.strictEqual(limit.take("slow", least, 10_000 + 86_400_000), 0)
   })
@@ -87,6 +87,22 @@ describe("validating a key with a rate limit", () => {
       assert.strictEqual(yield* outcomeOf(validate(limited.key)), "ok")
       // As a credential of this service it is not counted.
       for (let n = 0; n < 10; n++) yield* keys.authenticate(Redacted.make(limited.key))
+    }).pipe(Effect.provide(services())),
+  )
+
+  // Seen failing: counted by the wall clock, a key at its limit was shut out until the clock was there again.
+  it.effect("gives back what has passed, also when the wall clock is set back an hour", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* makeTenant
+      const { key } = yield* asAdministrator(
+        ApiKeys.use((keys) => keys.createForOrg(orgId, { name: "limited", rateLimit })),
+      )
+      yield* TestClock.setTime(7_200_000)
+      for (let n = 0; n < 3; n++) assert.strictEqual(yield* outcomeOf(validate(key)), "ok")
+      yield* TestClock.setTime(3_600_000)
+      assert.strictEqual(yield* failureOf(validate(key)), refusedFor(4))
+      yield* TestClock.adjust("4 seconds")
+      assert.strictEqual(yield* outcomeOf(validate(key)), "ok")
     }).pipe(Effect.provide(services())),
   )
 

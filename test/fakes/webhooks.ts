@@ -4,6 +4,7 @@ import * as Backlog from "./Backlog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
+import * as DeliveryTimes from "./DeliveryTimes.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
@@ -18,6 +19,7 @@ export const layer = Layer.mergeAll(
   Backlog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
+  DeliveryTimes.layer,
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,

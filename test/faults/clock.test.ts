@@ -14,7 +14,9 @@ const begin = Effect.gen(function* () {
   const provider = yield* makeOidcProvider()
   const oidc = { GITHUB_OIDC_ISSUER: provider.issuer, OIDC_AUDIENCE: provider.audience }
   const { environment } = onPostgres(yield* freshPostgres())
-  const service = yield* startService({ ...environment, ...hurried, ...oidc }, { preloaded: true })
+  // An attempt has time on a busy machine: one that failed would wait for its time, as the promise says.
+  const variables = { ...environment, ...hurried, ...oidc, WEBHOOK_TIMEOUT: "30s" }
+  const service = yield* startService(variables, { preloaded: true })
   const witness = yield* makeWitness(() => service)
   const { call, key, orgId } = witness.tenant
   const status = (path: string, json: object, headers: Record<string, string> = {}) =>
@@ -79,8 +81,8 @@ describe.concurrent("the wall clock stepped", () => {
   )
 
   // Seen failing: the failures of callers without a credential were counted by the wall clock, and shut them out for an hour.
-  // Left out of CI for now: it has hung until its time-out and then passed, and why is not known yet.
-  it.live.skipIf(process.env["CI"] !== undefined)(
+  // And so: what had come before the step and was not claimed yet waited until the clock was there again.
+  it.live(
     "an hour back: no lease runs out, nothing fires twice, finished jobs are told at once, nobody is shut out",
     () =>
       Effect.gen(function* () {
@@ -92,9 +94,16 @@ describe.concurrent("the wall clock stepped", () => {
         assert.deepStrictEqual([yield* validate(key), yield* register], [200, 200])
         yield* Effect.forEach(Array.from({ length: 600 }), () => guess, { concurrency: 20, discard: true })
         assert.strictEqual((yield* guess).status, 429)
+        const { arrived, behaviour, receipts } = witness.verifier
+        const stepped = Promise.withResolvers<number>()
+        // The receiver takes its time, so that at the step deliveries are in flight, claimed ahead, and in the queue.
+        const busy = Effect.sync(() => (behaviour.answer = () => stepped.promise)).pipe(
+          Effect.andThen(Effect.suspend(() => arrived(receipts.length + 10))),
+          Effect.andThen(witness.tenant.finishMany(30)),
+        )
         yield* witness.through({
           name: "an hour back",
-          begin: step(-1),
+          begin: busy.pipe(Effect.andThen(step(-1)), Effect.andThen(Effect.sync(() => stepped.resolve(200)))),
           lasts: "4 seconds",
           end: Effect.void,
           ready: 200,

@@ -15,6 +15,11 @@ import {
 } from "./support.ts"
 
 const count = 400
+/**
+ * A lease of 17 seconds. Of the 6.5 that the other tests have, a claim and a record may take four each on a busy machine,
+ * and what is in flight when a lease has run out is made again: as it should be, but not what is counted here.
+ */
+const WEBHOOK_TIMEOUT = "4s"
 /** An answer after up to 20 ms, so that attempts are in flight at any time. */
 const slowly = async () => {
   await sleep(Math.random() * 20)
@@ -34,7 +39,7 @@ const underLoad = Effect.fnUntraced(function* (
   /** Which service a request goes to. */
   route: (service: Restartable) => Restartable = (service) => service,
 ) {
-  const service = yield* makeRestartable(place.environment)
+  const service = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
   const verifier = yield* makeVerifier(slowly)
   const tenant = yield* makeTenant(() => route(service).current())
   yield* tenant.endpoint(`${verifier.url}/a`)
@@ -113,7 +118,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   it.live("by two replicas, without a duplicate", () =>
     Effect.gen(function* () {
       const place = yield* places.postgres
-      const other = yield* makeRestartable(place.environment)
+      const other = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
       // Each request goes to the other of the two.
       let turn = 0
       const duplicates = yield* underLoad(

@@ -59,6 +59,8 @@ export interface Receipt {
   readonly endpoint: string
   readonly jobId: string
   readonly body: string
+  /** When it came, in milliseconds of the monotonic clock. */
+  readonly at: number
 }
 
 /** A receiver that verifies what it gets, keeps it, and answers with the status that `answer` gives, when it does. */
@@ -80,7 +82,13 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
               // The service's clock may be stepped.
               toleranceSeconds: 7_200,
             })
-            const receipt = { id: deliveryId!, endpoint: request.url!, jobId: event.job_id, body }
+            const receipt = {
+              id: deliveryId!,
+              endpoint: request.url!,
+              jobId: event.job_id,
+              body,
+              at: performance.now(),
+            }
             receipts.push(receipt)
             const status = await behaviour.answer(receipt)
             response.writeHead(status).end()
@@ -138,6 +146,7 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const { orgId, projectId } = yield* platform("projects", { name: "faults" })
   const { key } = yield* platform("keys", { name: "faults", projectId })
   const call = (path: string, json: object) => post(service, key!, path, json)
+  const pending = Effect.map(call("webhooks/deliveries/list", { state: "pending", limit: 5 }), (_) => _.deliveries)
   const finish = Effect.fnUntraced(function* (n: number) {
     const { job_id } = yield* call("jobs/create", { workflow: "w", idempotency_key: `${n}` })
     yield* call("jobs/complete", { job_id, result: { n, text: "x".repeat(400) } })
@@ -159,10 +168,12 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
         finish,
         { concurrency: 8 },
       ),
-    /** Waits until no delivery is pending. */
-    settled: Effect.repeat(
-      Effect.delay(call("webhooks/deliveries/list", { state: "pending", limit: 1 }), "50 millis"),
-      { until: ({ deliveries }) => deliveries.length === 0 },
+    /** Waits until no delivery is pending, a minute at most: then it dies of those that are. */
+    settled: Effect.repeat(Effect.delay(pending, "50 millis"), { until: (_) => _.length === 0 }).pipe(
+      Effect.timeoutOrElse({
+        duration: "1 minute",
+        orElse: () => Effect.flatMap(pending, (_) => Effect.die(`Still pending: ${JSON.stringify(_, null, 1)}`)),
+      }),
     ),
   }
 })
@@ -204,7 +215,8 @@ export const assertDelivered = Effect.fnUntraced(function* (
     if (attempts.length === 1) continue
     const recorded = (yield* call("webhooks/deliveries/get", { delivery_id: id })).attempts
     const excused = inFlightAtKills.filter((ids) => ids.has(id)).length
-    assert.isAtMost(attempts.length, recorded + excused, `${id} was in flight at ${excused} kills`)
+    const times = attempts.map(({ at }) => Math.round(at - attempts[0]!.at)).join(", ")
+    assert.isAtMost(attempts.length, recorded + excused, `${id}, in flight at ${excused} kills, came at ${times} ms`)
     duplicates += attempts.length - recorded
   }
   return duplicates
