@@ -36,7 +36,8 @@ export const layer = Layer.effect(
             SELECT place FROM ready UNION ALL SELECT place FROM backlog LIMIT ${limit}
           )
           UPDATE pending_deliveries
-          SET due_at = CASE WHEN claim_id IS NULL THEN ${date(now)}::timestamptz ELSE ${date(leaseUntil)}::timestamptz END
+          SET due_at = CASE WHEN claim_id IS NULL OR parked THEN ${date(now)}::timestamptz ELSE ${date(leaseUntil)} END,
+            lease_until = CASE WHEN claim_id IS NOT NULL THEN least(lease_until, ${date(leaseUntil)}) END
           WHERE ctid = ANY(ARRAY(SELECT place FROM late)) RETURNING delivery_id AS id`.pipe(
           Effect.map((rows) => rows.length),
           orUnavailable,

@@ -74,7 +74,7 @@ export const layer = Layer.effectDiscard(
     const inHand = makeInHand({
       max: maxInFlight,
       laneCap,
-      now: () => clock.currentTimeMillisUnsafe(),
+      now: () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6,
       begin: (delivery) => {
         detach(dispatcher.attempt(delivery)).addObserver((exit) => {
           if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))

@@ -17,7 +17,7 @@ export interface InHandOptions {
   readonly max: number
   /** How many attempts a lane may have under way. */
   readonly laneCap: number
-  /** The current time in milliseconds. */
+  /** A monotonic time in milliseconds. */
   readonly now: () => number
   /** Makes an attempt; `ended` or `died` is called when it is over. */
   readonly begin: (delivery: ClaimedDelivery) => void
