@@ -95,7 +95,8 @@ export const layer = Layer.effect(
     return DeploymentRepository.of({
       register: (deployment) => {
         const { run } = deployment
-        // Of a repository that is linked under the id and the name of this run, as of nearly all, no link changes hands.
+        // Nearly every run is of a repository that is linked under its id and name: no link changes hands, so the lock
+        // on the project's row is enough.
         return record(deployment, sql`repository_id = ${run.repositoryId} AND ${hasName(sql, run)}`).pipe(
           Effect.flatMap(([project]) =>
             project === undefined
