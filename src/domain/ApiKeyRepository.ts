@@ -1,5 +1,6 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { ApiKey, RateLimit, ValidKey } from "./ApiKey.ts"
+import type { AuditEntry } from "./AuditEntry.ts"
 import type { OrgScope } from "./Caller.ts"
 import type { Unavailable } from "./Errors.ts"
 import { Conflict, NotFound } from "./Errors.ts"
@@ -35,24 +36,31 @@ export interface KeyGrant extends ValidKey {
 export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
-    /** Inserts a key of a project in the scope; gives the project's org. Fails when the scope has no such project. */
+    /** Inserts a key of a project in the scope. Fails when the scope has no such project. */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
-    ) => Effect.Effect<string, NotFound | Unavailable>
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /** Inserts a key of an org. Fails when there is no such org. */
-    readonly insertForOrg: (orgId: string, key: NewApiKey) => Effect.Effect<void, NotFound | Unavailable>
+    readonly insertForOrg: (
+      orgId: string,
+      key: NewApiKey,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /** Deletes a key of the org, and tells every replica. Fails when the org has no such key. */
-    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Unavailable>
+    readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Puts a new key in the place of one of the org: its name, project and rate limit are the old one's, which ends soon
-     * and tells every replica so. A key that has expired by `now`, or was replaced before, is a `Conflict`.
+     * and tells every replica so. A key that has expired by `now`, or was replaced before, is a `Conflict`. The entry's
+     * details get the name.
      */
     readonly rotate: (
       orgId: string,
       keyId: string,
       replacement: KeyReplacement,
+      entry: AuditEntry,
     ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | Unavailable>
     /** Up to `limit + 1` keys of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<ApiKey>, Unavailable>

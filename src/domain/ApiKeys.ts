@@ -5,6 +5,7 @@ import { AfterCommit } from "./AfterCommit.ts"
 import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, RotateKey, ValidKey } from "./ApiKey.ts"
 import { defaultOverlapSeconds } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import type { CurrentCaller } from "./Caller.ts"
 import { managedScope, requireAdministrator, requireOrg } from "./Caller.ts"
@@ -88,25 +89,25 @@ export class ApiKeys extends Context.Service<
       const create = Effect.fnUntraced(function* <E>(
         input: typeof CreateOrgKey.Type,
         projectId: string | null,
-        insert: (key: NewApiKey) => Effect.Effect<string, E>,
+        insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<void, E>,
       ) {
         const now = yield* DateTime.now
         yield* checkExpiry(input.expiresAt, now)
         const { key, stored } = yield* mint
         const { name, expiresAt = null, rateLimit = null } = input
-        yield* audit.record(insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }), (orgId) => ({
-          orgId,
-          action: "key.create",
-          target: stored.id,
-          details: { name, prefix: stored.prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit },
-        }))
-        return { id: stored.id, name, prefix: stored.prefix, key }
+        const { id, prefix } = stored
+        const details = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
+        const entry = yield* audit.entry({ action: "key.create", target: id, details })
+        yield* insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }, entry)
+        return { id, name, prefix, key }
       })
 
       const createForProject = Effect.fn("ApiKeys.createForProject")(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
         const { projectId } = input
-        return yield* create(input, projectId, (key) => repository.insertForProject(scope, projectId, key))
+        return yield* create(input, projectId, (key, entry) =>
+          repository.insertForProject(scope, projectId, key, entry),
+        )
       })
 
       const createForOrg = Effect.fn("ApiKeys.createForOrg")(function* (
@@ -114,13 +115,12 @@ export class ApiKeys extends Context.Service<
         input: typeof CreateOrgKey.Type,
       ) {
         yield* requireAdministrator
-        return yield* create(input, null, (key) => Effect.as(repository.insertForOrg(orgId, key), orgId))
+        return yield* create(input, null, (key, entry) => repository.insertForOrg(orgId, key, entry))
       })
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        const entry = { orgId, action: "key.delete", target: keyId, details: {} } as const
-        yield* audit.record(repository.remove(orgId, keyId), () => entry)
+        yield* repository.remove(orgId, keyId, yield* audit.entry({ action: "key.delete", target: keyId, details: {} }))
         yield* forget(keyId)
       })
 
@@ -134,15 +134,13 @@ export class ApiKeys extends Context.Service<
         yield* checkExpiry(expiresAt, now)
         const { key, stored } = yield* mint
         const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
-        const replaced = repository.rotate(orgId, keyId, { ...stored, now, expiresAt, oldKeyUntil })
-        const { name } = yield* audit.record(replaced, ({ name }) => ({
-          orgId,
-          action: "key.rotate",
-          target: keyId,
-          details: { name, replacedBy: stored.id, prefix: stored.prefix, overlapSeconds },
-        }))
+        const { id, prefix } = stored
+        const details = { replacedBy: id, prefix, overlapSeconds }
+        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details })
+        const replacement = { ...stored, now, expiresAt, oldKeyUntil }
+        const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
         yield* afterCommit(forget(keyId))
-        return { id: stored.id, name, prefix: stored.prefix, key }
+        return { id, name, prefix, key }
       })
 
       const list = Effect.fn("ApiKeys.list")(function* (orgId: string, page: Page) {

@@ -12,23 +12,16 @@ export const RequestId = Context.Reference<string | null>("gatehouse/domain/Audi
   defaultValue: () => null,
 })
 
-/** An entry to be kept. */
-export interface NewAuditEntry extends AuditEntry {
-  readonly orgId: string
-}
+/** What a change is. */
+export type Change = Pick<AuditEntry, "action" | "target" | "details">
 
-/** What a change was, told from what it gave. */
-export type Change = Pick<NewAuditEntry, "orgId" | "action" | "target" | "details">
-
-/** Where entries are kept, to be read and never changed. */
+/**
+ * Where entries are read. They are written by the repositories, with the changes that they tell of: each method that
+ * changes something takes its entry, and keeps it in the org of what was changed, both or neither.
+ */
 export class AuditRepository extends Context.Service<
   AuditRepository,
   {
-    /** Makes a change and keeps its entry, both or neither; a change that fails leaves no entry. */
-    readonly record: <A, E, R>(
-      change: Effect.Effect<A, E, R>,
-      entry: (made: A) => NewAuditEntry,
-    ) => Effect.Effect<A, E | Unavailable, R>
     /** Up to `limit + 1` entries of the org, newest first. Fails when there is no such org. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<AuditEntry>, NotFound | Unavailable>
   }
@@ -45,16 +38,10 @@ const actorOfTenant = CurrentTenant.use(({ keyId }) => Effect.succeed(`key:${key
 export class AuditLog extends Context.Service<
   AuditLog,
   {
-    /** Makes a change of the current caller, and writes it down with it: both or neither. */
-    readonly record: <A, E, R>(
-      change: Effect.Effect<A, E, R>,
-      describe: (made: A) => Change,
-    ) => Effect.Effect<A, E | Unavailable, R | CurrentCaller>
+    /** The entry of a change that the current caller is about to make: for the repository that makes it. */
+    readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentCaller>
     /** The same for a change that a tenant makes at the webhook interface. */
-    readonly recordOfTenant: <A, E, R>(
-      change: Effect.Effect<A, E, R>,
-      describe: (made: A) => Change,
-    ) => Effect.Effect<A, E | Unavailable, R | CurrentTenant>
+    readonly entryOfTenant: (change: Change) => Effect.Effect<AuditEntry, never, CurrentTenant>
     /** A page of the org's entries, newest first. */
     readonly list: (
       orgId: string,
@@ -72,14 +59,11 @@ export class AuditLog extends Context.Service<
       const repository = yield* AuditRepository
       const random = yield* SecureRandom.SecureRandom
 
-      const recordAs =
-        <R1>(who: Effect.Effect<string, never, R1>) =>
-        <A, E, R>(change: Effect.Effect<A, E, R>, describe: (made: A) => Change) =>
-          Effect.gen(function* () {
-            const entry = { id: yield* random.ulid, at: yield* DateTime.now, actor: yield* who }
-            const requestId = yield* RequestId
-            return yield* repository.record(change, (made) => ({ ...entry, requestId, ...describe(made) }))
-          })
+      const entryBy = <R>(who: Effect.Effect<string, never, R>) =>
+        Effect.fnUntraced(function* (change: Change) {
+          const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
+          return { id, at, actor, ...change, requestId: yield* RequestId }
+        })
 
       const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page) {
         yield* requireOrg(orgId)
@@ -88,7 +72,7 @@ export class AuditLog extends Context.Service<
         return { entries: items, nextCursor }
       })
 
-      return AuditLog.of({ record: recordAs(actorOf), recordOfTenant: recordAs(actorOfTenant), list })
+      return AuditLog.of({ entry: entryBy(actorOf), entryOfTenant: entryBy(actorOfTenant), list })
     }),
   )
 }

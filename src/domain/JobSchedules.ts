@@ -1,5 +1,6 @@
 import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import type { StoredCallback } from "./Callbacks.ts"
 import { Callbacks } from "./Callbacks.ts"
@@ -26,10 +27,14 @@ export interface NewJobSchedule extends StoredCallback {
 export class JobScheduleRepository extends Context.Service<
   JobScheduleRepository,
   {
-    readonly insert: (schedule: NewJobSchedule) => Effect.Effect<void, Unavailable>
+    readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     /** All schedules of the org, oldest first. */
     readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable>
-    readonly remove: (orgId: string, scheduleId: string) => Effect.Effect<void, NotFound | Unavailable>
+    readonly remove: (
+      orgId: string,
+      scheduleId: string,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Creates one job for each schedule that is due, and moves the schedule to its next firing, in one transaction;
      * schedules that another replica has at hand are passed over. Gives the orgs whose schedules fired.
@@ -102,7 +107,7 @@ export class JobSchedules extends Context.Service<
         )
         const scheduleId = yield* random.ulid
         const { workflow, cron } = input
-        const inserted = repository.insert({
+        const schedule = {
           ...(yield* callbacks.prepare(input, scheduleId)),
           scheduleId,
           orgId,
@@ -113,13 +118,10 @@ export class JobSchedules extends Context.Service<
           deploymentId: input.deployment_id ?? null,
           nextAt,
           now,
-        })
-        yield* audit.recordOfTenant(inserted, () => ({
-          orgId,
-          action: "schedule.create",
-          target: scheduleId,
-          details: { workflow, cron, timezone },
-        }))
+        }
+        const details = { workflow, cron, timezone }
+        const entry = yield* audit.entryOfTenant({ action: "schedule.create", target: scheduleId, details })
+        yield* repository.insert(schedule, entry)
         return scheduleId
       })
 
@@ -127,8 +129,8 @@ export class JobSchedules extends Context.Service<
 
       const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
         const { orgId } = yield* CurrentTenant
-        const entry = { orgId, action: "schedule.delete", target: scheduleId, details: {} } as const
-        yield* audit.recordOfTenant(repository.remove(orgId, scheduleId), () => entry)
+        const entry = yield* audit.entryOfTenant({ action: "schedule.delete", target: scheduleId, details: {} })
+        yield* repository.remove(orgId, scheduleId, entry)
       })
 
       const fireDue = Effect.gen(function* () {

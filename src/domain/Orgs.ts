@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import type { CurrentCaller, OrgScope } from "./Caller.ts"
 import { managedScope, requireAdministrator } from "./Caller.ts"
@@ -12,7 +13,7 @@ import { toPage } from "./Page.ts"
 export class OrgRepository extends Context.Service<
   OrgRepository,
   {
-    readonly insert: (org: Org) => Effect.Effect<void, Unavailable>
+    readonly insert: (org: Org, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     readonly find: (orgId: string) => Effect.Effect<Org, NotFound | Unavailable>
     /** Up to `limit + 1` orgs of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Org>, Unavailable>
@@ -48,8 +49,8 @@ export class Orgs extends Context.Service<
         yield* requireAdministrator
         const org: Org = { orgId: yield* random.ulid, name: input.name, createdAt: yield* DateTime.now }
         const { orgId, name } = org
-        const entry = { orgId, action: "org.create", target: orgId, details: { name } } as const
-        yield* audit.record(repository.insert(org), () => entry)
+        const entry = yield* audit.entry({ action: "org.create", target: orgId, details: { name } })
+        yield* repository.insert(org, entry)
         return org
       })
 

@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "./Caller.ts"
 import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
@@ -24,7 +25,7 @@ export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
     /** Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown. */
-    readonly insert: (project: NewProject) => Effect.Effect<Project, NotFound | Unavailable>
+    readonly insert: (project: NewProject, entry: AuditEntry) => Effect.Effect<Project, NotFound | Unavailable>
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Up to `limit + 1` projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Project>, Unavailable>
@@ -34,6 +35,7 @@ export class ProjectRepository extends Context.Service<
       projectId: string,
       changes: UpdateProject,
       now: DateTime.Utc,
+      entry: AuditEntry,
     ) => Effect.Effect<Project, NotFound | Conflict | Unavailable>
   }
 >()("gatehouse/domain/Projects/ProjectRepository") {}
@@ -79,19 +81,12 @@ export class Projects extends Context.Service<
         if (scope._tag === "OneOrg" && input.orgId !== undefined && input.orgId !== scope.orgId) {
           return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
         }
-        const inserted = repository.insert({
-          projectId: yield* random.ulid,
-          name: input.name,
-          orgId: input.orgId ?? ownOrg,
-          defaultOrgId: yield* random.ulid,
-          now: yield* DateTime.now,
-        })
-        return yield* audit.record(inserted, ({ orgId, projectId, name }) => ({
-          orgId,
-          action: "project.create",
-          target: projectId,
-          details: { name },
-        }))
+        const { name } = input
+        const projectId = yield* random.ulid
+        const orgId = input.orgId ?? ownOrg
+        const project = { projectId, name, orgId, defaultOrgId: yield* random.ulid, now: yield* DateTime.now }
+        const entry = yield* audit.entry({ action: "project.create", target: projectId, details: { name } })
+        return yield* repository.insert(project, entry)
       })
 
       const list = Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
@@ -111,13 +106,9 @@ export class Projects extends Context.Service<
       })
 
       const update = Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
-        const updated = repository.update(yield* managedScope, projectId, changes, yield* DateTime.now)
-        return yield* audit.record(updated, ({ orgId }) => ({
-          orgId,
-          action: "project.update",
-          target: projectId,
-          details: { ...changes },
-        }))
+        const scope = yield* managedScope
+        const entry = yield* audit.entry({ action: "project.update", target: projectId, details: { ...changes } })
+        return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
       })
 
       return Projects.of({ create, list, get, update })

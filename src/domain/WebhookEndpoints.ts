@@ -1,6 +1,7 @@
 import { Context, DateTime, Effect, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
+import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import { checkUrl, HttpsOnly } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
@@ -44,7 +45,7 @@ export interface SigningEndpoint {
 export class WebhookEndpointRepository extends Context.Service<
   WebhookEndpointRepository,
   {
-    readonly insert: (endpoint: NewWebhookEndpoint) => Effect.Effect<void, Unavailable>
+    readonly insert: (endpoint: NewWebhookEndpoint, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     /** All endpoints of the org, oldest first. */
     readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable>
     /** Changes an endpoint; one that becomes inactive has its pending deliveries canceled. */
@@ -52,9 +53,15 @@ export class WebhookEndpointRepository extends Context.Service<
       orgId: string,
       id: string,
       changes: WebhookEndpointChanges,
+      entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /** Deletes an endpoint and cancels its pending deliveries. */
-    readonly remove: (orgId: string, id: string, now: DateTime.Utc) => Effect.Effect<void, NotFound | Unavailable>
+    readonly remove: (
+      orgId: string,
+      id: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     readonly findSigning: (
       orgId: string,
       id: string,
@@ -108,7 +115,7 @@ export class WebhookEndpoints extends Context.Service<
         yield* checkUrl("url", input.url, httpsOnly)
         const id = yield* random.ulid
         const { url, active = true } = input
-        const inserted = repository.insert({
+        const endpoint = {
           id,
           orgId,
           url,
@@ -116,13 +123,10 @@ export class WebhookEndpoints extends Context.Service<
           description: input.description ?? null,
           active,
           now: yield* DateTime.now,
-        })
-        yield* audit.recordOfTenant(inserted, () => ({
-          orgId,
-          action: "webhook_endpoint.create",
-          target: id,
-          details: { host: new URL(url).host, active },
-        }))
+        }
+        const details = { host: new URL(url).host, active }
+        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.create", target: id, details })
+        yield* repository.insert(endpoint, entry)
         return id
       })
 
@@ -149,31 +153,22 @@ export class WebhookEndpoints extends Context.Service<
         if (input.url !== undefined) yield* checkUrl("url", input.url, httpsOnly)
         const now = yield* DateTime.now
         const secret = yield* newSecret(orgId, input, now)
-        const updated = repository.update(orgId, input.id, {
-          url: input.url,
-          secret,
-          previousSecretUntil: DateTime.add(now, { hours: secretOverlapHours }),
-          description: input.description,
-          active: input.active,
-          now,
-        })
-        yield* audit.recordOfTenant(updated, () => ({
-          orgId,
-          action: "webhook_endpoint.update",
-          target: input.id,
-          details: {
-            ...(input.url === undefined ? {} : { host: new URL(input.url).host }),
-            ...(input.active === undefined ? {} : { active: input.active }),
-            ...(input.description === undefined ? {} : { description: input.description }),
-            secretChanged: secret !== undefined,
-          },
-        }))
+        const { id, url, description, active } = input
+        const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
+        const details = {
+          ...(url === undefined ? {} : { host: new URL(url).host }),
+          ...(active === undefined ? {} : { active }),
+          ...(description === undefined ? {} : { description }),
+          secretChanged: secret !== undefined,
+        }
+        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.update", target: id, details })
+        yield* repository.update(orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry)
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
         const { orgId } = yield* CurrentTenant
-        const entry = { orgId, action: "webhook_endpoint.delete", target: id, details: {} } as const
-        yield* audit.recordOfTenant(repository.remove(orgId, id, yield* DateTime.now), () => entry)
+        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.delete", target: id, details: {} })
+        yield* repository.remove(orgId, id, yield* DateTime.now, entry)
       })
 
       const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {

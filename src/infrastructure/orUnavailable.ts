@@ -1,4 +1,4 @@
-import { Cause, Effect } from "effect"
+import { Cause, type Context, Effect, Fiber } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
@@ -28,6 +28,27 @@ export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   reason._tag === "AuthenticationError" ||
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
+/** For how long an operation may take, in milliseconds. */
+const patience = 4_000
+
+/** `Effect.timeoutOrElse` with one fiber instead of two, and a timer: what that takes is a tenth of an operation. */
+const inTime = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.withFiber<A, E | Unavailable, R>(({ context }) =>
+    Effect.callback((resume) => {
+      const fiber = Effect.runForkWith(context as Context.Context<R>)(effect)
+      let isLate = false
+      const timer = setTimeout(() => {
+        isLate = true
+        fiber.interruptUnsafe()
+      }, patience)
+      fiber.addObserver((exit) => {
+        clearTimeout(timer)
+        resume(isLate ? Effect.fail(unavailable) : exit)
+      })
+      return Fiber.interrupt(fiber)
+    }),
+  )
+
 /** Refuses what is more than may wait, so that a flood is answered and does not pile up in memory. */
 const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.flatMap(WaitingRequests, (waiting): Effect.Effect<A, E | Unavailable, R> => {
@@ -51,7 +72,7 @@ export const orUnavailable = <A, E, R>(
   effect: Effect.Effect<A, E, R>,
 ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
   effect.pipe(
-    Effect.timeoutOrElse({ duration: "4 seconds", orElse: () => Effect.fail(unavailable) }),
+    inTime,
     Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
       const faults = cause.reasons
         .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))

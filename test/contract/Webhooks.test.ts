@@ -1,5 +1,6 @@
 import { layer } from "@effect/vitest"
 import { Layer } from "effect"
+import * as AuditLogSql from "#src/infrastructure/sql/AuditLog.ts"
 import * as BacklogSql from "#src/infrastructure/sql/Backlog.ts"
 import * as DeliveryLogSql from "#src/infrastructure/sql/DeliveryLog.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
@@ -30,6 +31,7 @@ import { retries } from "./retries.ts"
 import { schedules } from "./schedules.ts"
 
 const sql = Layer.mergeAll(
+  AuditLogSql.layer,
   BacklogSql.layer,
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,

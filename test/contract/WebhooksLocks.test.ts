@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { DateTime, Deferred, Effect, Fiber, Layer, Schedule } from "effect"
+import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { DeliveryRepository } from "#src/domain/DeliveryLog.ts"
 import type { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
@@ -13,6 +13,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.t
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
+import { untilWaiting } from "./meet.ts"
 import { insertOrg } from "./support.ts"
 import {
   attempt,
@@ -42,19 +43,10 @@ const whileHeld = Effect.fnUntraced(function* <R>(
 ) {
   const sql = yield* SqlClient.SqlClient
   const held = yield* Deferred.make<void>()
-  const waiting = Effect.andThen(
-    sql`SELECT pg_stat_clear_snapshot()`,
-    sql<{ count: number }>`
-      SELECT count(*)::int AS count FROM pg_stat_activity
-      WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-  )
   const holder = yield* Effect.gen(function* () {
     yield* sql`SELECT id FROM deliveries WHERE id = ${deliveryId} FOR UPDATE`
     yield* Deferred.succeed(held, undefined)
-    yield* Effect.repeat(waiting, {
-      until: ([row]) => row!.count >= effects.length,
-      schedule: Schedule.spaced("5 millis"),
-    })
+    yield* untilWaiting(effects.length)
   }).pipe(sql.withTransaction, Effect.forkChild)
   yield* Deferred.await(held)
   const results = yield* Effect.all(effects, { concurrency: "unbounded" })

@@ -12,6 +12,7 @@ import {
   failureOf,
   insertOrg,
   insertTenant,
+  newEntry,
   newId,
   newKey,
   noSuchKey,
@@ -51,8 +52,8 @@ export const apiKeys = (it: It) => {
         const ofProject = i % 3 === 0
         if (ofProject) {
           const scope = i === 0 ? everyOrg : oneOrg(orgId)
-          assert.strictEqual(yield* repository.insertForProject(scope, projectId, key), orgId)
-        } else yield* repository.insertForOrg(orgId, key)
+          yield* repository.insertForProject(scope, projectId, key, newEntry())
+        } else yield* repository.insertForOrg(orgId, key, newEntry())
         const { hash, ...rest } = key
         assert.deepStrictEqual(
           (yield* listOf(orgId)).at(-1),
@@ -74,15 +75,15 @@ export const apiKeys = (it: It) => {
       const key = yield* newKey()
       const { projectId } = foreign.project
       const refused = [
-        repository.insertForProject(oneOrg(own.orgId), projectId, key),
-        repository.insertForProject(oneOrg(own.orgId), yield* newId, key),
-        repository.insertForProject(everyOrg, yield* newId, key),
+        repository.insertForProject(oneOrg(own.orgId), projectId, key, newEntry()),
+        repository.insertForProject(oneOrg(own.orgId), yield* newId, key, newEntry()),
+        repository.insertForProject(everyOrg, yield* newId, key, newEntry()),
         // An org's id is no project's.
-        repository.insertForProject(everyOrg, own.orgId, key),
+        repository.insertForProject(everyOrg, own.orgId, key, newEntry()),
       ]
       for (const insert of refused) assert.strictEqual(yield* failureOf(insert), noSuchProject)
       for (const id of [yield* newId, projectId]) {
-        assert.strictEqual(yield* failureOf(repository.insertForOrg(id, key)), noSuchOrg)
+        assert.strictEqual(yield* failureOf(repository.insertForOrg(id, key, newEntry())), noSuchOrg)
       }
       assert.strictEqual(yield* grantOf(key.hash), undefined)
       assert.deepStrictEqual([...(yield* listOf(own.orgId)), ...(yield* listOf(foreign.orgId))], [])
@@ -94,8 +95,10 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const key = yield* newKey()
-      yield* repository.insertForOrg(orgId, key)
-      yield* assertDefect(repository.insertForOrg((yield* insertOrg()).orgId, yield* newKey({ hash: key.hash })))
+      yield* repository.insertForOrg(orgId, key, newEntry())
+      yield* assertDefect(
+        repository.insertForOrg((yield* insertOrg()).orgId, yield* newKey({ hash: key.hash }), newEntry()),
+      )
       assert.strictEqual((yield* grantOf(key.hash))!.orgId, orgId)
     }),
   )
@@ -105,7 +108,7 @@ export const apiKeys = (it: It) => {
       const { orgId } = yield* insertOrg()
       const expiresAt = DateTime.makeUnsafe("2001-02-03T04:05:06.789Z")
       const key = yield* newKey({ expiresAt })
-      yield* (yield* ApiKeyRepository).insertForOrg(orgId, key)
+      yield* (yield* ApiKeyRepository).insertForOrg(orgId, key, newEntry())
       assert.strictEqual((yield* grantOf(key.hash))!.expiresAt, "2001-02-03T04:05:06.789Z")
       assert.strictEqual(yield* grantOf("00".repeat(32)), undefined)
       assert.strictEqual(yield* grantOf(key.hash.slice(2)), undefined)
@@ -117,7 +120,7 @@ export const apiKeys = (it: It) => {
       const { orgId } = yield* insertOrg()
       for (const time of ["0001-01-01T00:00:00.000Z", "1582-10-10T00:00:00.000Z", "9999-12-31T23:59:59.999Z"]) {
         const key = yield* newKey({ expiresAt: DateTime.makeUnsafe(time) })
-        yield* (yield* ApiKeyRepository).insertForOrg(orgId, key)
+        yield* (yield* ApiKeyRepository).insertForOrg(orgId, key, newEntry())
         assert.strictEqual((yield* grantOf(key.hash))!.expiresAt, time)
       }
     }),
@@ -131,19 +134,19 @@ export const apiKeys = (it: It) => {
       const ofProject = yield* newKey()
       const ofOrg = yield* newKey()
       const kept = yield* newKey()
-      yield* repository.insertForProject(everyOrg, own.project.projectId, ofProject)
-      yield* repository.insertForOrg(own.orgId, ofOrg)
-      yield* repository.insertForOrg(own.orgId, kept)
+      yield* repository.insertForProject(everyOrg, own.project.projectId, ofProject, newEntry())
+      yield* repository.insertForOrg(own.orgId, ofOrg, newEntry())
+      yield* repository.insertForOrg(own.orgId, kept, newEntry())
       for (const orgId of [foreign.orgId, yield* newId, own.project.projectId]) {
-        assert.strictEqual(yield* failureOf(repository.remove(orgId, ofOrg.id)), noSuchKey)
+        assert.strictEqual(yield* failureOf(repository.remove(orgId, ofOrg.id, newEntry())), noSuchKey)
       }
       assert.strictEqual((yield* listOf(own.orgId)).length, 3)
       for (const key of [ofProject, ofOrg]) {
-        yield* repository.remove(own.orgId, key.id)
+        yield* repository.remove(own.orgId, key.id, newEntry())
         assert.strictEqual(yield* grantOf(key.hash), undefined)
-        assert.strictEqual(yield* failureOf(repository.remove(own.orgId, key.id)), noSuchKey)
+        assert.strictEqual(yield* failureOf(repository.remove(own.orgId, key.id, newEntry())), noSuchKey)
       }
-      assert.strictEqual(yield* failureOf(repository.remove(own.orgId, yield* newId)), noSuchKey)
+      assert.strictEqual(yield* failureOf(repository.remove(own.orgId, yield* newId, newEntry())), noSuchKey)
       assert.deepStrictEqual(
         (yield* listOf(own.orgId)).map(({ id }) => id),
         [kept.id],
@@ -156,10 +159,11 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const own = yield* insertTenant
       const foreign = yield* insertOrg()
-      yield* repository.insertForOrg(foreign.orgId, yield* newKey())
+      yield* repository.insertForOrg(foreign.orgId, yield* newKey(), newEntry())
       const keys = [yield* newKey(), yield* newKey(), yield* newKey(), yield* newKey()]
-      for (const key of keys.toReversed()) yield* repository.insertForProject(everyOrg, own.project.projectId, key)
-      yield* repository.insertForOrg(foreign.orgId, yield* newKey())
+      for (const key of keys.toReversed())
+        yield* repository.insertForProject(everyOrg, own.project.projectId, key, newEntry())
+      yield* repository.insertForOrg(foreign.orgId, yield* newKey(), newEntry())
       const ids = keys.map(({ id }) => id)
       yield* assertPages((page) => repository.list(own.orgId, page), idOf, ids)
       assert.deepStrictEqual(yield* repository.list(yield* newId, { limit: 10 }), [])
@@ -171,8 +175,8 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const [a, b] = [yield* newKey(), yield* newKey()]
-      yield* repository.insertForOrg(orgId, a)
-      yield* repository.insertForOrg(orgId, b)
+      yield* repository.insertForOrg(orgId, a, newEntry())
+      yield* repository.insertForOrg(orgId, b, newEntry())
       const steps = [
         [new Map(), [null, null]],
         [new Map([[a.id, at(5)]]), [5, null]],
@@ -207,7 +211,7 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const key = yield* newKey()
-      yield* repository.insertForOrg(orgId, key)
+      yield* repository.insertForOrg(orgId, key, newEntry())
       const times = [3, 8, 1, 9, 2, 7]
       yield* Effect.forEach(times, (s) => repository.touch(new Map([[key.id, at(s)]])), { concurrency: "unbounded" })
       assert.deepStrictEqual(yield* lastUses(orgId), [iso(at(9))])
@@ -219,8 +223,8 @@ export const apiKeys = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const key = yield* newKey()
-      yield* repository.insertForOrg(orgId, key)
-      yield* repository.remove(orgId, key.id)
+      yield* repository.insertForOrg(orgId, key, newEntry())
+      yield* repository.remove(orgId, key.id, newEntry())
       yield* repository.touch(new Map([[key.id, at(1)]]))
       assert.deepStrictEqual(yield* listOf(orgId), [])
       assert.strictEqual(yield* grantOf(key.hash), undefined)

@@ -1,8 +1,10 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
+import { AuditRepository } from "#src/domain/AuditLog.ts"
 import { WebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
 import { WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
-import { awkwardTexts, failureOf, insertOrg, newId } from "./support.ts"
+import { assertAudited } from "./auditLog.ts"
+import { awkwardTexts, failureOf, insertOrg, newEntry, newId } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
 import {
   day,
@@ -24,6 +26,28 @@ const signing = (orgId: string, id: string, now: DateTime.Utc) =>
 
 /** What every WebhookEndpointRepository does. */
 export const endpoints = (it: It) => {
+  it.effect("endpoints: a change is made with its entry in the audit log, or not at all", () =>
+    Effect.gen(function* () {
+      const repository = yield* WebhookEndpointRepository
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const [id, now] = [yield* newId, epoch()]
+      const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description: null, active: true, now }
+      const state = repository.list(orgId)
+      yield* assertAudited(orgId, (entry) => repository.insert(endpoint, entry), state)
+      const changes = { url: undefined, secret: undefined, description: undefined, previousSecretUntil: now }
+      for (const active of [false, true]) {
+        const change = { ...changes, active, now: plus(now, 1) }
+        yield* assertAudited(orgId, (entry) => repository.update(orgId, id, change, entry), state)
+      }
+      const { list } = yield* AuditRepository
+      const before = yield* list(foreign, { limit: 10 })
+      assert.strictEqual(yield* failureOf(removeEndpoint(foreign, id, now)), noSuchEndpoint)
+      assert.strictEqual(yield* failureOf(updateEndpoint(foreign, id, now, { active: false })), noSuchEndpoint)
+      assert.deepStrictEqual(yield* list(foreign, { limit: 10 }), before)
+      yield* assertAudited(orgId, (entry) => repository.remove(orgId, id, now, entry), state)
+    }),
+  )
+
   it.effect("endpoints: are listed oldest first with their six fields, without the secret", () =>
     Effect.gen(function* () {
       const repository = yield* WebhookEndpointRepository
@@ -34,7 +58,8 @@ export const endpoints = (it: It) => {
         const id = yield* newId
         ids.push(id)
         const url = `https://example.com/${ids.length}`
-        yield* repository.insert({ id, orgId, url, secret: text, description: text, active: ids.length > 1, now })
+        const endpoint = { id, orgId, url, secret: text, description: text, active: ids.length > 1, now }
+        yield* repository.insert(endpoint, newEntry())
       }
       const list = yield* endpointsOf(orgId)
       assert.deepStrictEqual(

@@ -5,7 +5,7 @@ import { JobRepository } from "#src/domain/Jobs.ts"
 import { eventsOf } from "./events.ts"
 import { assertOneWon, meet } from "./meet.ts"
 import { insertSchedule } from "./schedules.ts"
-import { insertOrg } from "./support.ts"
+import { insertOrg, newEntry } from "./support.ts"
 import { completed, deliveriesOf, epoch, failed, findJob, finish, insertEndpoint, insertJob } from "./webhookSupport.ts"
 import { jobsOf, plus } from "./webhookSupport.ts"
 
@@ -137,7 +137,7 @@ export const jobRaces = {
     const id = yield* insertSchedule(orgId, now)
     const outcomes = yield* meet(
       JobScheduleRepository.use((schedules) => schedules.fireDue(now)),
-      JobScheduleRepository.use((schedules) => schedules.remove(orgId, id)),
+      JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry())),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     assert.deepStrictEqual(yield* JobScheduleRepository.use((schedules) => schedules.list(orgId)), [])

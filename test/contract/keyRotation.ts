@@ -4,7 +4,7 @@ import type { KeyReplacement } from "#src/domain/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
 import { grantOf, listOf } from "./apiKeys.ts"
 import type { It } from "./support.ts"
-import { at, everyOrg, failureOf, insertOrg, insertTenant, newId, newKey, noSuchKey } from "./support.ts"
+import { at, everyOrg, failureOf, insertOrg, insertTenant, newEntry, newId, newKey, noSuchKey } from "./support.ts"
 
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const expired = conflict("The key has expired: create a new one.")
@@ -26,12 +26,12 @@ export const keyRotation = (it: It) => {
       const rateLimit = { limit: 7, window: 60 }
       const ofProject = yield* newKey({ name: "😀 'ci'", rateLimit })
       const ofOrg = yield* newKey({ name: "gateway" })
-      yield* repository.insertForProject(everyOrg, project.projectId, ofProject)
-      yield* repository.insertForOrg(orgId, ofOrg)
+      yield* repository.insertForProject(everyOrg, project.projectId, ofProject, newEntry())
+      yield* repository.insertForOrg(orgId, ofOrg, newEntry())
       for (const old of [ofProject, ofOrg]) {
         const projectId = old === ofProject ? project.projectId : null
         const next = yield* replacement()
-        assert.deepStrictEqual(yield* repository.rotate(orgId, old.id, next), { name: old.name })
+        assert.deepStrictEqual(yield* repository.rotate(orgId, old.id, next, newEntry()), { name: old.name })
         const grant = { orgId, projectId: projectId ?? "", rateLimit: old.rateLimit }
         assert.deepStrictEqual(yield* grantOf(next.hash), { ...grant, keyId: next.id, expiresAt: null })
         assert.deepStrictEqual(yield* grantOf(old.hash), { ...grant, keyId: old.id, expiresAt: iso(at(20)) })
@@ -62,9 +62,9 @@ export const keyRotation = (it: It) => {
         ] as const
         for (const [expiresAt, wanted, ofNew, ofOld] of cases) {
           const old = yield* newKey({ expiresAt })
-          yield* repository.insertForOrg(orgId, old)
+          yield* repository.insertForOrg(orgId, old, newEntry())
           const next = yield* replacement({ expiresAt: wanted })
-          yield* repository.rotate(orgId, old.id, next)
+          yield* repository.rotate(orgId, old.id, next, newEntry())
           assert.deepStrictEqual(
             [(yield* grantOf(next.hash))!.expiresAt, (yield* grantOf(old.hash))!.expiresAt],
             [ofNew, ofOld],
@@ -79,7 +79,7 @@ export const keyRotation = (it: It) => {
       const own = yield* insertTenant
       const foreign = yield* insertOrg()
       const [old, dead] = [yield* newKey(), yield* newKey({ expiresAt: at(10) })]
-      for (const key of [old, dead]) yield* repository.insertForOrg(own.orgId, key)
+      for (const key of [old, dead]) yield* repository.insertForOrg(own.orgId, key, newEntry())
       const next = yield* replacement()
       const refused = [
         [own.orgId, dead.id, expired],
@@ -88,16 +88,19 @@ export const keyRotation = (it: It) => {
         [own.orgId, yield* newId, noSuchKey],
       ] as const
       for (const [orgId, id, failure] of refused) {
-        assert.strictEqual(yield* failureOf(repository.rotate(orgId, id, next)), failure)
+        assert.strictEqual(yield* failureOf(repository.rotate(orgId, id, next, newEntry())), failure)
       }
       assert.strictEqual((yield* grantOf(old.hash))!.expiresAt, null)
-      yield* repository.rotate(own.orgId, old.id, next)
-      assert.strictEqual(yield* failureOf(repository.rotate(own.orgId, old.id, yield* replacement())), replacedBefore)
+      yield* repository.rotate(own.orgId, old.id, next, newEntry())
+      assert.strictEqual(
+        yield* failureOf(repository.rotate(own.orgId, old.id, yield* replacement(), newEntry())),
+        replacedBefore,
+      )
       // Once it has ended, too: what took its place is what helps.
       const late = yield* replacement({ now: at(20) })
-      assert.strictEqual(yield* failureOf(repository.rotate(own.orgId, old.id, late)), replacedBefore)
+      assert.strictEqual(yield* failureOf(repository.rotate(own.orgId, old.id, late, newEntry())), replacedBefore)
       assert.strictEqual((yield* listOf(own.orgId)).length, 3)
-      yield* repository.rotate(own.orgId, next.id, yield* replacement())
+      yield* repository.rotate(own.orgId, next.id, yield* replacement(), newEntry())
     }),
   )
 
@@ -106,8 +109,10 @@ export const keyRotation = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const old = yield* newKey()
-      yield* repository.insertForOrg(orgId, old)
-      const attempt = Effect.flatMap(replacement(), (next) => Effect.result(repository.rotate(orgId, old.id, next)))
+      yield* repository.insertForOrg(orgId, old, newEntry())
+      const attempt = Effect.flatMap(replacement(), (next) =>
+        Effect.result(repository.rotate(orgId, old.id, next, newEntry())),
+      )
       const outcomes = yield* Effect.replicateEffect(attempt, 6, { concurrency: "unbounded" })
       assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Success").length, 1)
       assert.strictEqual((yield* listOf(orgId)).length, 2)

@@ -4,10 +4,20 @@ import type { UpdateProject } from "#src/domain/Project.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import { shown } from "./projects.ts"
 import type { It } from "./support.ts"
-import { at, deploymentsOf, everyOrg, findProject, insertTenant, newRepository, push, register } from "./support.ts"
+import {
+  at,
+  deploymentsOf,
+  everyOrg,
+  findProject,
+  insertTenant,
+  newEntry,
+  newRepository,
+  push,
+  register,
+} from "./support.ts"
 
 const update = (projectId: string, changes: UpdateProject) =>
-  ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1)))
+  ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1), newEntry()))
 
 interface Repository {
   readonly owner: string

@@ -1,5 +1,6 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
 import { outcomeOf } from "../domain/support.ts"
 
 /** Runs two writes against each other; gives what became of each: `ok`, or the class of its error. */
@@ -20,3 +21,15 @@ interface Tagged {
 /** Of two writes of which one is to win: the other is told so, in this class of error. */
 export const assertOneWon = (outcomes: ReadonlyArray<string>, lost: string) =>
   assert.deepStrictEqual(outcomes.toSorted(), [lost, "ok"].sort())
+
+/** Waits until so many sessions of the database wait for a lock. */
+export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
+  const sql = yield* SqlClient.SqlClient
+  const waiting = Effect.andThen(
+    sql`SELECT pg_stat_clear_snapshot()`,
+    sql<{ count: number }>`
+      SELECT count(*)::int AS count FROM pg_stat_activity
+      WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+  )
+  yield* Effect.repeat(waiting, { until: ([row]) => row!.count >= sessions, schedule: Schedule.spaced("5 millis") })
+})

@@ -4,21 +4,31 @@ import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
 import type { UpdateProject } from "#src/domain/Project.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import { assertOneWon, meet } from "./meet.ts"
-import { at, deploymentsOf, everyOrg, findProject, insertTenant, newKey, newRepository, push } from "./support.ts"
+import {
+  at,
+  deploymentsOf,
+  everyOrg,
+  findProject,
+  insertTenant,
+  newEntry,
+  newKey,
+  newRepository,
+  push,
+} from "./support.ts"
 import { register } from "./support.ts"
 
 const keys: typeof ApiKeyRepository.use = (use) => ApiKeyRepository.use(use)
 const update = (projectId: string, changes: UpdateProject) =>
-  ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1)))
+  ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1), newEntry()))
 
 /** A key of an org, as it is stored. */
 const insertKey = Effect.gen(function* () {
   const { orgId } = yield* insertTenant
   const key = yield* newKey()
-  yield* keys((all) => all.insertForOrg(orgId, key))
+  yield* keys((all) => all.insertForOrg(orgId, key, newEntry()))
   return { orgId, ...key }
 })
-const removeKey = (orgId: string, id: string) => keys((all) => all.remove(orgId, id))
+const removeKey = (orgId: string, id: string) => keys((all) => all.remove(orgId, id, newEntry()))
 
 /** A project, and one to rival it. */
 const rivals = Effect.gen(function* () {

@@ -13,6 +13,7 @@ import {
   findProject,
   insertProject,
   insertTenant,
+  newEntry,
   newId,
   newRepository,
   noSuchProject,
@@ -20,7 +21,7 @@ import {
 } from "./support.ts"
 
 const update = (projectId: string, changes: UpdateProject, scope: OrgScope = everyOrg) =>
-  ProjectRepository.use((projects) => projects.update(scope, projectId, changes, at(9)))
+  ProjectRepository.use((projects) => projects.update(scope, projectId, changes, at(9), newEntry()))
 
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const subdomainTaken = conflict("subdomain: Another project has this subdomain.")

@@ -14,6 +14,7 @@ import {
   insertOrg,
   insertProject,
   insertTenant,
+  newEntry,
   newId,
   newRepository,
   noSuchOrg,
@@ -118,7 +119,8 @@ export const projects = (it: It) => {
       const before = yield* newId
       const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
       for (const projectId of ids.toReversed()) {
-        yield* repository.insert({ projectId, name: "docs", orgId, defaultOrgId: yield* newId, now: at(0) })
+        const project = { projectId, name: "docs", orgId, defaultOrgId: yield* newId, now: at(0) }
+        yield* repository.insert(project, newEntry())
       }
       const others = [yield* insertProject(foreign.orgId), yield* insertProject(foreign.orgId)]
       yield* assertPages((page) => repository.list(oneOrg(orgId), page), idOf, ids)

@@ -11,6 +11,7 @@ import {
   findProject,
   insertProject,
   insertTenant,
+  newEntry,
   newId,
   newRepository,
   push,
@@ -110,11 +111,11 @@ export const registrations = (it: It) => {
       const projects = yield* ProjectRepository
       const repository = newRepository()
       const { projectId, deploymentId } = yield* register(push(repository))
-      yield* projects.update(everyOrg, projectId, { defaultBranch: "release" }, at(1))
+      yield* projects.update(everyOrg, projectId, { defaultBranch: "release" }, at(1), newEntry())
       yield* register(push(repository))
       const kept = yield* findProject(projectId)
       assert.deepStrictEqual([kept.defaultBranch, kept.currentDeploymentId], ["release", deploymentId])
-      yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1))
+      yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1), newEntry())
       const next = yield* register(push(repository, onBranch("dev")))
       const project = yield* findProject(projectId)
       assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["dev", next.deploymentId])
@@ -161,7 +162,13 @@ export const registrations = (it: It) => {
       const [a, b, c] = [newRepository(), newRepository(), newRepository()]
       const label = `docs-site-${a.owner.toLowerCase()}`
       const { project } = yield* insertTenant
-      yield* (yield* ProjectRepository).update(everyOrg, project.projectId, { subdomain: `${label}-2` }, at(0))
+      yield* (yield* ProjectRepository).update(
+        everyOrg,
+        project.projectId,
+        { subdomain: `${label}-2` },
+        at(0),
+        newEntry(),
+      )
       const subdomains = []
       for (const [{ repositoryId }, repo] of [
         [a, "docs.site"],

@@ -1,14 +1,27 @@
 import { assert } from "@effect/vitest"
 import type { DateTime } from "effect"
 import { Effect, Result } from "effect"
+import { AuditRepository } from "#src/domain/AuditLog.ts"
 import { JobSchedule } from "#src/domain/JobSchedule.ts"
 import type { NewJobSchedule } from "#src/domain/JobSchedules.ts"
 import { JobScheduleRepository, nextFiring } from "#src/domain/JobSchedules.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import { assertAudited } from "./auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
-import { assertDefect, awkwardTexts, failureOf, insertOrg, newId } from "./support.ts"
+import { assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
 import { claimOne, completed, epoch, finish, jobsOf, noSuchSchedule, plus } from "./webhookSupport.ts"
+
+const newSchedule = {
+  workflow: "report",
+  cron: "*/5 * * * *",
+  timezone: "UTC",
+  input: null,
+  deploymentId: null,
+  callbackUrl: null,
+  callbackSecret: null,
+  skipCallbacks: false,
+}
 
 export const insertSchedule = Effect.fnUntraced(function* (
   orgId: string,
@@ -16,32 +29,33 @@ export const insertSchedule = Effect.fnUntraced(function* (
   overrides: Partial<NewJobSchedule> = {},
 ) {
   const scheduleId = yield* newId
-  yield* JobScheduleRepository.use((schedules) =>
-    schedules.insert({
-      scheduleId,
-      orgId,
-      workflow: "report",
-      cron: "*/5 * * * *",
-      timezone: "UTC",
-      input: null,
-      deploymentId: null,
-      callbackUrl: null,
-      callbackSecret: null,
-      skipCallbacks: false,
-      nextAt,
-      now: plus(nextAt, -60),
-      ...overrides,
-    }),
-  )
+  const schedule = { ...newSchedule, scheduleId, orgId, nextAt, now: plus(nextAt, -60), ...overrides }
+  yield* JobScheduleRepository.use((schedules) => schedules.insert(schedule, newEntry()))
   return scheduleId
 })
 const schedulesOf = (orgId: string) => JobScheduleRepository.use((schedules) => schedules.list(orgId))
-const remove = (orgId: string, id: string) => JobScheduleRepository.use((schedules) => schedules.remove(orgId, id))
+const remove = (orgId: string, id: string) =>
+  JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
 const fireDue = (now: DateTime.Utc) => JobScheduleRepository.use((schedules) => schedules.fireDue(now))
 const allJobs = (orgId: string) => JobRepository.use((jobs) => jobs.list(orgId, {}, { limit: 100 }))
 
 /** What every JobScheduleRepository does. */
 export const schedules = (it: It) => {
+  it.effect("schedules: a change is made with its entry in the audit log, or not at all", () =>
+    Effect.gen(function* () {
+      const repository = yield* JobScheduleRepository
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const schedule = { ...newSchedule, scheduleId: yield* newId, orgId, nextAt: at(60), now: at(0) }
+      const state = repository.list(orgId)
+      yield* assertAudited(orgId, (entry) => repository.insert(schedule, entry), state)
+      const { list } = yield* AuditRepository
+      const before = yield* list(foreign, { limit: 10 })
+      assert.strictEqual(yield* failureOf(remove(foreign, schedule.scheduleId)), noSuchSchedule)
+      assert.deepStrictEqual(yield* list(foreign, { limit: 10 }), before)
+      yield* assertAudited(orgId, (entry) => repository.remove(orgId, schedule.scheduleId, entry), state)
+    }),
+  )
+
   it.effect("schedules: are listed oldest first with their ten fields, and any input comes back", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

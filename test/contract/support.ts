@@ -3,6 +3,7 @@ import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewApiKey } from "#src/domain/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
+import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import type { AuditRepository } from "#src/domain/AuditLog.ts"
 import { OrgScope } from "#src/domain/Caller.ts"
 import type { CiRun } from "#src/domain/Deployment.ts"
@@ -33,6 +34,18 @@ const bytes = seededBytes(2)
 /** A new ULID, after all before. */
 export const newId = SecureRandom.make(bytes).ulid
 
+/** An entry of the audit log, for a change that wants one. */
+export const newEntry = (overrides: Partial<AuditEntry> = {}): AuditEntry => ({
+  id: Effect.runSync(newId),
+  at: at(0),
+  actor: "administrator",
+  action: "key.create",
+  target: "target",
+  details: {},
+  requestId: null,
+  ...overrides,
+})
+
 /** Text that a careless query, encoding or column would spoil. */
 export const awkwardTexts = [
   "😀 𝒳 ñ e\u0301 \u{10ffff}",
@@ -45,13 +58,14 @@ export const awkwardTexts = [
 
 export const insertOrg = Effect.fnUntraced(function* (name = "Acme", orgId?: string) {
   const org = { orgId: orgId ?? (yield* newId), name, createdAt: at(0) }
-  yield* (yield* OrgRepository).insert(org)
+  yield* (yield* OrgRepository).insert(org, newEntry())
   return org
 })
 
 export const insertProject = Effect.fnUntraced(function* (orgId: string | undefined, name = "docs") {
   const projects = yield* ProjectRepository
-  return yield* projects.insert({ projectId: yield* newId, name, orgId, defaultOrgId: yield* newId, now: at(0) })
+  const project = { projectId: yield* newId, name, orgId, defaultOrgId: yield* newId, now: at(0) }
+  return yield* projects.insert(project, newEntry())
 })
 
 /** An org with a project. */

@@ -1,5 +1,6 @@
 import type { Vitest } from "@effect/vitest"
 import { DateTime, Duration, Effect } from "effect"
+import type { AuditRepository } from "#src/domain/AuditLog.ts"
 import type { Backlog } from "#src/domain/Backlog.ts"
 import type { ClaimedDelivery, Verdict } from "#src/domain/Deliveries.ts"
 import type { DeliveryFilter } from "#src/domain/DeliveryLog.ts"
@@ -17,10 +18,11 @@ import { WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import type { AttemptOutcome } from "#src/domain/WebhookSender.ts"
 import { answer } from "../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
-import { at, insertOrg, newId } from "./support.ts"
+import { at, insertOrg, newEntry, newId } from "./support.ts"
 
 /** `it` with the repositories of the webhook interface of one backend. */
 export type It = Vitest.MethodsNonLive<
+  | AuditRepository
   | Backlog
   | DeliveryQueue
   | DeliveryRepository
@@ -49,7 +51,7 @@ export const insertEndpoint = Effect.fnUntraced(function* (
   const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0) } = options
   const id = yield* newId
   yield* WebhookEndpointRepository.use((endpoints) =>
-    endpoints.insert({ id, orgId, url, secret, description: null, active, now }),
+    endpoints.insert({ id, orgId, url, secret, description: null, active, now }, newEntry()),
   )
   return id
 })
@@ -61,18 +63,23 @@ export const updateEndpoint = (
   changes: Partial<WebhookEndpointChanges>,
 ) =>
   WebhookEndpointRepository.use((endpoints) =>
-    endpoints.update(orgId, id, {
-      url: undefined,
-      secret: undefined,
-      description: undefined,
-      active: undefined,
-      previousSecretUntil: plus(now, day),
-      now,
-      ...changes,
-    }),
+    endpoints.update(
+      orgId,
+      id,
+      {
+        url: undefined,
+        secret: undefined,
+        description: undefined,
+        active: undefined,
+        previousSecretUntil: plus(now, day),
+        now,
+        ...changes,
+      },
+      newEntry(),
+    ),
   )
 export const removeEndpoint = (orgId: string, id: string, now: DateTime.Utc) =>
-  WebhookEndpointRepository.use((endpoints) => endpoints.remove(orgId, id, now))
+  WebhookEndpointRepository.use((endpoints) => endpoints.remove(orgId, id, now, newEntry()))
 export const endpointsOf = (orgId: string) => WebhookEndpointRepository.use((endpoints) => endpoints.list(orgId))
 
 export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: Partial<NewJob> = {}) {

@@ -1,15 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Layer } from "effect"
+import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "#src/domain/ApiKeys.ts"
-import { AuditLog, AuditRepository, RequestId } from "#src/domain/AuditLog.ts"
+import { AuditLog, RequestId } from "#src/domain/AuditLog.ts"
 import { Caller } from "#src/domain/Caller.ts"
-import { Unavailable } from "#src/domain/Errors.ts"
+import type { Unavailable } from "#src/domain/Errors.ts"
 import { JobSchedules } from "#src/domain/JobSchedules.ts"
 import { Orgs } from "#src/domain/Orgs.ts"
 import { Projects } from "#src/domain/Projects.ts"
 import { WebhookEndpoints } from "#src/domain/WebhookEndpoints.ts"
-import * as fakes from "../fakes/repositories.ts"
 import { World } from "../fakes/World.ts"
 import { as, asAdministrator, asAnonymous, makeTenant, nowPlus, outcomeOf, services, unknownId } from "./support.ts"
 import * as Webhooks from "./webhookSupport.ts"
@@ -97,22 +96,6 @@ describe("what the platform's operations write down", () => {
       yield* asAdministrator(keys.list(orgId, { limit: 10 }))
       assert.strictEqual((yield* World).audit.size, size)
     }).pipe(Effect.provide(services())),
-  )
-
-  // The log is part of the change: one that cannot be written down is not made, and is no success.
-  const broken = Layer.effect(
-    AuditRepository,
-    AuditRepository.use((repository) =>
-      Effect.succeed({ ...repository, record: () => Effect.fail(new Unavailable({ error: "down" })) }),
-    ),
-  ).pipe(Layer.provideMerge(fakes.layer))
-
-  it.effect("or else there is no change", () =>
-    Effect.gen(function* () {
-      const created = Orgs.use((orgs) => asAdministrator(orgs.create({ name: "o" })))
-      assert.strictEqual(yield* outcomeOf(created), "Unavailable")
-      assert.strictEqual((yield* World).orgs.size, 0)
-    }).pipe(Effect.provide(services({ repositories: broken }))),
   )
 })
 

@@ -5,7 +5,6 @@ import { DeliveryLog } from "#src/domain/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/DeliveryQueue.ts"
 import { Jobs } from "#src/domain/Jobs.ts"
 import { JobSchedules } from "#src/domain/JobSchedules.ts"
-import { OrgRepository } from "#src/domain/Orgs.ts"
 import { Signer } from "#src/domain/Signature.ts"
 import { CurrentTenant } from "#src/domain/Tenant.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
@@ -15,6 +14,7 @@ import * as Cipher from "../fakes/Cipher.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/webhooks.ts"
 import * as WebhookSender from "../fakes/WebhookSender.ts"
+import { World } from "../fakes/World.ts"
 
 /** Every service of the webhook interface over the fakes; `options` replace what they stand on. */
 export const services = (options: { readonly httpsOnly?: boolean; readonly repositories?: typeof fakes.layer } = {}) =>
@@ -31,7 +31,8 @@ export const services = (options: { readonly httpsOnly?: boolean; readonly repos
 export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId, keyId: `key of ${orgId}` })
 
 export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
-  yield* OrgRepository.use((orgs) => orgs.insert({ orgId, name: "Acme", createdAt: DateTime.makeUnsafe(0) }))
+  const { orgs } = yield* World
+  orgs.set(orgId, { orgId, name: "Acme", createdAt: DateTime.makeUnsafe(0) })
   return orgId
 })
 

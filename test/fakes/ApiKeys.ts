@@ -1,48 +1,56 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { NewApiKey } from "#src/domain/ApiKeyRepository.ts"
 import { ApiKeyRepository, keyExpired, keyNotFound, keyReplaced } from "#src/domain/ApiKeyRepository.ts"
+import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { projectNotFound } from "#src/domain/Projects.ts"
-import { inScope, pageOf, type StoredKey, World } from "./World.ts"
+import { inScope, keepEntry, pageOf, type StoredKey, World } from "./World.ts"
 
 /** API keys in memory. */
 export const layer = Layer.effect(
   ApiKeyRepository,
-  Effect.map(World, ({ keys, orgs, projects }) => {
-    const insert = ({ hash, ...key }: NewApiKey, orgId: string, projectId: string | null) => {
-      if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
-        return Effect.die(new Error("The id or the hash is taken"))
-      }
-      keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash, replacedBy: null })
-      return Effect.succeed(orgId)
-    }
+  Effect.map(World, (world) => {
+    const { keys, orgs, projects } = world
+    const insert = ({ hash, ...key }: NewApiKey, orgId: string, projectId: string | null, entry: AuditEntry) =>
+      Effect.sync(() => {
+        if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
+          throw new Error("The id or the hash is taken")
+        }
+        keepEntry(world, orgId, entry)
+        keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash, replacedBy: null })
+      })
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key) =>
+      insertForProject: (scope, projectId, key, entry) =>
         Effect.suspend(() => {
           const orgId = projects.get(projectId)?.row.orgId
           if (orgId === undefined || !inScope(scope, orgId)) return Effect.fail(projectNotFound())
-          return insert(key, orgId, projectId)
+          return insert(key, orgId, projectId, entry)
         }),
 
-      insertForOrg: (orgId, key) =>
-        Effect.suspend(() => (orgs.has(orgId) ? Effect.asVoid(insert(key, orgId, null)) : Effect.fail(orgNotFound()))),
+      insertForOrg: (orgId, key, entry) =>
+        Effect.suspend(() => (orgs.has(orgId) ? insert(key, orgId, null, entry) : Effect.fail(orgNotFound()))),
 
-      remove: (orgId, keyId) =>
+      remove: (orgId, keyId, entry) =>
         Effect.suspend(() => {
           if (keys.get(keyId)?.orgId !== orgId) return Effect.fail(keyNotFound())
+          keepEntry(world, orgId, entry)
           keys.delete(keyId)
           return Effect.void
         }),
 
-      rotate: Effect.fnUntraced(function* (orgId, keyId, { id, prefix, hash, now, expiresAt, oldKeyUntil }) {
+      rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
+        const { id, prefix, hash, now, expiresAt, oldKeyUntil } = replacement
         const old = keys.get(keyId)
         if (old?.orgId !== orgId) return yield* keyNotFound()
         const { name, projectId, rateLimit, expiresAt: oldExpiry } = old.row
         if (old.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const key = { id, name, prefix, hash, createdAt: now, rateLimit }
-        yield* insert({ ...key, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }, orgId, projectId)
+        yield* insert({ ...key, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }, orgId, projectId, {
+          ...entry,
+          details: { name, ...entry.details },
+        })
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
         keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends }, replacedBy: id })
         return { name }

@@ -8,16 +8,6 @@ export const layer = Layer.effect(
   AuditRepository,
   Effect.map(World, ({ audit, orgs }) =>
     AuditRepository.of({
-      record: (change, entry) =>
-        Effect.tap(change, (made) =>
-          Effect.sync(() => {
-            const { orgId, ...row } = entry(made)
-            if (audit.has(row.id)) throw new Error("The id is taken")
-            // Details are kept as JSON.
-            audit.set(row.id, { orgId, row: { ...row, details: JSON.parse(JSON.stringify(row.details)) } })
-          }),
-        ),
-
       list: (orgId, page) =>
         Effect.suspend(() => {
           if (!orgs.has(orgId)) return Effect.fail(orgNotFound())

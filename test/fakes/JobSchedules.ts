@@ -3,19 +3,21 @@ import { SecureRandom } from "effect/crypto"
 import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/JobSchedules.ts"
 import { storedJob } from "./Jobs.ts"
 import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr } from "./World.ts"
+import { findOr, keepEntry } from "./World.ts"
 
 /** Job schedules in memory. */
 export const layer = Layer.effect(
   JobScheduleRepository,
   Effect.gen(function* () {
-    const { schedules, jobs, needOrg } = yield* WebhookWorld
+    const world = yield* WebhookWorld
+    const { schedules, jobs, needOrg } = world
     const random = yield* SecureRandom.SecureRandom
 
     return JobScheduleRepository.of({
-      insert: (schedule) =>
+      insert: (schedule, entry) =>
         Effect.sync(() => {
           needOrg(schedule.orgId)
+          keepEntry(world, schedule.orgId, entry)
           schedules.set(schedule.scheduleId, {
             orgId: schedule.orgId,
             row: {
@@ -37,8 +39,9 @@ export const layer = Layer.effect(
       list: (orgId) =>
         Effect.sync(() => rowsOf(schedules, orgId).sort((a, b) => (a.schedule_id < b.schedule_id ? -1 : 1))),
 
-      remove: (orgId, scheduleId) =>
+      remove: (orgId, scheduleId, entry) =>
         Effect.map(findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound), () => {
+          keepEntry(world, orgId, entry)
           schedules.delete(scheduleId)
         }),
 

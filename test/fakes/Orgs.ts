@@ -1,18 +1,18 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { OrgRepository } from "#src/domain/Orgs.ts"
-import { findOr, inScope, pageOf, World } from "./World.ts"
+import { findOr, inScope, keepEntry, pageOf, World } from "./World.ts"
 
 /** Orgs in memory. */
 export const layer = Layer.effect(
   OrgRepository,
-  Effect.map(World, ({ orgs }) =>
+  Effect.map(World, ({ audit, orgs }) =>
     OrgRepository.of({
-      insert: (org) =>
-        Effect.suspend(() => {
-          if (orgs.has(org.orgId)) return Effect.die(new Error("The id is taken"))
+      insert: (org, entry) =>
+        Effect.sync(() => {
+          if (orgs.has(org.orgId)) throw new Error("The id is taken")
+          keepEntry({ audit }, org.orgId, entry)
           orgs.set(org.orgId, org)
-          return Effect.void
         }),
 
       find: (orgId) => Effect.suspend(() => findOr(orgs.get(orgId), orgNotFound)),

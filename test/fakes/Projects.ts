@@ -3,7 +3,7 @@ import { orgNotFound } from "#src/domain/Caller.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/Project.ts"
 import { projectNotFound, ProjectRepository } from "#src/domain/Projects.ts"
-import { defaultOrg, findOr, inScope, isLinkedTo, pageOf, World } from "./World.ts"
+import { defaultOrg, findOr, inScope, isLinkedTo, keepEntry, pageOf, World } from "./World.ts"
 
 /** Projects in memory. */
 export const layer = Layer.effect(
@@ -13,10 +13,11 @@ export const layer = Layer.effect(
     const rows = () => [...projects.values()].map(({ row }) => row)
 
     return ProjectRepository.of({
-      insert: ({ projectId, name, orgId, defaultOrgId, now }) =>
+      insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) =>
         Effect.suspend(() => {
           const org = orgId ?? defaultOrg(world, defaultOrgId, now)
           if (!orgs.has(org)) return Effect.fail(orgNotFound())
+          keepEntry(world, org, entry)
           const row: Project = {
             projectId,
             orgId: org,
@@ -50,7 +51,7 @@ export const layer = Layer.effect(
           ),
         ),
 
-      update: (scope, projectId, changes, now) =>
+      update: (scope, projectId, changes, now, entry) =>
         Effect.suspend((): Effect.Effect<Project, Conflict | ReturnType<typeof projectNotFound>> => {
           const stored = projects.get(projectId)
           if (stored === undefined || !inScope(scope, stored.row.orgId)) return Effect.fail(projectNotFound())
@@ -70,6 +71,7 @@ export const layer = Layer.effect(
           } else if (hostOwner === null) {
             repositoryId = null
           }
+          keepEntry(world, stored.row.orgId, entry)
           const row: Project = { ...stored.row, ...changes, updatedAt: now }
           projects.set(projectId, { row, repositoryId })
           return Effect.succeed(row)

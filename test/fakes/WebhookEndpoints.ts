@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr } from "./World.ts"
+import { findOr, keepEntry } from "./World.ts"
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -11,9 +11,10 @@ export const layer = Layer.effect(
     const find = (orgId: string, id: string) => findOr(ownedBy(endpoints, orgId, id), endpointNotFound)
 
     return WebhookEndpointRepository.of({
-      insert: ({ id, orgId, url, secret, description, active, now }) =>
+      insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
         Effect.sync(() => {
           needOrg(orgId)
+          keepEntry(world, orgId, entry)
           endpoints.set(id, {
             orgId,
             row: { webhook_endpoint_id: id, url, description, active, created_at: now, updated_at: now },
@@ -28,8 +29,9 @@ export const layer = Layer.effect(
           rowsOf(endpoints, orgId).sort((a, b) => (a.webhook_endpoint_id < b.webhook_endpoint_id ? -1 : 1)),
         ),
 
-      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }) =>
+      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry) =>
         Effect.map(find(orgId, id), (stored) => {
+          keepEntry(world, orgId, entry)
           const { row } = stored
           const isOther = url !== undefined && url !== row.url
           endpoints.set(id, {
@@ -48,8 +50,9 @@ export const layer = Layer.effect(
           if (active === false) cancelPending(world, id, now)
         }),
 
-      remove: (orgId, id, now) =>
+      remove: (orgId, id, now, entry) =>
         Effect.map(find(orgId, id), () => {
+          keepEntry(world, orgId, entry)
           endpoints.delete(id)
           cancelPending(world, id, now)
         }),

@@ -58,13 +58,15 @@ export class WebhookWorld extends Context.Service<
     readonly schedules: Map<string, StoredSchedule>
     readonly events: Map<string, StoredEvent>
     readonly deliveries: Map<string, StoredDelivery>
+    readonly audit: World["Service"]["audit"]
     /** Dies of an org that does not exist, as a database does of a row without its parent. */
     readonly needOrg: (orgId: string) => void
   }
 >()("gatehouse/test/WebhookWorld") {
   static readonly layer = Layer.effect(
     WebhookWorld,
-    Effect.map(World, ({ orgs }) => ({
+    Effect.map(World, ({ audit, orgs }) => ({
+      audit,
       endpoints: new Map(),
       jobs: new Map(),
       schedules: new Map(),

@@ -65,6 +65,13 @@ export const defaultOrg = (world: World["Service"], newId: string, now: DateTime
   return world.defaultOrgId
 }
 
+/** Writes an entry down, before the change that it tells of is made: one that cannot be kept is no change. */
+export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, entry: AuditEntry) => {
+  if (audit.has(entry.id)) throw new Error("The id is taken")
+  // Details are kept as JSON.
+  audit.set(entry.id, { orgId, row: { ...entry, details: JSON.parse(JSON.stringify(entry.details)) } })
+}
+
 const sameText = (a: string | null, b: string) => a?.toLowerCase() === b.toLowerCase()
 
 /** Whether the project is linked to the repository of this name, in any case. */

@@ -9,6 +9,7 @@ import { projectNotFound } from "../../domain/Projects.ts"
 import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
+import { audited } from "./audited.ts"
 import { afterCursor, dateOrNull, decodeRows, inScope } from "./fragments.ts"
 import { rotateKey } from "./rotateKey.ts"
 
@@ -51,29 +52,38 @@ export const layer = Layer.effect(
       Effect.flatMap((rows: ReadonlyArray<unknown>) => (rows.length === 0 ? Effect.fail(missing()) : Effect.void))
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key) =>
-        sql<{ orgId: string }>`
-          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id,
-            project_id)
-          SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
-          RETURNING org_id AS "orgId"`.pipe(
-          orUnavailable,
-          Effect.flatMap(([row]) => (row === undefined ? Effect.fail(projectNotFound()) : Effect.succeed(row.orgId))),
-        ),
+      insertForProject: (scope, projectId, key, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id,
+              project_id)
+            SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
+            RETURNING org_id AS "orgId"`,
+        ).pipe(orUnavailable, orMissing(projectNotFound)),
 
-      insertForOrg: (orgId, key) =>
-        sql`
-          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id)
-          SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
-          RETURNING id`.pipe(orUnavailable, orMissing(orgNotFound)),
+      insertForOrg: (orgId, key, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id)
+            SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
+            RETURNING org_id AS "orgId"`,
+        ).pipe(orUnavailable, orMissing(orgNotFound)),
 
       // One statement: the deletion and word of it are committed together.
-      remove: (orgId, keyId) =>
-        sql`
-          WITH deleted AS (DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} RETURNING id)
-          SELECT pg_notify(${channel}, id) FROM deleted`.pipe(orUnavailable, orMissing(keyNotFound)),
+      remove: (orgId, keyId, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
+            RETURNING org_id AS "orgId", pg_notify(${channel}, id)`,
+        ).pipe(orUnavailable, orMissing(keyNotFound)),
 
-      rotate: (orgId, keyId, replacement) => rotateKey(sql, orgId, keyId, replacement),
+      rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, orgId, keyId, replacement, entry),
 
       list: (orgId, page) =>
         sql`

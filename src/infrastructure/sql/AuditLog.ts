@@ -4,7 +4,7 @@ import { AuditEntry } from "../../domain/AuditEntry.ts"
 import { AuditRepository } from "../../domain/AuditLog.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, date, decodeRows } from "./fragments.ts"
+import { afterCursor, decodeRows } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...AuditEntry.fields,
@@ -20,17 +20,6 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
 
     return AuditRepository.of({
-      record: (change, entry) =>
-        Effect.gen(function* () {
-          const made = yield* change
-          const { id, orgId, at, actor, action, target, details, requestId } = entry(made)
-          yield* sql`
-            INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
-            VALUES (${id}, ${orgId}, ${date(at)}, ${actor}, ${action}, ${target}, ${JSON.stringify(details)},
-              ${requestId})`
-          return made
-        }).pipe(sql.withTransaction, orUnavailable),
-
       list: (orgId, page) =>
         Effect.gen(function* () {
           const entries = yield* sql`

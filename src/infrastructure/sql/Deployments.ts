@@ -1,21 +1,19 @@
-import { DateTime, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
 import type { CiRun } from "../../domain/Deployment.ts"
 import { Deployment, subdomainFor } from "../../domain/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/Deployments.ts"
 import { DeploymentRepository } from "../../domain/Deployments.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, decodeRows, inScope } from "./fragments.ts"
-import { defaultOrg, lockRepositoryId, lockRepositoryName } from "./links.ts"
+import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
+import { defaultOrg, hasName, lockRepositoryId, lockRepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Schema.DateTimeUtcFromDate })
 const decode = decodeRows(Row)
 
 interface Linked {
   readonly id: string
-  readonly orgId: string
   readonly repositoryId: string | null
-  readonly defaultBranch: string | null
 }
 
 /** Deployments in PostgreSQL. */
@@ -23,32 +21,51 @@ export const layer = Layer.effect(
   DeploymentRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const linked = sql.literal(
-      `id, org_id AS "orgId", repository_id AS "repositoryId", default_branch AS "defaultBranch"`,
-    )
+    const linked = sql.literal(`id, repository_id AS "repositoryId"`)
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
       pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     /**
-     * The project linked to the repository: by its id, else by its name as long as no run has proved an id. Its row is
-     * locked, so that a change by hand at the same time is not written over.
+     * Records the run for the project of the condition, unless it was recorded before, and keeps that project's link up to
+     * date: one statement. The project's row is locked, so that a change by hand at the same time is not written over.
+     * Gives the project's id; none when there is no such project.
      */
+    const record = ({ run, deploymentId, now }: NewDeployment, project: Statement.Fragment) => sql<{ id: string }>`
+      WITH project AS (
+        SELECT id, org_id FROM projects WHERE ${project} FOR NO KEY UPDATE
+      ), recorded AS (
+        INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, pull_request, run_id,
+          run_attempt, workflow, actor, event_name, environment, created_at)
+        SELECT ${deploymentId}, org_id, id, 'github', ${run.branch}, ${run.ref}, ${run.sha}, ${run.preview},
+          ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}, ${run.workflow}, ${run.actor}, ${run.eventName},
+          ${run.environment}, ${date(now)}
+        FROM project
+        ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
+        RETURNING id, project_id, org_id, branch, preview
+      ), linked AS (
+        UPDATE projects SET repository_id = ${run.repositoryId}, host_owner = ${run.owner}, host_repo = ${run.repo},
+          default_branch = coalesce(default_branch, ${run.defaultBranchCandidate}), updated_at = ${date(now)},
+          current_deployment_id = CASE
+            WHEN NOT preview AND branch = coalesce(default_branch, ${run.defaultBranchCandidate}) THEN recorded.id
+            ELSE current_deployment_id END
+        FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
+      )
+      SELECT id FROM project`
+
+    /** The project linked to the repository: by its id, else by its name as long as no run has proved an id. */
     const findLinked = Effect.fnUntraced(function* (run: CiRun) {
       const [byId] = yield* sql<Linked>`
         SELECT ${linked} FROM projects WHERE repository_id = ${run.repositoryId} FOR NO KEY UPDATE`
       if (byId !== undefined) return byId
-      const byName = yield* sql<Linked>`
-        SELECT ${linked} FROM projects
-        WHERE lower(host_owner) = lower(${run.owner}) AND lower(host_repo) = lower(${run.repo})
-        FOR NO KEY UPDATE`
+      const byName = yield* sql<Linked>`SELECT ${linked} FROM projects WHERE ${hasName(sql, run)} FOR NO KEY UPDATE`
       return byName.find((project) => project.repositoryId === null) ?? byName[0]
     })
 
     /** Makes the repository's project under the first subdomain of its name that is free. */
     const createProject = Effect.fnUntraced(function* ({ run, projectId, defaultOrgId, now }: NewDeployment) {
-      const at = DateTime.toDateUtc(now)
+      const at = date(now)
       const orgId = yield* defaultOrg(sql, defaultOrgId, at)
       for (let n = 1; ; n++) {
         const [made] = yield* sql<Linked>`
@@ -60,39 +77,35 @@ export const layer = Layer.effect(
       }
     })
 
-    const record = ({ run, deploymentId, now }: NewDeployment, project: Linked) => sql`
-      INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, pull_request, run_id,
-        run_attempt, workflow, actor, event_name, environment, created_at)
-      VALUES (${deploymentId}, ${project.orgId}, ${project.id}, 'github', ${run.branch}, ${run.ref}, ${run.sha},
-        ${run.preview}, ${run.pullRequest}, ${run.runId}, ${run.runAttempt}, ${run.workflow}, ${run.actor},
-        ${run.eventName}, ${run.environment}, ${DateTime.toDateUtc(now)})
-      ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
-      RETURNING id`
+    /** Links a project to the repository, or makes one, while nobody else does so, and records the run. */
+    const link = Effect.fnUntraced(function* (deployment: NewDeployment) {
+      const { run } = deployment
+      yield* lockRepositoryId(sql, run.repositoryId)
+      yield* lockRepositoryName(sql, run)
+      const found = yield* findLinked(run)
+      if (found === undefined && !deployment.createProject) return { _tag: "NotLinked" } satisfies Registered
+      if (found !== undefined && found.repositoryId !== null && found.repositoryId !== run.repositoryId) {
+        return { _tag: "NameReused" } satisfies Registered
+      }
+      const { id } = found ?? (yield* createProject(deployment))
+      yield* record(deployment, sql`id = ${id}`)
+      return { _tag: "Registered", projectId: id } satisfies Registered
+    }, sql.withTransaction)
 
     return DeploymentRepository.of({
-      register: (deployment) =>
-        Effect.gen(function* () {
-          const { run, now } = deployment
-          yield* lockRepositoryId(sql, run.repositoryId)
-          yield* lockRepositoryName(sql, run.owner, run.repo)
-          const found = yield* findLinked(run)
-          if (found === undefined && !deployment.createProject) return { _tag: "NotLinked" } satisfies Registered
-          if (found !== undefined && found.repositoryId !== null && found.repositoryId !== run.repositoryId) {
-            return { _tag: "NameReused" } satisfies Registered
-          }
-          const project = found ?? (yield* createProject(deployment))
-          const isNew = (yield* record(deployment, project)).length > 0
-          const defaultBranch = project.defaultBranch ?? run.defaultBranchCandidate
-          const isCurrent = isNew && !run.preview && run.branch === defaultBranch
-          if (isNew) {
-            yield* sql`
-              UPDATE projects SET repository_id = ${run.repositoryId}, host_owner = ${run.owner}, host_repo = ${run.repo},
-                default_branch = ${defaultBranch}, updated_at = ${DateTime.toDateUtc(now)}
-                ${isCurrent ? sql`, current_deployment_id = ${deployment.deploymentId}` : sql.literal("")}
-              WHERE id = ${project.id} AND org_id = ${project.orgId}`
-          }
-          return { _tag: "Registered", projectId: project.id } satisfies Registered
-        }).pipe(sql.withTransaction, orUnavailable),
+      register: (deployment) => {
+        const { run } = deployment
+        // Nearly every run is of a repository that is linked under its id and name: no link changes hands, so the lock
+        // on the project's row is enough.
+        return record(deployment, sql`repository_id = ${run.repositoryId} AND ${hasName(sql, run)}`).pipe(
+          Effect.flatMap(([project]) =>
+            project === undefined
+              ? link(deployment)
+              : Effect.succeed<Registered>({ _tag: "Registered", projectId: project.id }),
+          ),
+          orUnavailable,
+        )
+      },
 
       list: (scope, projectId, page) =>
         sql`

@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { JobSchedule } from "../../domain/JobSchedule.ts"
 import { JobScheduleRepository, nextFiring, scheduleNotFound } from "../../domain/JobSchedules.ts"
 import { orUnavailable } from "../orUnavailable.ts"
+import { audited } from "./audited.ts"
 import { date, decodeRows, JsonText, toJsonText } from "./fragments.ts"
 
 const Row = Schema.Struct({
@@ -22,16 +23,18 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
 
     return JobScheduleRepository.of({
-      insert: (schedule) =>
-        sql`
-          INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, deployment_id, callback_url,
-            callback_secret, skip_callbacks, next_at, created_at)
-          VALUES (${schedule.scheduleId}, ${schedule.orgId}, ${schedule.workflow}, ${schedule.cron},
-            ${schedule.timezone}, ${toJsonText(schedule.input)}, ${schedule.deploymentId}, ${schedule.callbackUrl},
-            ${schedule.callbackSecret}, ${schedule.skipCallbacks}, ${date(schedule.nextAt)}, ${date(schedule.now)})`.pipe(
-          Effect.asVoid,
-          orUnavailable,
-        ),
+      insert: (schedule, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, deployment_id, callback_url,
+              callback_secret, skip_callbacks, next_at, created_at)
+            VALUES (${schedule.scheduleId}, ${schedule.orgId}, ${schedule.workflow}, ${schedule.cron},
+              ${schedule.timezone}, ${toJsonText(schedule.input)}, ${schedule.deploymentId}, ${schedule.callbackUrl},
+              ${schedule.callbackSecret}, ${schedule.skipCallbacks}, ${date(schedule.nextAt)}, ${date(schedule.now)})
+            RETURNING org_id AS "orgId"`,
+        ).pipe(Effect.asVoid, orUnavailable),
 
       list: (orgId) =>
         sql`
@@ -39,8 +42,12 @@ export const layer = Layer.effect(
             next_at, created_at
           FROM job_schedules WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
 
-      remove: (orgId, scheduleId) =>
-        sql`DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId} RETURNING id`.pipe(
+      remove: (orgId, scheduleId, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+        ).pipe(
           orUnavailable,
           Effect.flatMap((rows) => (rows.length === 0 ? Effect.fail(scheduleNotFound()) : Effect.void)),
         ),

@@ -1,10 +1,11 @@
-import { DateTime, Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { Org } from "../../domain/Org.ts"
 import { OrgRepository } from "../../domain/Orgs.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, decodeRows, inScope } from "./fragments.ts"
+import { audited } from "./audited.ts"
+import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Schema.DateTimeUtcFromDate })
 const decode = decodeRows(Row)
@@ -17,11 +18,14 @@ export const layer = Layer.effect(
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
-      insert: ({ orgId, name, createdAt }) =>
-        sql`INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, ${name}, ${DateTime.toDateUtc(createdAt)})`.pipe(
-          Effect.asVoid,
-          orUnavailable,
-        ),
+      insert: ({ orgId, name, createdAt }, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, ${name}, ${date(createdAt)})
+            RETURNING id AS "orgId"`,
+        ).pipe(Effect.asVoid, orUnavailable),
 
       find: (orgId) =>
         sql`SELECT ${columns} FROM orgs WHERE id = ${orgId}`.pipe(

@@ -1,12 +1,13 @@
-import { DateTime, Effect, Layer, Schema } from "effect"
-import { SqlClient, SqlError } from "effect/sql"
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient, SqlError, type Statement } from "effect/sql"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { Project } from "../../domain/Project.ts"
 import { projectNotFound, ProjectRepository } from "../../domain/Projects.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, decodeRows, inScope } from "./fragments.ts"
-import { defaultOrg, lockRepositoryName } from "./links.ts"
+import { audited } from "./audited.ts"
+import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
+import { defaultOrg, hasName, lockRepositoryName, type RepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({
   ...Project.fields,
@@ -31,17 +32,26 @@ export const layer = Layer.effect(
       )
 
     return ProjectRepository.of({
-      insert: ({ projectId, name, orgId, defaultOrgId, now }) => {
-        const at = DateTime.toDateUtc(now)
-        const insertInto = (org: string) =>
-          sql`
-            INSERT INTO projects (id, org_id, name, created_at, updated_at)
-            SELECT ${projectId}, id, ${name}, ${at}, ${at} FROM orgs WHERE id = ${org}
-            RETURNING ${columns}`.pipe(decode)
+      insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) => {
+        const at = date(now)
+        const insertInto = (org: Statement.Fragment) =>
+          audited(
+            sql,
+            entry,
+            sql`
+              INSERT INTO projects (id, org_id, name, created_at, updated_at)
+              SELECT ${projectId}, id, ${name}, ${at}, ${at} FROM orgs WHERE ${org}
+              RETURNING ${columns}`,
+          ).pipe(decode)
+        const withDefaultOrg = sql.withTransaction(
+          Effect.flatMap(defaultOrg(sql, defaultOrgId, at), (id) => insertInto(sql`id = ${id}`)),
+        )
         const inserted =
           orgId === undefined
-            ? sql.withTransaction(Effect.flatMap(defaultOrg(sql, defaultOrgId, at), insertInto))
-            : insertInto(orgId)
+            ? Effect.flatMap(insertInto(sql`is_default`), (made) =>
+                made.length > 0 ? Effect.succeed(made) : withDefaultOrg,
+              )
+            : insertInto(sql`id = ${orgId}`)
         return inserted.pipe(orUnavailable, oneOr(orgNotFound))
       },
 
@@ -58,50 +68,47 @@ export const layer = Layer.effect(
           WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)}
           ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
 
-      update: (scope, projectId, changes, now) =>
-        Effect.gen(function* () {
-          const { hostOwner, hostRepo, ...rest } = changes
-          const sets = [sql`updated_at = ${DateTime.toDateUtc(now)}`]
-          if (rest.name !== undefined) sets.push(sql`name = ${rest.name}`)
-          if (rest.defaultBranch !== undefined) sets.push(sql`default_branch = ${rest.defaultBranch}`)
-          if (rest.subdomain !== undefined) sets.push(sql`subdomain = ${rest.subdomain}`)
-          if (hostOwner != null && hostRepo != null) {
-            yield* lockRepositoryName(sql, hostOwner, hostRepo)
-            // The same repository again keeps the id that its runs proved; another one has yet to prove its own.
-            sets.push(
-              sql`repository_id = CASE WHEN lower(host_owner) = lower(${hostOwner}) AND lower(host_repo) = lower(${hostRepo})
-                THEN repository_id END`,
-            )
-          } else if (hostOwner === null) {
-            sets.push(sql`repository_id = NULL`)
-          }
-          if (hostOwner !== undefined) sets.push(sql`host_owner = ${hostOwner}`, sql`host_repo = ${hostRepo}`)
-          const updated = yield* sql`
+      update: (scope, projectId, changes, now, entry) => {
+        const { hostOwner, hostRepo, ...rest } = changes
+        const link = hostOwner != null && hostRepo != null ? { owner: hostOwner, repo: hostRepo } : undefined
+        const sets = [sql`updated_at = ${date(now)}`]
+        if (rest.name !== undefined) sets.push(sql`name = ${rest.name}`)
+        if (rest.defaultBranch !== undefined) sets.push(sql`default_branch = ${rest.defaultBranch}`)
+        if (rest.subdomain !== undefined) sets.push(sql`subdomain = ${rest.subdomain}`)
+        // The same repository again keeps the id that its runs proved; another one has yet to prove its own.
+        if (link !== undefined) {
+          sets.push(sql`repository_id = CASE WHEN ${hasName(sql, link)} THEN repository_id END`)
+        } else if (hostOwner === null) sets.push(sql`repository_id = NULL`)
+        if (hostOwner !== undefined) sets.push(sql`host_owner = ${hostOwner}`, sql`host_repo = ${hostRepo}`)
+        const updated = audited(
+          sql,
+          entry,
+          sql`
             UPDATE projects SET ${sql.csv(sets)}
             WHERE id = ${projectId} AND ${inScope(sql, scope)}
-            RETURNING ${columns}`.pipe(decode)
+            RETURNING ${columns}`,
+        ).pipe(decode)
+        const linked = Effect.fnUntraced(function* (repository: RepositoryName) {
+          yield* lockRepositoryName(sql, repository)
+          const projects = yield* updated
           // Only then: a project out of scope is not found, whatever the repository.
-          if (updated.length > 0 && hostOwner != null && hostRepo != null) {
-            const taken = yield* sql`
-              SELECT id FROM projects
-              WHERE lower(host_owner) = lower(${hostOwner}) AND lower(host_repo) = lower(${hostRepo})
-                AND id <> ${projectId}`
-            if (taken.length > 0) {
-              return yield* new Conflict({
-                error: "hostOwner, hostRepo: Another project is linked to this repository.",
-              })
-            }
-          }
-          return updated
-        }).pipe(
-          sql.withTransaction,
+          if (projects.length === 0) return projects
+          const taken = yield* sql`SELECT id FROM projects WHERE ${hasName(sql, repository)} AND id <> ${projectId}`
+          if (taken.length === 0) return projects
+          return yield* new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." })
+        }, sql.withTransaction)
+        return (link === undefined ? updated : linked(link)).pipe(
           Effect.catchIf(
-            (error) => SqlError.isSqlError(error) && error.reason._tag === "UniqueViolation",
+            (error) =>
+              SqlError.isSqlError(error) &&
+              error.reason._tag === "UniqueViolation" &&
+              error.reason.constraint === "projects_subdomain",
             () => Effect.fail(new Conflict({ error: "subdomain: Another project has this subdomain." })),
           ),
           orUnavailable,
           oneOr(projectNotFound),
-        ),
+        )
+      },
     })
   }),
 )

@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/WebhookEndpoints.ts"
 import { orUnavailable } from "../orUnavailable.ts"
+import { audited } from "./audited.ts"
 import { cancelPending } from "./cancelPending.ts"
 import { date, decodeRows } from "./fragments.ts"
 
@@ -24,20 +25,22 @@ export const layer = Layer.effect(
     )
 
     return WebhookEndpointRepository.of({
-      insert: ({ id, orgId, url, secret, description, active, now }) =>
-        sql`
-          INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at)
-          VALUES (${id}, ${orgId}, ${url}, ${secret}, ${description}, ${active}, ${date(now)}, ${date(now)})`.pipe(
-          Effect.asVoid,
-          orUnavailable,
-        ),
+      insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at)
+            VALUES (${id}, ${orgId}, ${url}, ${secret}, ${description}, ${active}, ${date(now)}, ${date(now)})
+            RETURNING org_id AS "orgId"`,
+        ).pipe(Effect.asVoid, orUnavailable),
 
       list: (orgId) =>
         sql`
           SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
           FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
 
-      update: (orgId, id, changes) =>
+      update: (orgId, id, changes, entry) =>
         Effect.gen(function* () {
           const sets = [sql`updated_at = ${date(changes.now)}`]
           if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
@@ -55,16 +58,24 @@ export const layer = Layer.effect(
               sql`secret = ${changes.secret}`,
             )
           }
-          const updated = yield* sql`
-            UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId} RETURNING id`
+          const updated = yield* audited(
+            sql,
+            entry,
+            sql`
+              UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
+              RETURNING org_id AS "orgId"`,
+          )
           if (updated.length > 0 && changes.active === false) yield* cancelPending(sql, [id], changes.now)
           return updated
         }).pipe(sql.withTransaction, orUnavailable, orNotFound),
 
-      remove: (orgId, id, now) =>
+      remove: (orgId, id, now, entry) =>
         Effect.gen(function* () {
-          const deleted = yield* sql`
-            DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} RETURNING id`
+          const deleted = yield* audited(
+            sql,
+            entry,
+            sql`DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+          )
           if (deleted.length > 0) yield* cancelPending(sql, [id], now)
           return deleted
         }).pipe(sql.withTransaction, orUnavailable, orNotFound),

@@ -17,8 +17,18 @@ export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =
     return made!.id
   })
 
+/** A repository's owner and name, in any case. */
+export interface RepositoryName {
+  readonly owner: string
+  readonly repo: string
+}
+
+/** The condition of a WHERE: projects that are linked to a repository of this name. */
+export const hasName = (sql: SqlClient.SqlClient, { owner, repo }: RepositoryName) =>
+  sql`lower(host_owner) = lower(${owner}) AND lower(host_repo) = lower(${repo})`
+
 /** Keeps two transactions from linking one repository name at the same time, till this one ends. */
-export const lockRepositoryName = (sql: SqlClient.SqlClient, owner: string, repo: string) =>
+export const lockRepositoryName = (sql: SqlClient.SqlClient, { owner, repo }: RepositoryName) =>
   lock(sql, `name:${owner}/${repo}`.toLowerCase())
 
 /** The same for a repository's id. Taken before the lock of the name, by everyone who takes both. */

@@ -2,8 +2,10 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { KeyReplacement } from "../../domain/ApiKeyRepository.ts"
 import { keyExpired, keyNotFound, keyReplaced } from "../../domain/ApiKeyRepository.ts"
+import type { AuditEntry } from "../../domain/AuditEntry.ts"
 import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
+import { audited } from "./audited.ts"
 import { date, dateOrNull } from "./fragments.ts"
 
 interface OldKey {
@@ -13,7 +15,13 @@ interface OldKey {
 }
 
 /** Puts a new key in the place of an org's; the old one's end, and word of it, are committed together. */
-export const rotateKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, replacement: KeyReplacement) =>
+export const rotateKey = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  keyId: string,
+  replacement: KeyReplacement,
+  entry: AuditEntry,
+) =>
   Effect.gen(function* () {
     const { id, prefix, hash, now, expiresAt, oldKeyUntil } = replacement
     const [old] = yield* sql<OldKey>`
@@ -27,9 +35,13 @@ export const rotateKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
         ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`}, rate_limit, rate_window
       FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`
-    yield* sql`
-      UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
-      WHERE id = ${keyId} AND org_id = ${orgId}`
-    yield* sql`SELECT pg_notify(${channel}, ${keyId})`
+    yield* audited(
+      sql,
+      { ...entry, details: { name: old.name, ...entry.details } },
+      sql`
+        UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
+        WHERE id = ${keyId} AND org_id = ${orgId}
+        RETURNING org_id AS "orgId", pg_notify(${channel}, id)`,
+    )
     return { name: old.name }
   }).pipe(sql.withTransaction, orUnavailable)
