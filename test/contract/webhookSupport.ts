@@ -150,7 +150,7 @@ export const recover = (orgId: string, endpoint: string, since: DateTime.Utc, no
 
 export const leaseSeconds = 60
 
-export interface ClaimOptions extends Partial<Pick<Claim, "claimId" | "limit" | "laneCap" | "inHand">> {
+export interface ClaimOptions extends Partial<Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "inHand">> {
   /** How many of a lane are in hand, of as many as any may have. */
   readonly inFlight?: ReadonlyMap<string, number>
 }
