@@ -67,7 +67,7 @@ const program = Effect.gen(function* () {
   yield* compare(
     "a request by the router",
     request,
-    Effect.suspend(() => logged(about())(measuredRequest("GET", request))),
+    Effect.suspend(() => Effect.updateContext(measuredRequest("GET", request), logged(about()))),
   ).pipe(Effect.provideService(HttpRouter.RouteContext, { route, params: {} }))
 
   yield* compare("an operation on the database", request, measuredOperation(request))

@@ -1,5 +1,5 @@
 import type { Types } from "effect"
-import { Cause, Effect } from "effect"
+import { Cause, Context, Effect } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { RequestId } from "../domain/AuditLog.ts"
 import {
@@ -87,33 +87,39 @@ const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:
 /** The requests of this process. */
 const waiting = { count: 0 }
 
+/** The headers of every answer: its request's id, no cache for anything, and with a 503 when to come back, in seconds. */
+const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
+  HttpServerResponse.setHeaders(response, {
+    "x-request-id": requestId,
+    "cache-control": "no-store",
+    ...(response.status === 503 ? { "retry-after": "1" } : {}),
+    ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
+  })
+
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
- * database, and a 503 says when to come back, in seconds.
+ * its log lines, its time among the metrics, and the headers that every answer has. A request is counted while it waits
+ * for the database.
  */
 export const layer = HttpRouter.middleware(
-  (operation): Operation =>
-    Effect.gen(function* () {
-      const request = yield* HttpServerRequest.HttpServerRequest
+  (operation): Operation => {
+    const answered = Effect.catchCause(Effect.map(operation, withBody), answerTo)
+    return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
       const requestId = requestIdOf(request.headers["x-request-id"])
-      const response = yield* (
-        otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : Effect.map(operation, withBody)
-      ).pipe(
-        Effect.catchCause((cause) => answerTo(cause as Cause.Cause<unknown>)),
-        Effect.map(({ a, b }) => (underV1.test(request.url) ? b : a)),
+      return (otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : answered).pipe(
+        Effect.map(({ a, b }) => withHeaders(underV1.test(request.url) ? b : a, requestId)),
         // Before anything is provided: it reads the route that the router has left.
         (answer) => measured(request.method, answer),
-        Effect.provideService(WaitingRequests, waiting),
-        Effect.provideService(RequestId, requestId),
-        logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+        // All at once: each of its own would be put on and taken off with every request.
+        Effect.updateContext((context: Context.Context<HttpServerRequest.HttpServerRequest>) =>
+          context.pipe(
+            Context.add(WaitingRequests, waiting),
+            Context.add(RequestId, requestId),
+            logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
+          ),
+        ),
       )
-      return HttpServerResponse.setHeaders(response, {
-        "x-request-id": requestId,
-        "cache-control": "no-store",
-        ...(response.status === 503 ? { "retry-after": "1" } : {}),
-        ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
-      })
-    }),
+    })
+  },
   { global: true },
 )

@@ -1,4 +1,4 @@
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Unauthorized } from "../domain/Errors.ts"
@@ -17,10 +17,9 @@ export const layer = Layer.effect(
       Effect.fnUntraced(function* (operation) {
         const { headers } = yield* HttpServerRequest.HttpServerRequest
         // An Authorization beside it is checked as well: it may only say the same.
-        yield* Credentials.read(headers)
-        const key = headers["x-api-key"]
-        if (key === undefined) return yield* required
-        const { orgId, keyId } = yield* keys.authenticate(Redacted.make(key))
+        const credential = yield* Credentials.read(headers)
+        if (credential === undefined || headers["x-api-key"] === undefined) return yield* required
+        const { orgId, keyId } = yield* keys.authenticate(credential.token)
         yield* ofOrg(orgId)
         return yield* Effect.provideService(operation, CurrentTenant, { orgId, keyId })
       }),

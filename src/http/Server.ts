@@ -15,6 +15,7 @@ import * as System from "./handlers/System.ts"
 import * as Webhooks from "./handlers/Webhooks.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as KeyAuthorization from "./KeyAuthorization.ts"
+import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
@@ -41,6 +42,7 @@ export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, F
   // One spelling for each path, so that a proxy's rule for a path holds.
   routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
 }).pipe(
+  servedBare,
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
   Layer.provide(SpanNames.layer),
 )

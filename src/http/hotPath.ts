@@ -72,13 +72,13 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     return (request, response, pass) => {
       if (!mayBeHot(request)) return pass()
       const startedAt = performance.now()
-      // A request that came in one piece is complete by the next tick; its body is there without an event.
+      // The body of a request that came in one piece is there by the next tick, without an event.
       process.nextTick(() => {
-        const body = request.complete ? (request.read() as Buffer | null) : null
+        const body = request.read() as Buffer | null
         if (body === null) return pass()
         // Back at once, as long as it has not ended: who it is passed on to reads it again.
         request.unshift(body)
-        const key = keyIn(body)
+        const key = body.length === Number(request.headers["content-length"]) ? keyIn(body) : undefined
         if (key === undefined) return pass()
         authorize(request.headers, (mayCall) => {
           if (!mayCall) return pass()

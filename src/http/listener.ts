@@ -72,17 +72,6 @@ class HotServer extends Server {
   }
 }
 
-/** A connection that has brought no request yet is no idle one to Node, and would hold the end up for its whole time. */
-const endUnusedWhenClosing = function (this: Server, socket: Socket) {
-  const end = () => socket.destroy()
-  const used = () => {
-    this.off("closing", end)
-    socket.off("data", used)
-  }
-  this.once("closing", end)
-  socket.once("data", used).once("close", used)
-}
-
 /**
  * Node's server with this service's time limits, whose own refusals (a request that is no HTTP, headers that are too
  * large or too slow) have the documented shape as well.
@@ -98,14 +87,20 @@ export const make = (hotPath: HotPath): Server => {
     shouldUpgradeCallback: () => false,
   }
   const server: Server = new HotServer(options, hotPath)
+  // No listener on `data` tells who has sent something: with one, Node reads each request through a stream of its own.
+  const connections = new Set<Socket>()
+  const onConnection = (socket: Socket) => {
+    connections.add(socket)
+    socket.once("close", () => connections.delete(socket))
+  }
   const close = server.close.bind(server)
   server.close = (done) => {
-    server.emit("closing")
+    // A connection that has brought nothing yet is no idle one to Node, and would hold the end up for its whole time.
+    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy()
     return close(done)
   }
   return server
-    .setMaxListeners(0)
-    .on("connection", endUnusedWhenClosing)
+    .on("connection", onConnection)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
     .on("connect", onConnect)

@@ -5,11 +5,11 @@ const About = Context.Reference<Record<string, string> | undefined>("gatehouse/h
   defaultValue: () => undefined,
 })
 
-/** Runs a request, whose log lines carry `about` and what is added to it meanwhile. */
+/** The context of a request whose log lines carry `about` and what is added to it meanwhile. */
 export const logged =
   (about: Record<string, string>) =>
-  <A, E, R>(request: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    request.pipe(Effect.provideService(About, about), Effect.provideService(References.CurrentLogAnnotations, about))
+  <R>(context: Context.Context<R>): Context.Context<R> =>
+    context.pipe(Context.add(About, about), Context.add(References.CurrentLogAnnotations, about))
 
 /** Says whose request it is, once that is known: on its log lines from here on, its fault's among them, and its span. */
 export const ofOrg = (orgId: string): Effect.Effect<void> =>

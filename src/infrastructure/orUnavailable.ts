@@ -1,4 +1,5 @@
-import { Cause, type Context, Effect, Fiber } from "effect"
+import type { Context } from "effect"
+import { Cause, Effect, Fiber } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
@@ -28,24 +29,27 @@ export const isUnreachable = ({ reason }: SqlError.SqlError) =>
   reason._tag === "AuthenticationError" ||
   passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
-/** For how long an operation may take, in milliseconds. */
+/** How long an operation may take, in milliseconds. */
 const patience = 4_000
 
-/** `Effect.timeoutOrElse` with one fiber instead of two, and a timer: what that takes is a tenth of an operation. */
-const inTime = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.withFiber<A, E | Unavailable, R>(({ context }) =>
-    Effect.callback((resume) => {
-      const fiber = Effect.runForkWith(context as Context.Context<R>)(effect)
-      let isLate = false
+/**
+ * Takes an operation back that is not done in time, and fails with `unavailable` when that is done. As `Effect.timeout`,
+ * with one fiber in the place of two and the platform's timer: that is a tenth of a read's CPU.
+ */
+const inTime = <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
+  Effect.contextWith((context: Context.Context<R>) =>
+    Effect.callback<A, E | Unavailable>((resume) => {
+      let late = false
+      const running = Effect.runForkWith(context)(operation)
       const timer = setTimeout(() => {
-        isLate = true
-        fiber.interruptUnsafe()
+        late = true
+        running.interruptUnsafe()
       }, patience)
-      fiber.addObserver((exit) => {
+      running.addObserver((exit) => {
         clearTimeout(timer)
-        resume(isLate ? Effect.fail(unavailable) : exit)
+        resume(late ? Effect.fail(unavailable) : exit)
       })
-      return Fiber.interrupt(fiber)
+      return Fiber.interrupt(running)
     }),
   )
 

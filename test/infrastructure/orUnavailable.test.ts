@@ -1,4 +1,4 @@
-import { assert, it } from "@effect/vitest"
+import { assert, it, vi } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
@@ -25,5 +25,23 @@ it.live("1,024 requests may wait for the database; one more is refused at once, 
     assert.isTrue(exits.every(Exit.isSuccess))
     assert.strictEqual(waiting.count, 0)
     yield* request
+  }),
+)
+
+// Seen failing: with five seconds' patience nothing was taken back.
+it.effect("an operation that is not done in 4 seconds is taken back, and then unavailable", () =>
+  Effect.gen(function* () {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
+    yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+    let takenBack = false
+    const slow = Effect.onInterrupt(Effect.never, () => Effect.sync(() => (takenBack = true)))
+    const asked = yield* Effect.forkChild(Effect.flip(orUnavailable(slow)), { startImmediately: true })
+    vi.advanceTimersByTime(3_999)
+    assert.isFalse(takenBack)
+    vi.advanceTimersByTime(1)
+    assert.instanceOf(yield* Fiber.join(asked), Unavailable)
+    assert.isTrue(takenBack)
+    assert.strictEqual(yield* orUnavailable(Effect.succeed(1)), 1)
+    assert.strictEqual(vi.getTimerCount(), 0)
   }),
 )

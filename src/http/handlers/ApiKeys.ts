@@ -2,6 +2,7 @@ import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../domain/ApiKeys.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
@@ -16,4 +17,4 @@ export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(payload.key), address)),
     }),
   ),
-)
+).pipe(madeOf(ApiKeys))

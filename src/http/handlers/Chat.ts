@@ -3,6 +3,7 @@ import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
 import type { AnswerPart } from "../../domain/Chat.ts"
 import { Chats } from "../../domain/Chats.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 const event = (data: string) => ({ event: "message" as const, data })
@@ -24,4 +25,4 @@ export const layer = HttpApiBuilder.group(Api, "chat", (handlers) =>
         Effect.flatMap(clientAddress, (address) => Effect.map(chats.answer(payload, address), uiMessageStream)),
     }),
   ),
-)
+).pipe(madeOf(Chats))

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Deployments } from "../../domain/Deployments.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 import * as Credentials from "../credentials.ts"
 
 export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
@@ -14,4 +15,4 @@ export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
       list: ({ params, query }) => deployments.list(params.projectId, query),
     }),
   ),
-)
+).pipe(madeOf(Deployments))

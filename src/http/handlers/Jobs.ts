@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Jobs } from "../../domain/Jobs.ts"
 import { JobSchedules } from "../../domain/JobSchedules.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 import { done } from "../webhookResponses.ts"
 
 const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
@@ -18,7 +19,7 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
       list: ({ payload }) => jobs.list(payload),
     }),
   ),
-)
+).pipe(madeOf(Jobs))
 
 const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
   Effect.map(JobSchedules, (schedules) =>
@@ -32,6 +33,6 @@ const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
       delete: ({ payload }) => Effect.as(schedules.remove(payload.schedule_id), done("The schedule is deleted.")),
     }),
   ),
-)
+).pipe(madeOf(JobSchedules))
 
 export const layer = Layer.merge(jobs, schedules)

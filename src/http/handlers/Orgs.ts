@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Orgs } from "../../domain/Orgs.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
   Effect.map(Orgs, (orgs) =>
@@ -10,4 +11,4 @@ export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
       list: ({ query }) => orgs.list(query),
     }),
   ),
-)
+).pipe(madeOf(Orgs))

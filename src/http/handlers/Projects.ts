@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Projects } from "../../domain/Projects.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
   Effect.map(Projects, (projects) =>
@@ -12,4 +13,4 @@ export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
       update: ({ params, payload }) => projects.update(params.projectId, payload),
     }),
   ),
-)
+).pipe(madeOf(Projects))

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Readiness } from "../../domain/Readiness.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>
@@ -10,4 +11,4 @@ export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
       readyz: () => Effect.as(readiness.check, { ok: true }),
     }),
   ),
-)
+).pipe(madeOf(Readiness))

@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { DeliveryLog } from "../../domain/DeliveryLog.ts"
 import { WebhookEndpoints } from "../../domain/WebhookEndpoints.ts"
 import { Api } from "../Api.ts"
+import { madeOf } from "../lean.ts"
 import { done } from "../webhookResponses.ts"
 
 const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
@@ -19,7 +20,7 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
       test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
     }),
   ),
-)
+).pipe(madeOf(WebhookEndpoints))
 
 const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
   Effect.map(DeliveryLog, (log) =>
@@ -34,6 +35,6 @@ const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
         })),
     }),
   ),
-)
+).pipe(madeOf(DeliveryLog))
 
 export const layer = Layer.merge(endpoints, deliveries)
