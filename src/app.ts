@@ -1,7 +1,9 @@
 // First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
 // oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
 import "effect/schema/SchemaJITCompiler/enable"
-import { NodeCrypto, NodeHttpClient, NodeHttpServer } from "@effect/platform-node"
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"

@@ -1,4 +1,4 @@
-import { NodeCrypto } from "@effect/platform-node"
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../config.ts"

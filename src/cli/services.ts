@@ -1,4 +1,4 @@
-import { NodeServices } from "@effect/platform-node"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Layer, Logger } from "effect"
 import { CliConfig, CliOutput, GlobalFlag } from "effect/cli"
 import { FetchHttpClient } from "effect/http"

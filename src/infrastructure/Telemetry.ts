@@ -1,4 +1,4 @@
-import { NodeHttpClient } from "@effect/platform-node"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Layer, Logger, References } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { Otlp } from "effect/observability"
