@@ -89,7 +89,7 @@ const waiting = { count: 0 }
 
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and no cache for anything. A request is counted while it waits for the
+ * its log lines, its time among the metrics, and no cache for what does not say otherwise. A request is counted while it waits for the
  * database, and a 503 says when to come back, in seconds.
  */
 export const layer = HttpRouter.middleware(
@@ -110,7 +110,7 @@ export const layer = HttpRouter.middleware(
       )
       return HttpServerResponse.setHeaders(response, {
         "x-request-id": requestId,
-        "cache-control": "no-store",
+        "cache-control": response.headers["cache-control"] ?? "no-store",
         ...(response.status === 503 ? { "retry-after": "1" } : {}),
         ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
       })

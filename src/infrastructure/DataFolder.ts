@@ -1,6 +1,6 @@
 import { Effect, type Scope } from "effect"
-import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { StartupError } from "./StartupError.ts"
 
@@ -21,10 +21,14 @@ export const acquire: (
   "DataFolder.acquire",
 )(function* (dataDir: string) {
   const path = resolve(dataDir)
-  yield* attempt(`DATA_DIR ${path} cannot be written; set DATA_DIR to a folder that can`, () => {
-    mkdirSync(path, { recursive: true, mode: 0o700 })
-    accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
-  })
+  yield* attempt(
+    `DATA_DIR ${path} cannot be written`,
+    () => {
+      makeFolder(path)
+      accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
+    },
+    "; set it to a folder that can, for example DATA_DIR=./data",
+  )
   yield* Effect.acquireRelease(lock(path), (held) => Effect.sync(() => held.close()))
 
   const folder = join(path, "postgres")
@@ -45,6 +49,21 @@ export const acquire: (
   )
   return { folder, exists }
 })
+
+/**
+ * Makes a folder, and those above it that are missing. Node's own `recursive` never returns where a folder cannot be made
+ * although the one above it is there, as in /proc.
+ */
+const makeFolder = (path: string) => {
+  if (existsSync(path)) return
+  makeFolder(dirname(path))
+  try {
+    mkdirSync(path, { mode: 0o700 })
+  } catch (cause) {
+    // Another start may have made it meanwhile; which of the two has it is for the lock to say.
+    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw cause
+  }
+}
 
 /**
  * Node has no flock, and SQLite does: its exclusive transaction is a lock of the operating system on the file, so it goes
@@ -78,9 +97,9 @@ const SQLITE_BUSY = 5
 export const isInUse = ({ cause }: StartupError) =>
   (cause as { readonly errcode?: number } | undefined)?.errcode === SQLITE_BUSY
 
-const attempt = <A>(fault: string, evaluate: () => A) =>
+const attempt = <A>(fault: string, evaluate: () => A, remedy = "") =>
   Effect.try({
     try: evaluate,
     catch: (cause) =>
-      new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})`, cause }),
+      new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})${remedy}`, cause }),
   })
