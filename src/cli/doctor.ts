@@ -31,8 +31,9 @@ const configurationChecks = ({ adminToken, allowedOwners, baseUrl, host }: Confi
 }
 
 /** Whether CI is meant to register here: in open mode nobody may have thought of it. */
-const isForCi = ({ adminToken, allowedOwners, githubIssuer }: Config.Settings) =>
-  adminToken !== undefined && (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer)
+const isForCi = ({ adminToken, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
+  adminToken !== undefined &&
+  (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer || oidcAudiences.some((one) => one !== baseUrl))
 
 const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
   const { databaseUrl, dataDir, encryptionKeys, githubIssuer } = settings

@@ -26,6 +26,8 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   }
   yield* store(secret)
   if (given === undefined) {
-    yield* Console.error(`with a secret made now, shown this once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`)
+    yield* Console.error(
+      `Its signing secret was made now, and is shown this once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`,
+    )
   }
 })
