@@ -307,7 +307,7 @@ const run = (environment: Environment, signal?: NodeJS.Signals) =>
     })
     child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()))
     child.on("close", (code) => resume(Effect.succeed({ code, output })))
-    return Effect.sync(() => void child.kill())
+    return Effect.sync(() => void child.kill("SIGKILL"))
   })
 
 describe("a process that cannot start says why in one line and ends with status 1", () => {
