@@ -116,7 +116,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
       const { orgId } = made.json as { orgId: string }
       const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
-      expect(limit).toMatchObject({ err: expect.stringContaining("limit: "), code: 2 })
+      expect(limit).toMatchObject({ err: expect.stringContaining("--limit must be "), code: 2 })
       const unsaid = yield* cli(["keys", "list"])
       expect(unsaid).toMatchObject({ out: "", code: 2 })
       expect(unsaid.err).toContain(`say which with --org: `)
