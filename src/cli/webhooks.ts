@@ -70,7 +70,9 @@ const update = Command.make(
       Flag.optional,
     ),
     newSecret: Flag.Boolean("new-secret").pipe(
-      Flag.withDescription("Sign with another secret, got as create does; the one so far signs, too, for 24 hours"),
+      Flag.withDescription(
+        "Sign with the secret of GATEHOUSE_WEBHOOK_SECRET, else what is typed or on standard input, else one made now; the one before signs, too, for 24 hours",
+      ),
       Flag.withDefault(false),
     ),
   },
@@ -82,10 +84,7 @@ const update = Command.make(
     if (Option.isSome(to)) yield* checkUrl(to.value)
     const change = (secret: { readonly signing_secret?: string }) =>
       call(
-        (gatehouse) =>
-          gatehouse.webhooks.update({
-            payload: { id: endpoint, ...changes, ...secret },
-          }),
+        (gatehouse) => gatehouse.webhooks.update({ payload: { id: endpoint, ...changes, ...secret } }),
         () => ({ out: "", note: `The endpoint ${endpoint} is changed.` }),
       )
     yield* newSecret ? withSigningSecret((signing_secret) => change({ signing_secret })) : change({})
