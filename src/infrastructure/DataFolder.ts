@@ -10,6 +10,9 @@ export const POSTGRES_MAJOR = "18"
 /** Where in DATA_DIR a database is made; it is renamed to its own name once it is whole and on the disk. */
 export const unfinished = (folder: string) => `${folder}.new`
 
+/** What to do about a DATA_DIR that will not do. */
+const another = "; set it to a folder that can, for example DATA_DIR=./data"
+
 /**
  * Takes DATA_DIR for this process until the scope closes, making it if need be, and checks what is in it.
  * Gives the folder of the database, which may have yet to be made. Fails when another process has DATA_DIR, when it
@@ -27,7 +30,7 @@ export const acquire: (
       makeFolder(path)
       accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
     },
-    "; set it to a folder that can, for example DATA_DIR=./data",
+    another,
   )
   yield* Effect.acquireRelease(lock(path), (held) => Effect.sync(() => held.close()))
 
@@ -86,7 +89,7 @@ const lock = (path: string) =>
         message:
           (cause as { readonly errcode?: number }).errcode === SQLITE_BUSY
             ? `DATA_DIR ${path} is in use by another process; stop that one, or set another DATA_DIR`
-            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}`,
+            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${another}`,
         cause,
       }),
   })
