@@ -95,6 +95,9 @@ const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
 
 const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)
 
+/** GitHub's own, which is asked for its keys unless GITHUB_OIDC_ISSUER names another. */
+export const defaultIssuer = "https://token.actions.githubusercontent.com"
+
 /** Everything that the environment says, checked. Fails with a `StartupError` of one line that prints no secret. */
 export const load = Effect.gen(function* () {
   const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
@@ -147,8 +150,7 @@ export const load = Effect.gen(function* () {
     /** `undefined`: guarded mode, and nothing was said. */
     allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
     githubIssuer:
-      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ??
-      "https://token.actions.githubusercontent.com",
+      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminToken === undefined,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     keyCacheSize: (yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000))) ?? 100_000,

@@ -2,7 +2,27 @@ import { Effect, Layer } from "effect"
 import { HttpServer } from "effect/http"
 import type { Settings } from "./config.ts"
 
-/** Says, once the server listens, where it is, in which mode, where the docs are and what to try first. */
+/** What a person at a terminal is told: where it is, in which mode, where the docs are and what to try first. */
+const forPeople = (url: string, { adminToken, databaseUrl, dataDir }: Settings) => {
+  const guarded = adminToken !== undefined
+  const embedded = `embedded database in ${dataDir === "memory" ? "memory: nothing is kept" : dataDir}`
+  const credential = guarded ? ` -H "authorization: Bearer $ADMIN_TOKEN"` : ""
+  return [
+    `Gatehouse listens on ${url} (${guarded ? "guarded" : "open"} mode, ${databaseUrl === undefined ? embedded : "PostgreSQL"})`,
+    `  docs  ${url}/docs`,
+    `  try   curl -X POST ${url}/api/v0/projects${credential} -H "content-type: application/json" -d '{"name":"docs"}'`,
+  ].join("\n")
+}
+
+/** The same for a program: one line, and fields. */
+const fieldsOf = (url: string, { adminToken, databaseUrl, dataDir }: Settings) => ({
+  url,
+  mode: adminToken === undefined ? "open" : "guarded",
+  ...(databaseUrl === undefined ? { database: "embedded", dataDir } : { database: "postgres" }),
+  docs: `${url}/docs`,
+})
+
+/** Says, once the server listens, where it is and how it is configured. */
 export const announce = (settings: Settings) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
@@ -10,19 +30,9 @@ export const announce = (settings: Settings) =>
       const port = "port" in server.address ? server.address.port : settings.port
       const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
       const url = `http://${host}:${port}`
-      const guarded = settings.adminToken !== undefined
-      const database =
-        settings.databaseUrl !== undefined
-          ? "PostgreSQL"
-          : `embedded database in ${settings.dataDir === "memory" ? "memory: nothing is kept" : settings.dataDir}`
-      const credential = guarded ? ` -H "authorization: Bearer $ADMIN_TOKEN"` : ""
-      yield* Effect.logInfo(
-        [
-          `Gatehouse listens on ${url} (${guarded ? "guarded" : "open"} mode, ${database})`,
-          `  docs  ${url}/docs`,
-          `  try   curl -X POST ${url}/api/v0/projects${credential} -H "content-type: application/json" -d '{"name":"docs"}'`,
-        ].join("\n"),
-      )
+      yield* settings.logFormat === "pretty"
+        ? Effect.logInfo(forPeople(url, settings))
+        : Effect.annotateLogs(Effect.logInfo(`Gatehouse listens on ${url}`), fieldsOf(url, settings))
       if (settings.allowedOwners === undefined) {
         yield* Effect.logWarning(
           "OIDC_ALLOWED_OWNERS is not set: only repositories that a project is linked to may register deployments",

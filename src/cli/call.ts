@@ -3,6 +3,7 @@ import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/htt
 import * as Gatehouse from "../client.ts"
 import { transportFault } from "../transportFault.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
+import { inFlags } from "./fields.ts"
 import { Json, Url } from "./flags.ts"
 import { plain, print, type Shown } from "./output.ts"
 
@@ -92,9 +93,9 @@ const hint = ({ error }: ApiError, token: boolean) => {
 const describe = (error: unknown, { baseUrl, status, token }: Attempt): CommandFailed => {
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
-    return new CommandFailed({
-      message: `${plain(error.error)}${error._tag === "Unauthorized" ? hint(error, token) : ""}`,
-    })
+    const sentence = plain(error.error)
+    if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
+    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(error, token) : ""}` })
   }
   if (status !== undefined) {
     return new CommandFailed({
@@ -114,6 +115,10 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
 /** What the request would have broken, before it was sent. */
 const fault = ({ issue }: Schema.SchemaError) =>
-  format(issue)
-    .issues.map(({ message, path }) => [...(path ?? []).map(String), message].join(": "))
-    .join("; ")
+  inFlags(
+    format(issue)
+      .issues.map(
+        ({ message, path }) => `${(path ?? []).map(String).join(".")} ${message.replace(/^Expected/, "must be")}`,
+      )
+      .join("; "),
+  )

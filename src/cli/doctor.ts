@@ -1,5 +1,5 @@
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
-import { Effect, Result } from "effect"
+import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../config.ts"
 import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
@@ -30,22 +30,31 @@ const configurationChecks = ({ adminToken, allowedOwners, baseUrl, host }: Confi
   return checks
 }
 
+/** Whether CI is meant to register here: in open mode nobody may have thought of it. */
+const isForCi = ({ adminToken, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
+  adminToken !== undefined &&
+  (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer || oidcAudiences.some((one) => one !== baseUrl))
+
 const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
   const { databaseUrl, dataDir, encryptionKeys, githubIssuer } = settings
   // Loaded only here, like all of the service.
-  const [postgres, embedded, issuer] = yield* Effect.promise(() =>
+  const [postgres, embedded, issuer, clock] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/checks/postgres.ts"),
       import("../infrastructure/checks/embedded.ts"),
       import("../infrastructure/checks/issuer.ts"),
+      import("../infrastructure/checks/clock.ts"),
     ]),
   )
   const database =
     databaseUrl === undefined
       ? embedded.checkEmbedded(dataDir, encryptionKeys)
       : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [])
-  const checks = yield* Effect.all([database, issuer.checkIssuer(githubIssuer)], { concurrency: 2 })
-  return [...configurationChecks(settings), ...checks.flat()]
+  const ci = issuer.checkIssuer(githubIssuer, { needed: isForCi(settings) })
+  const checks = (yield* Effect.all([database, ci], { concurrency: 2 })).flat()
+  const compared = checks.some(({ name }) => name === "clock")
+  const alone = compared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
+  return [...configurationChecks(settings), ...checks, ...alone]
 })
 
 const line = ({ message, name, remedy, state }: Check) =>

@@ -128,9 +128,10 @@ const validate = Command.make(
   "validate",
   {},
   Effect.fnUntraced(function* () {
-    const key = Redacted.value(yield* readSecret("The key to validate"))
+    const key = yield* readSecret("The key to validate")
+    if (key === undefined) return yield* usage("The key to validate is missing; give it on standard input")
     yield* call(
-      (gatehouse) => gatehouse.keys.validate({ payload: { key } }),
+      (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key) } }),
       ({ keyId, orgId, projectId }) => ({
         out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
         note: projectId === "" ? "Valid: a key of the whole org." : "Valid: a key of the project.",

@@ -1,12 +1,9 @@
 import { Config, Console, Effect, Option, Redacted } from "effect"
 import { Command, Flag } from "effect/cli"
-import { randomBytes } from "node:crypto"
 import { Json } from "./flags.ts"
 import { plain } from "./output.ts"
 import { type Arrival, makeReceiver } from "./receiver.ts"
-
-/** A secret of Standard Webhooks' kind: 24 random bytes. */
-export const newSecret = Effect.sync(() => Redacted.make(`whsec_${randomBytes(24).toString("base64")}`))
+import { newSecret } from "./signingSecret.ts"
 
 const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port; 4000 unless told"), Flag.withDefault(4000))
 

@@ -1,13 +1,21 @@
-import { Effect, Redacted } from "effect"
+import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { DeliveryState } from "../domain/Delivery.ts"
+import { urlFault } from "../domain/WebhookUrl.ts"
 import { call } from "./call.ts"
-import { CommandFailed } from "./CommandFailed.ts"
-import { given, page } from "./flags.ts"
-import { more, plain, table } from "./output.ts"
-import { readSecret } from "./readSecret.ts"
+import { CommandFailed, usage } from "./CommandFailed.ts"
+import { deliveries, retry } from "./deliveries.ts"
+import { inFlags } from "./fields.ts"
+import { given } from "./flags.ts"
+import { plain, table } from "./output.ts"
+import { withSigningSecret } from "./signingSecret.ts"
 
 const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id"))
+
+/** Said before anybody is asked for a secret; in guarded mode the service wants https besides. */
+const checkUrl = Effect.fnUntraced(function* (url: string) {
+  const fault = urlFault(url, { httpsOnly: false })
+  if (fault !== undefined) return yield* usage(inFlags(`url ${fault}`))
+})
 
 const create = Command.make(
   "create",
@@ -20,21 +28,21 @@ const create = Command.make(
     ),
   },
   Effect.fnUntraced(function* ({ description, inactive, url }) {
-    const secret = yield* readSecret("The signing secret", "GATEHOUSE_WEBHOOK_SECRET")
-    yield* call(
-      (gatehouse) =>
-        gatehouse.webhooks.create({
-          payload: { url, signing_secret: Redacted.value(secret), active: !inactive, ...given({ description }) },
+    yield* checkUrl(url)
+    yield* withSigningSecret((signing_secret) =>
+      call(
+        (gatehouse) =>
+          gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given({ description }) } }),
+        ({ webhook_endpoint_id: id }) => ({
+          out: id,
+          note: `The endpoint is there. To send it something: gatehouse webhooks test ${id}`,
         }),
-      ({ webhook_endpoint_id: id }) => ({
-        out: id,
-        note: `The endpoint is there. To send it something: gatehouse webhooks test ${id}`,
-      }),
+      ),
     )
   }),
 ).pipe(
   Command.withDescription(
-    "Create a webhook endpoint; its signing secret is GATEHOUSE_WEBHOOK_SECRET, else standard input, or is asked for",
+    "Create a webhook endpoint; its signing secret is GATEHOUSE_WEBHOOK_SECRET, else what is typed or on standard input, else one is made and printed",
   ),
   Command.withExamples([{ command: "gatehouse webhooks create https://example.com/webhooks" }]),
 )
@@ -51,6 +59,51 @@ const list = Command.make("list", {}, () =>
   ),
 ).pipe(Command.withDescription("List the webhook endpoints of the key's org, oldest first"))
 
+const update = Command.make(
+  "update",
+  {
+    endpoint,
+    to: Flag.String("to").pipe(Flag.withDescription("Where deliveries go from now on"), Flag.optional),
+    description: Flag.String("description").pipe(Flag.withDescription("What it is, in your words"), Flag.optional),
+    active: Flag.Boolean("active").pipe(
+      Flag.withDescription("Whether it receives deliveries; --no-active cancels those that are pending"),
+      Flag.optional,
+    ),
+    newSecret: Flag.Boolean("new-secret").pipe(
+      Flag.withDescription(
+        "Sign with the secret of GATEHOUSE_WEBHOOK_SECRET, else what is typed or on standard input, else one made now; the one before signs, too, for 24 hours",
+      ),
+      Flag.withDefault(false),
+    ),
+  },
+  Effect.fnUntraced(function* ({ active, description, endpoint, newSecret, to }) {
+    const changes = given({ url: to, description, active })
+    if (Object.keys(changes).length === 0 && !newSecret) {
+      return yield* usage("Say what changes: --to, --description, --active, --no-active or --new-secret")
+    }
+    if (Option.isSome(to)) yield* checkUrl(to.value)
+    const change = (secret: { readonly signing_secret?: string }) =>
+      call(
+        (gatehouse) => gatehouse.webhooks.update({ payload: { id: endpoint, ...changes, ...secret } }),
+        () => ({ out: "", note: `The endpoint ${endpoint} is changed.` }),
+      )
+    yield* newSecret ? withSigningSecret((signing_secret) => change({ signing_secret })) : change({})
+  }),
+).pipe(
+  Command.withDescription("Change a webhook endpoint; what is not named stays"),
+  Command.withExamples([
+    { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --to https://example.com/hooks" },
+    { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-active" },
+  ]),
+)
+
+const remove = Command.make("delete", { endpoint }, ({ endpoint }) =>
+  call(
+    (gatehouse) => gatehouse.webhooks.delete({ payload: { id: endpoint } }),
+    () => ({ out: "", note: `The endpoint ${endpoint} is deleted, and its pending deliveries are canceled.` }),
+  ),
+).pipe(Command.withDescription("Delete a webhook endpoint; its pending deliveries are canceled"))
+
 const test = Command.make(
   "test",
   { endpoint },
@@ -66,54 +119,8 @@ const test = Command.make(
   }),
 ).pipe(Command.withDescription("Send an endpoint a signed job.completed with made-up ids, and tell what it said"))
 
-const deliveries = Command.make(
-  "deliveries",
-  {
-    endpoint: Argument.optional(endpoint),
-    job: Flag.String("job").pipe(Flag.withDescription("Only of this job"), Flag.optional),
-    state: Flag.Literals("state", DeliveryState.literals).pipe(
-      Flag.withDescription("Only in this state"),
-      Flag.optional,
-    ),
-    ...page,
-  },
-  ({ cursor, endpoint, job, limit, state }) =>
-    call(
-      (gatehouse) =>
-        gatehouse.deliveries.list({
-          payload: { limit, ...given({ webhook_endpoint_id: endpoint, job_id: job, state, cursor }) },
-        }),
-      ({ deliveries, next_cursor }) => ({
-        out: table(
-          ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
-          deliveries.map((one) => [
-            one.delivery_id,
-            one.webhook_endpoint_id ?? "callback",
-            one.job_id,
-            one.event,
-            one.state,
-            one.attempts,
-            one.next_attempt_at,
-            one.created_at,
-          ]),
-        ),
-        note: more(next_cursor),
-      }),
-    ),
-).pipe(Command.withDescription("List deliveries, newest first: all, or an endpoint's"))
-
-const retry = Command.make(
-  "retry",
-  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
-  ({ delivery }) =>
-    call(
-      (gatehouse) => gatehouse.deliveries.retry({ payload: { delivery_id: delivery } }),
-      () => ({ out: "", note: `The delivery ${delivery} is sent again.` }),
-    ),
-).pipe(Command.withDescription("Send a delivery again now, with the retries from their start"))
-
-/** Creates, lists and tests webhook endpoints; lists and retries deliveries. */
+/** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("Webhook endpoints and deliveries; GATEHOUSE_TOKEN must be an API key"),
-  Command.withSubcommands([create, list, test, deliveries, retry]),
+  Command.withSubcommands([create, list, update, remove, test, deliveries, retry]),
 )

@@ -87,11 +87,14 @@ const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:
 /** The requests of this process. */
 const waiting = { count: 0 }
 
-/** The headers of every answer: its request's id, no cache for anything, and with a 503 when to come back, in seconds. */
+/**
+ * The headers of every answer: its request's id, no cache for what does not say otherwise, and with a 503 when to come
+ * back, in seconds.
+ */
 const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
   HttpServerResponse.setHeaders(response, {
     "x-request-id": requestId,
-    "cache-control": "no-store",
+    "cache-control": response.headers["cache-control"] ?? "no-store",
     ...(response.status === 503 ? { "retry-after": "1" } : {}),
     ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
   })

@@ -1,6 +1,6 @@
 import { ByteSize, Effect, Layer } from "effect"
-import { HttpIncomingMessage, HttpRouter } from "effect/http"
-import { HttpApiBuilder, HttpApiScalar } from "effect/http-api"
+import { HttpIncomingMessage, HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder, HttpApiScalar, OpenApi } from "effect/http-api"
 import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as Faults from "./Faults.ts"
@@ -19,21 +19,28 @@ import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+import { revalidated } from "./revalidated.ts"
 import * as SpanNames from "./spanNames.ts"
 
 const largeBody = Layer.succeed(LargeBody, (operation) =>
   Effect.provideService(operation, HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8)),
 )
 
-const api = HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }).pipe(
+const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
   Layer.provide([Authorization.layer, KeyAuthorization.layer, RequestErrors.layer, Idempotency.layer]),
   Layer.provide(largeBody),
 )
 
+const document = HttpRouter.use((router) =>
+  router.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))),
+)
+
 /** The page that explains the interface; its script comes from this server, so that it works without internet. */
-const docs = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFonts: false } })
+const page = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFonts: false } })
+
+const docs = Layer.mergeAll(document, page).pipe(Layer.provide(revalidated.layer))
 
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
 export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, Faults.layer), {

@@ -1,6 +1,6 @@
 import { Effect, type Scope } from "effect"
-import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { StartupError } from "./StartupError.ts"
 
@@ -9,6 +9,9 @@ export const POSTGRES_MAJOR = "18"
 
 /** Where in DATA_DIR a database is made; it is renamed to its own name once it is whole and on the disk. */
 export const unfinished = (folder: string) => `${folder}.new`
+
+/** What to do about a DATA_DIR that will not do. */
+const another = "; set it to a folder that can, for example DATA_DIR=./data"
 
 /**
  * Takes DATA_DIR for this process until the scope closes, making it if need be, and checks what is in it.
@@ -21,10 +24,14 @@ export const acquire: (
   "DataFolder.acquire",
 )(function* (dataDir: string) {
   const path = resolve(dataDir)
-  yield* attempt(`DATA_DIR ${path} cannot be written; set DATA_DIR to a folder that can`, () => {
-    mkdirSync(path, { recursive: true, mode: 0o700 })
-    accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
-  })
+  yield* attempt(
+    `DATA_DIR ${path} cannot be written`,
+    () => {
+      makeFolder(path)
+      accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
+    },
+    another,
+  )
   yield* Effect.acquireRelease(lock(path), (held) => Effect.sync(() => held.close()))
 
   const folder = join(path, "postgres")
@@ -47,6 +54,21 @@ export const acquire: (
 })
 
 /**
+ * Makes a folder, and those above it that are missing. Node's own `recursive` never returns where a folder cannot be made
+ * although the one above it is there, as in /proc.
+ */
+const makeFolder = (path: string) => {
+  if (existsSync(path)) return
+  makeFolder(dirname(path))
+  try {
+    mkdirSync(path, { mode: 0o700 })
+  } catch (cause) {
+    // Another start may have made it meanwhile; which of the two has it is for the lock to say.
+    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw cause
+  }
+}
+
+/**
  * Node has no flock, and SQLite does: its exclusive transaction is a lock of the operating system on the file, so it goes
  * with the process however that ends, and neither two starts at once nor a process id used again can fool it.
  */
@@ -67,7 +89,7 @@ const lock = (path: string) =>
         message:
           (cause as { readonly errcode?: number }).errcode === SQLITE_BUSY
             ? `DATA_DIR ${path} is in use by another process; stop that one, or set another DATA_DIR`
-            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}`,
+            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${another}`,
         cause,
       }),
   })
@@ -78,9 +100,9 @@ const SQLITE_BUSY = 5
 export const isInUse = ({ cause }: StartupError) =>
   (cause as { readonly errcode?: number } | undefined)?.errcode === SQLITE_BUSY
 
-const attempt = <A>(fault: string, evaluate: () => A) =>
+const attempt = <A>(fault: string, evaluate: () => A, remedy = "") =>
   Effect.try({
     try: evaluate,
     catch: (cause) =>
-      new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})`, cause }),
+      new StartupError({ message: `${fault} (${(cause as NodeJS.ErrnoException).code ?? cause})${remedy}`, cause }),
   })

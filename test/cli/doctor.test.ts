@@ -4,7 +4,7 @@ import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { readdirSync, rmSync } from "node:fs"
 import { join } from "node:path"
-import { clockCheck } from "#src/infrastructure/checks/clock.ts"
+import { clockCheck, plausibleClock } from "#src/infrastructure/checks/clock.ts"
 import { keyId } from "#src/infrastructure/Cipher.ts"
 import * as DataFolder from "#src/infrastructure/DataFolder.ts"
 import { Database } from "#src/infrastructure/Database.ts"
@@ -138,10 +138,24 @@ it.live("what cannot be reached is named, and the password is not", () =>
       GITHUB_OIDC_ISSUER: `http://127.0.0.1:${port}`,
     })
     expect(down.ok).toBe(false)
-    expect(down.states).toEqual(["configuration ok", "database fail", "issuer fail"])
+    expect(down.states).toEqual(["configuration ok", "database fail", "issuer warn", "clock ok"])
     expect(down.of("database")[0]!.message).toMatch(/^the database of DATABASE_URL cannot be used: .*ECONNREFUSED/)
     expect(down.of("issuer")[0]!.message).toBe(`http://127.0.0.1:${port} does not answer (ECONNREFUSED)`)
     expect(down.out).not.toMatch(/a-secret|AAAA/)
+  }),
+)
+
+// Seen failing with the issuer's fault a failure in either mode.
+it.live("an issuer out of reach is a failure where CI is known to register, and else a warning", () =>
+  Effect.gen(function* () {
+    const GITHUB_OIDC_ISSUER = `http://127.0.0.1:${yield* closedPort}`
+    const open = yield* doctor({ DATA_DIR: "memory", GITHUB_OIDC_ISSUER })
+    expect(open.ok).toBe(true)
+    expect(open.states).toEqual(["configuration ok", "database ok", "issuer warn", "clock ok"])
+    expect(open.of("clock")[0]!.message).toContain("there was no other to compare it with")
+    const guarded = yield* doctor({ DATA_DIR: "memory", GITHUB_OIDC_ISSUER, ADMIN_TOKEN: "a-token-of-the-tests" })
+    expect(guarded.ok).toBe(false)
+    expect(guarded.states).toContain("issuer fail")
   }),
 )
 
@@ -149,7 +163,7 @@ it.live("an issuer that publishes no keys", () =>
   Effect.gen(function* () {
     const provider = yield* makeOidcProvider()
     provider.behave("garbage")
-    const env = { DATA_DIR: "memory", GITHUB_OIDC_ISSUER: provider.issuer }
+    const env = { DATA_DIR: "memory", GITHUB_OIDC_ISSUER: provider.issuer, ADMIN_TOKEN: "a-token-of-the-tests" }
     expect((yield* doctor(env)).of("issuer")[0]).toMatchObject({
       state: "fail",
       message: `${provider.issuer} publishes no key set`,
@@ -185,4 +199,13 @@ it("clocks that are apart by more than the measuring may have made", () => {
     state: "fail",
     message: expect.stringContaining("31.0 s ahead of the database"),
   })
+})
+
+it("a clock that no other could be compared with", () => {
+  const now = Date.UTC(2026, 10, 21)
+  expect(plausibleClock(now)).toMatchObject({
+    state: "ok",
+    message: expect.stringContaining("2026-11-21T00:00:00.000Z"),
+  })
+  expect(plausibleClock(0)).toMatchObject({ state: "fail", message: expect.stringContaining("1970-01-01") })
 })

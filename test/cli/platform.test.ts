@@ -116,7 +116,10 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
       const { orgId } = made.json as { orgId: string }
       const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
-      expect(limit).toMatchObject({ err: expect.stringContaining("limit: "), code: 2 })
+      expect(limit).toMatchObject({ err: expect.stringContaining("--limit must be "), code: 2 })
+      // What only the service can know is wrong is said in flags, too.
+      const past = yield* cli(["keys", "create", "ci", "--org", orgId, "--expires-at", "2020-01-01T00:00:00Z"])
+      expect(past).toMatchObject({ err: expect.stringMatching(/^gatehouse: --expires-at must be /), code: 1 })
       const unsaid = yield* cli(["keys", "list"])
       expect(unsaid).toMatchObject({ out: "", code: 2 })
       expect(unsaid.err).toContain(`say which with --org: `)

@@ -14,6 +14,12 @@ it.live.each([
   { args: [], code: 2, out: "", err: "SUBCOMMANDS" },
   { args: ["projects", "list", "--bogus"], code: 2, out: "", err: "--bogus" },
   {
+    args: ["webhooks", "creat"],
+    code: 2,
+    out: "",
+    err: `gatehouse: Unknown subcommand "creat" for "gatehouse webhooks" (did you mean create?); gatehouse webhooks --help says how\n`,
+  },
+  {
     args: ["migrate"],
     env: { DATABASE_URL: "x" },
     code: 1,

@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Queue } from "effect"
+import { verifyWebhook } from "#src/webhooks.ts"
 import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
@@ -108,6 +109,61 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
+    it.effect("an endpoint is changed and deleted", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const receiver = yield* makeReceiver()
+        const id = (yield* cli(["webhooks", "create", receiver.url])).out.trim()
+        const to = `${receiver.url}/moved`
+        const changed = yield* cli(["webhooks", "update", id, "--to", to, "--description", "Mine", "--no-active"])
+        expect(changed).toEqual({ out: "", err: `The endpoint ${id} is changed.\n`, code: 0 })
+        expect((yield* cli(["webhooks", "list"])).out).toMatch(new RegExp(`^${id}  ${to}  no      Mine$`, "m"))
+        const json = yield* cli(["webhooks", "update", id, "--active", "--json"])
+        expect(JSON.parse(json.out)).toMatchObject({ success: true })
+        expect((yield* cli(["webhooks", "list"])).out).toMatch(new RegExp(`^${id}  ${to}  yes     Mine$`, "m"))
+        const deleted = yield* cli(["webhooks", "delete", id])
+        expect(deleted).toMatchObject({ out: "", err: expect.stringContaining(`${id} is deleted`), code: 0 })
+        const again = yield* cli(["webhooks", "delete", id, "--json"])
+        expect(JSON.parse(again.out)).toMatchObject({ success: false, code: "not_found" })
+        expect(again.code).toBe(1)
+      }),
+    )
+
+    it.effect("a signing secret is made where none is given, and a short one warned of", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const receiver = yield* makeReceiver()
+        const without = { GATEHOUSE_WEBHOOK_SECRET: "" }
+        const made =
+          /^Its signing secret was made now, and is shown this once: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/m
+        const signedBy = Effect.fnUntraced(function* (id: string, secret: string) {
+          yield* cli(["webhooks", "test", id])
+          const { body, headers } = receiver.received.at(-1)!
+          return verifyWebhook({ headers, body, secret })
+        })
+        const created = yield* cli(["webhooks", "create", receiver.url, "--json"], without)
+        const { webhook_endpoint_id: id } = JSON.parse(created.out) as { readonly webhook_endpoint_id: string }
+        const [, first] = made.exec(created.err)!
+        expect(yield* signedBy(id, first!)).toMatchObject({ event: { event: "job.completed" } })
+        const [, second] = made.exec((yield* cli(["webhooks", "update", id, "--new-secret"], without)).err)!
+        expect(second).not.toBe(first)
+        yield* signedBy(id, second!)
+
+        const warning =
+          /^Warning: the signing secret is a key of (\d+) bytes, and Standard Webhooks recommends 24 to 64/m
+        for (const [given, bytes] of [
+          ["short", "5"],
+          ["whsec_c2hvcnQ=", "5"],
+          ["x".repeat(23), "23"],
+        ] as const) {
+          const short = yield* cli(["webhooks", "create", receiver.url], { GATEHOUSE_WEBHOOK_SECRET: given })
+          expect(warning.exec(short.err)?.[1], given).toBe(bytes)
+          expect(short.err).not.toContain(given)
+        }
+        expect((yield* cli(["webhooks", "create", receiver.url])).err).not.toMatch(warning)
+      }),
+    )
+
     it.effect("what the receiver says is shown without what would steer the terminal", () =>
       Effect.gen(function* () {
         const cli = yield* tenant
@@ -129,16 +185,20 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
           expect(ended, args.join(" ")).toMatchObject({ out: "", code: 2 })
           expect(ended.err).toContain(sentence)
         })
-        yield* wrong(
-          ["webhooks", "create", "http://127.0.0.1:1"],
-          "The signing secret is missing; set GATEHOUSE_WEBHOOK_SECRET",
-        )
+        // Before anything is asked about a secret.
+        yield* wrong(["webhooks", "create", "notaurl"], "the endpoint's url must be an absolute http or https URL")
+        yield* wrong(["webhooks", "update", "x", "--to", "notaurl"], "the endpoint's url must be an absolute")
+        yield* wrong(["webhooks", "update", "x"], "--to, --description, --active, --no-active or --new-secret")
+        yield* wrong(["keys", "validate"], "The key to validate is missing; give it on standard input")
         yield* wrong(["jobs", "finish", "x", "--error", "e", "--result", "1"], "not both")
         yield* wrong(["jobs", "finish", "x", "--result", "{"], "--result")
         yield* wrong(["webhooks", "deliveries", "--state", "lost"], "lost")
-        yield* wrong(["webhooks", "deliveries", "--limit", "101"], "a whole number from 1 to 100")
+        yield* wrong(
+          ["webhooks", "deliveries", "--limit", "101"],
+          "gatehouse: --limit must be a whole number from 1 to 100\n",
+        )
         yield* wrong(["keys", "create", "ci"], "--project <id>, or --org <id>")
-        yield* wrong(["projects", "create", ""], "name")
+        yield* wrong(["projects", "create", ""], "the name must be at least 1 character")
         yield* wrong(["projects", "create"], "gatehouse projects create --help says how")
         yield* wrong(["keys"], "SUBCOMMANDS")
         yield* wrong(["--url", "gatehouse.example", "projects", "list"], "is no http or https URL")

@@ -173,6 +173,25 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
+  // Seen failing without the middleware of src/http/revalidated.ts.
+  it.effect("the docs may be kept, and are asked for again only when they have changed", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      for (const path of ["/docs", "/openapi.json"]) {
+        const { headers } = yield* send("GET", path)
+        expect(headers["cache-control"]).toBe("no-cache")
+        const { etag = "" } = headers
+        expect(etag).toMatch(/^"[\w-]{43}"$/)
+        for (const known of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
+          const kept = yield* send("GET", path, { headers: { "if-none-match": known } })
+          expect([kept.status, kept.text, kept.headers.etag], known).toEqual([304, "", etag])
+        }
+        const changed = yield* send("GET", path, { headers: { "if-none-match": '"other"' } })
+        expect(changed.status).toBe(200)
+      }
+    }),
+  )
+
   it.effect("/docs is a page that loads nothing from anywhere else", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer

@@ -144,7 +144,7 @@ describe("the embedded database", () => {
       const folder = yield* freshFolder("empty")
       const file = join(folder, "file")
       writeFileSync(file, "")
-      assert.match(yield* refusal(embedded(join(file, "data"))), /cannot be written; set DATA_DIR .*\(ENOTDIR\)/)
+      assert.match(yield* refusal(embedded(join(file, "data"))), /cannot be written \(ENOTDIR\); .* DATA_DIR=\.\/data$/)
       mkdirSync(join(folder, "postgres"))
       assert.match(yield* refusal(embedded(folder)), /holds no database that can be read \(ENOENT\)/)
       writeFileSync(join(folder, "postgres", "PG_VERSION"), "15\n")

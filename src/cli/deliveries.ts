@@ -1,0 +1,56 @@
+import { Argument, Command, Flag } from "effect/cli"
+import { DeliveryState } from "../domain/Delivery.ts"
+import { call } from "./call.ts"
+import { given, page } from "./flags.ts"
+import { more, table } from "./output.ts"
+
+/** Lists deliveries. */
+export const deliveries = Command.make(
+  "deliveries",
+  {
+    endpoint: Argument.String("endpoint").pipe(
+      Argument.withDescription("The webhook endpoint's id"),
+      Argument.optional,
+    ),
+    job: Flag.String("job").pipe(Flag.withDescription("Only of this job"), Flag.optional),
+    state: Flag.Literals("state", DeliveryState.literals).pipe(
+      Flag.withDescription("Only in this state"),
+      Flag.optional,
+    ),
+    ...page,
+  },
+  ({ cursor, endpoint, job, limit, state }) =>
+    call(
+      (gatehouse) =>
+        gatehouse.deliveries.list({
+          payload: { limit, ...given({ webhook_endpoint_id: endpoint, job_id: job, state, cursor }) },
+        }),
+      ({ deliveries, next_cursor }) => ({
+        out: table(
+          ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
+          deliveries.map((one) => [
+            one.delivery_id,
+            one.webhook_endpoint_id ?? "callback",
+            one.job_id,
+            one.event,
+            one.state,
+            one.attempts,
+            one.next_attempt_at,
+            one.created_at,
+          ]),
+        ),
+        note: more(next_cursor),
+      }),
+    ),
+).pipe(Command.withDescription("List deliveries, newest first: all, or an endpoint's"))
+
+/** Sends a delivery again. */
+export const retry = Command.make(
+  "retry",
+  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
+  ({ delivery }) =>
+    call(
+      (gatehouse) => gatehouse.deliveries.retry({ payload: { delivery_id: delivery } }),
+      () => ({ out: "", note: `The delivery ${delivery} is sent again.` }),
+    ),
+).pipe(Command.withDescription("Send a delivery again now, with the retries from their start"))
