@@ -63,17 +63,21 @@ interface PlanNode {
   readonly Plans?: ReadonlyArray<PlanNode>
 }
 
-/** What a claim does to deliveries: how it finds them, and how many pages it reads in all. */
-const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: string) {
+/** What a claim does to deliveries: how it finds them, and how many pages it reads in all. Then it is taken back. */
+const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: string, limit = 256) {
   const sql = yield* SqlClient.SqlClient
-  const statement = DeliveryQueueSql.claimSql(sql, {
-    claimId: "explained",
-    now,
-    leaseUntil: plus(now, 60),
-    limit: 256,
-    laneCap: 10,
-    inHand: new Map([[full, { count: 10, cap: 10 }]]),
-  })
+  const statement = DeliveryQueueSql.claimSql(
+    sql,
+    {
+      claimId: "explained",
+      now,
+      leaseUntil: plus(now, 60),
+      limit,
+      laneCap: 10,
+      inHand: new Map([[full, { count: 10, cap: 10 }]]),
+    },
+    "",
+  )
   const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${statement}`
   const plan = row!["QUERY PLAN"][0]!.Plan
@@ -91,6 +95,18 @@ const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: strin
   visit(plan)
   return { scans: [...scans].sort(), pages: plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] }
 })
+const explained = (...options: Parameters<typeof explainClaim>) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    return yield* sql
+      .withTransaction(
+        Effect.flatMap(Effect.exit(explainClaim(...options)), (rolledBack) => Effect.fail({ rolledBack })),
+      )
+      .pipe(
+        Effect.flip,
+        Effect.flatMap((error) => ("rolledBack" in error ? error.rolledBack : Effect.die(error))),
+      )
+  })
 
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("plans", (it) => {
   it.effect("a claim costs with two hundred thousand finished deliveries what it costs with none", () =>
@@ -103,27 +119,45 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* insertMany({ orgId, endpoint: full, state: "pending", count: 200, now: at })
       yield* insertMany({ orgId, endpoint: other, state: "pending", count: 5, now: at })
       yield* sql`UPDATE pending_deliveries SET parked = true WHERE lane = ${full}`
-      const explained = sql
-        .withTransaction(
-          Effect.flatMap(Effect.exit(explainClaim(now, full)), (exit) => Effect.fail({ rolledBack: exit })),
-        )
-        .pipe(
-          Effect.flip,
-          Effect.flatMap((error) => ("rolledBack" in error ? error.rolledBack : Effect.die(error))),
-        )
-
       yield* sql`ANALYZE`
-      const before = yield* explained
+      const before = yield* explained(now, full)
       // Only the checks of the test's own rows are left out.
       yield* sql`ALTER TABLE deliveries DROP CONSTRAINT deliveries_org_id_fkey`
       yield* insertMany({ orgId, endpoint: other, state: "delivered", count: 200_000, now: at })
-      const unanalyzed = yield* explained
+      const unanalyzed = yield* explained(now, full)
       yield* sql`ANALYZE`
-      const analyzed = yield* explained
+      const analyzed = yield* explained(now, full)
       for (const { pages, scans } of [unanalyzed, analyzed]) {
         assert.deepStrictEqual(scans, ["Tid Scan", "pending_deliveries_due", "pending_deliveries_parked"])
         assert.isAtMost(pages, before.pages * 1.5)
       }
+    }),
+  )
+
+  // Seen failing: with all lanes read for the one that had waited longest.
+  it.effect("of five thousand lanes with a backlog a claim reads those that it takes from, and each has its turn", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`DELETE FROM pending_deliveries`
+      const { orgId } = yield* insertOrg()
+      const endpoint = yield* insertEndpoint(orgId)
+      const now = epoch()
+      yield* insertMany({ orgId, endpoint, state: "pending", count: 10_000, now: DateTime.toDateUtc(now) })
+      const lanes = (count: number) => sql`
+        UPDATE pending_deliveries SET parked = true,
+          lane = ${orgId}::text || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`
+      yield* lanes(10)
+      yield* sql`VACUUM ANALYZE pending_deliveries`
+      const few = yield* explained(now, endpoint, 50)
+      yield* lanes(5_000)
+      yield* sql`VACUUM ANALYZE pending_deliveries`
+      assert.isAtMost((yield* explained(now, endpoint, 50)).pages, few.pages * 2)
+
+      const taken: Array<string> = []
+      for (let n = 0; n < 10; n++) {
+        taken.push(...(yield* claim(now, { limit: 500, laneCap: 1 })).map(({ lane }) => lane))
+      }
+      assert.deepStrictEqual([taken.length, new Set(taken).size], [5_000, 5_000])
     }),
   )
 })

@@ -5,7 +5,7 @@ import type { EventType } from "../../domain/Delivery.ts"
 import type { Claim } from "../../domain/DeliveryQueue.ts"
 import { DeliveryQueue } from "../../domain/DeliveryQueue.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { integers, texts } from "./arrays.ts"
+import { texts } from "./arrays.ts"
 import { date } from "./fragments.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
@@ -23,6 +23,7 @@ interface ClaimedRow {
   readonly secret_owner: string
   readonly previous_secret: string | null
   readonly failing_since: Date | null
+  readonly parked: boolean
 }
 
 const toClaimed = (row: ClaimedRow, claimId: string): ClaimedDelivery => ({
@@ -50,37 +51,47 @@ const minHead = 512
  * the first of those. What is due in the head and has no room in its lane is parked, so that no claim reads it again:
  * a lane's backlog costs the other lanes nothing. The lane of an endpoint is its id.
  *
+ * The lanes with a backlog take turns, from the one after `lane` on, and no more of them are read than give something.
+ *
  * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
  * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
  */
-export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, limit, laneCap, inHand }: Claim) => {
+export const claimSql = (
+  sql: SqlClient.SqlClient,
+  { claimId, now, leaseUntil, limit, laneCap, inHand }: Claim,
+  lane: string,
+) => {
   const at = date(now)
-  const lanes = [...inHand.values()]
-  const endpointOf = (lane: string) => sql`
-    LEFT JOIN LATERAL (SELECT * FROM webhook_endpoints WHERE id = ${sql.literal(lane)} OFFSET 0) w ON true
-    LEFT JOIN in_hand h ON h.lane = ${sql.literal(lane)}`
-  // What a lane w with h in hand has room for.
+  const lanes = JSON.stringify(Object.fromEntries([...inHand].map(([lane, { count, cap }]) => [lane, [count, cap]])))
+  const endpoint = sql`LEFT JOIN LATERAL (SELECT * FROM webhook_endpoints WHERE id = l.lane OFFSET 0) w ON true`
+  // Looked up by name, and not joined: a join would read all lanes that have a backlog before the first is taken from.
+  const held = sql`(SELECT lanes FROM in_hand) -> l.lane`
+  // What a lane l of an endpoint w has room for.
   const room = sql`
-    (CASE WHEN w.failing_since IS NULL THEN coalesce(h.cap, ${laneCap}::int) ELSE 1 END - coalesce(h.count, 0))`
+    (CASE WHEN w.failing_since IS NULL THEN coalesce((${held} ->> 1)::int, ${laneCap}) ELSE 1 END
+      - coalesce((${held} ->> 0)::int, 0))`
   return sql<ClaimedRow>`
     WITH RECURSIVE ready AS (
       SELECT ctid AS place, lane, delivery_id, due_at, false AS parked FROM pending_deliveries
       WHERE NOT parked AND due_at <= ${at}
       ORDER BY due_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
-    ), parked_lanes AS (
-      (SELECT lane, due_at FROM pending_deliveries WHERE parked ORDER BY lane, due_at LIMIT 1)
+    ), turns AS (
+      SELECT ${lane}::text COLLATE "C" AS lane, 0 AS turn, false AS again
       UNION ALL
-      SELECT next.lane, next.due_at FROM parked_lanes before CROSS JOIN LATERAL (
-        SELECT lane, due_at FROM pending_deliveries p WHERE p.parked AND p.lane > before.lane
-        ORDER BY p.lane, p.due_at LIMIT 1
+      SELECT next.lane, before.turn + 1, next.again FROM turns before CROSS JOIN LATERAL (
+        (SELECT lane, before.again FROM pending_deliveries p
+          WHERE p.parked AND p.lane > before.lane AND (NOT before.again OR p.lane <= ${lane}) ORDER BY p.lane LIMIT 1)
+        UNION ALL
+        (SELECT lane, true FROM pending_deliveries p
+          WHERE p.parked AND NOT before.again AND p.lane <= ${lane} ORDER BY p.lane LIMIT 1)
+        LIMIT 1
       ) AS next
-    ), in_hand AS (
-      SELECT * FROM unnest(${texts(inHand.keys())}, ${integers(lanes.map(({ count }) => count))},
-        ${integers(lanes.map(({ cap }) => cap))}) AS in_hand (lane, count, cap)
+    ), in_hand AS MATERIALIZED (
+      SELECT ${lanes}::jsonb AS lanes
     ), backlog AS (
-      -- Lane by lane, the one that has waited longest first, and no further than is taken: what is read is locked.
+      -- Lane by lane, and no further than is taken: what is read is locked.
       SELECT head.* FROM (
-        SELECT l.lane, ${room} AS room FROM parked_lanes l ${endpointOf("l.lane")} WHERE ${room} > 0 ORDER BY l.due_at
+        SELECT l.lane, ${room} AS room FROM turns l ${endpoint} WHERE l.turn > 0 AND ${room} > 0
       ) AS l
       CROSS JOIN LATERAL (
         SELECT ctid AS place, lane, delivery_id, due_at, true AS parked FROM pending_deliveries p
@@ -91,7 +102,7 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
     ), due AS (
       SELECT * FROM ready UNION ALL SELECT * FROM backlog
     ), lanes AS (
-      SELECT l.lane, w.*, ${room} AS room FROM (SELECT DISTINCT lane FROM due) l ${endpointOf("l.lane")}
+      SELECT l.lane, w.*, ${room} AS room FROM (SELECT DISTINCT lane FROM due) l ${endpoint}
     ), ranked AS (
       SELECT due.*, row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) <= room AS has_room
       FROM due JOIN lanes USING (lane)
@@ -108,11 +119,19 @@ export const claimSql = (sql: SqlClient.SqlClient, { claimId, now, leaseUntil, l
     SELECT t.delivery_id AS id, e.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, e.type, e.body,
       coalesce(w.url, j.callback_url) AS url, coalesce(w.secret, j.callback_secret) AS secret,
       coalesce(w.id, j.callback_secret_owner) AS secret_owner,
-      CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since
+      CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, t.parked
     FROM taken t JOIN lanes w USING (lane)
     CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
     LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
     ORDER BY t.delivery_id`
+}
+
+/** Of the lanes that gave of their backlog, the one farthest behind `lane`, with which the turns began. */
+const lastTurn = (rows: ReadonlyArray<ClaimedRow>, lane: string) => {
+  const lanes = rows.filter(({ parked }) => parked).map((row) => row.lane)
+  const before = lanes.filter((other) => other <= lane)
+  const [first = lane, ...others] = before.length > 0 ? before : lanes
+  return others.reduce((a, b) => (a > b ? a : b), first)
 }
 
 /**
@@ -142,11 +161,16 @@ export const layer = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    /** The lane with a backlog that had its turn last. */
+    let last = ""
 
     return DeliveryQueue.of({
       claim: (claim) =>
-        claimSql(sql, claim).pipe(
-          Effect.map((rows) => rows.map((row) => toClaimed(row, claim.claimId))),
+        Effect.suspend(() => claimSql(sql, claim, last)).pipe(
+          Effect.map((rows) => {
+            last = lastTurn(rows, last)
+            return rows.map((row) => toClaimed(row, claim.claimId))
+          }),
           orUnavailable,
         ),
 
