@@ -15,10 +15,10 @@ export default defineConfig({
         test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**", "test/package/**"] },
       },
       // Processes, databases and networks that fail, and load: `npm run test:faults`. Real time and processes on a
-      // machine that others use: one that fails is run again, twice at most, and is told as such.
+      // machine that others use: one that fails is run again once, and told as such.
       {
         extends: true,
-        test: { name: "faults", include: ["test/faults/**/*.test.ts"], testTimeout: 180_000, retry: 2 },
+        test: { name: "faults", include: ["test/faults/**/*.test.ts"], testTimeout: 180_000, retry: 1 },
       },
       // The command line as a process, and the package installed in an empty folder: `npm run test:package`.
       { extends: true, test: { name: "package", include: ["test/package/**/*.test.ts"], testTimeout: 180_000 } },
