@@ -51,7 +51,7 @@ const minHead = 512
  * the first of those. What is due in the head and has no room in its lane is parked, so that no claim reads it again:
  * a lane's backlog costs the other lanes nothing. The lane of an endpoint is its id.
  *
- * The lanes with a backlog take turns, from the one after `lane` on, and no more of them are read than give something.
+ * The lanes with a backlog take turns, from the one after `last` on, and no more of them are read than give something.
  *
  * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
  * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
@@ -59,7 +59,7 @@ const minHead = 512
 export const claimSql = (
   sql: SqlClient.SqlClient,
   { claimId, now, leaseUntil, limit, laneCap, inHand }: Claim,
-  lane: string,
+  last: string,
 ) => {
   const at = date(now)
   const lanes = JSON.stringify(Object.fromEntries([...inHand].map(([lane, { count, cap }]) => [lane, [count, cap]])))
@@ -76,14 +76,14 @@ export const claimSql = (
       WHERE NOT parked AND due_at <= ${at}
       ORDER BY due_at LIMIT ${Math.max(limit, minHead)} FOR UPDATE SKIP LOCKED
     ), turns AS (
-      SELECT ${lane}::text COLLATE "C" AS lane, 0 AS turn, false AS again
+      SELECT ${last}::text COLLATE "C" AS lane, 0 AS turn, false AS again
       UNION ALL
       SELECT next.lane, before.turn + 1, next.again FROM turns before CROSS JOIN LATERAL (
         (SELECT lane, before.again FROM pending_deliveries p
-          WHERE p.parked AND p.lane > before.lane AND (NOT before.again OR p.lane <= ${lane}) ORDER BY p.lane LIMIT 1)
+          WHERE p.parked AND p.lane > before.lane AND (NOT before.again OR p.lane <= ${last}) ORDER BY p.lane LIMIT 1)
         UNION ALL
         (SELECT lane, true FROM pending_deliveries p
-          WHERE p.parked AND NOT before.again AND p.lane <= ${lane} ORDER BY p.lane LIMIT 1)
+          WHERE p.parked AND NOT before.again AND p.lane <= ${last} ORDER BY p.lane LIMIT 1)
         LIMIT 1
       ) AS next
     ), in_hand AS MATERIALIZED (
@@ -126,11 +126,11 @@ export const claimSql = (
     ORDER BY t.delivery_id`
 }
 
-/** Of the lanes that gave of their backlog, the one farthest behind `lane`, with which the turns began. */
-const lastTurn = (rows: ReadonlyArray<ClaimedRow>, lane: string) => {
+/** Of the lanes that gave of their backlog, the one whose turn came last, when they began after `last`. */
+const lastTurn = (rows: ReadonlyArray<ClaimedRow>, last: string) => {
   const lanes = rows.filter(({ parked }) => parked).map((row) => row.lane)
-  const before = lanes.filter((other) => other <= lane)
-  const [first = lane, ...others] = before.length > 0 ? before : lanes
+  const before = lanes.filter((lane) => lane <= last)
+  const [first = last, ...others] = before.length > 0 ? before : lanes
   return others.reduce((a, b) => (a > b ? a : b), first)
 }
 
