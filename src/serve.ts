@@ -1,6 +1,7 @@
 import { Clock, Effect, Layer } from "effect"
 import { app } from "./app.ts"
 import * as Config from "./config.ts"
+import { giveBackMemory } from "./giveBackMemory.ts"
 import * as Telemetry from "./infrastructure/Telemetry.ts"
 
 /** Runs services until they are told to stop, and says in the log when that was, and how long stopping took. */
@@ -15,6 +16,7 @@ const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer
     }),
   )
   yield* Layer.build(services)
+  yield* giveBackMemory
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
       toldAt = yield* Clock.monotonicTimeNanos
