@@ -45,7 +45,9 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
       orElse: () => Effect.fail(new CommandFailed({ message: `${baseUrl} has not answered within ${timeLimit}` })),
     }),
     Effect.tapError((error) => (isApiError(error) ? Effect.flatMap(document, printDocument) : Effect.void)),
-    Effect.mapError((error) => describe(error, { baseUrl, token: token !== undefined, status: response?.status })),
+    Effect.mapError((error) =>
+      describe(error, { baseUrl, token: token !== undefined, status: response?.status, asked: response?.request.url }),
+    ),
   )
   return { answer, document: yield* document }
 })
@@ -77,25 +79,29 @@ interface Attempt {
   readonly token: boolean
   /** Of the answer, when there was one. */
   readonly status: number | undefined
+  /** The url that gave it. */
+  readonly asked: string | undefined
 }
 
 /** What to do about a credential; a key that was asked about is none. */
-const hint = ({ error }: ApiError, token: boolean) => {
+const hint = ({ error }: ApiError, { asked, token }: Attempt) => {
   if (error.includes("x-api-key: <key>") && !error.includes("Authorization")) {
     return ` Set GATEHOUSE_TOKEN to an API key (svc_…)${token ? ": what it holds is none" : "; ADMIN_TOKEN is none"}.`
   }
+  if (asked?.endsWith("/keys/validate") && !error.includes("credential")) return ""
   if (token) return " GATEHOUSE_TOKEN holds the credential that was sent."
   return error.includes("credential")
     ? " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
     : ""
 }
 
-const describe = (error: unknown, { baseUrl, status, token }: Attempt): CommandFailed => {
+const describe = (error: unknown, attempt: Attempt): CommandFailed => {
+  const { baseUrl, status } = attempt
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
     const sentence = plain(error.error)
     if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
-    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(error, token) : ""}` })
+    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(error, attempt) : ""}` })
   }
   if (status !== undefined) {
     return new CommandFailed({

@@ -1,6 +1,7 @@
-import { Effect } from "effect"
+import { Effect, Layer, Logger } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../config.ts"
+import { json, rated } from "../infrastructure/logLines.ts"
 import { print } from "./output.ts"
 
 /** Migrates the database and ends: for those who do so before the new version starts. */
@@ -11,7 +12,11 @@ export const migrate = Command.make(
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/Database.ts"))
     const { applied } = yield* Effect.promise(() => import("../infrastructure/Migrations.ts"))
-    const migration = yield* applied.pipe(Effect.orDie, Effect.provide(Database.layer(settings)))
+    const logger = rated(Logger.withConsoleError(settings.logFormat === "json" ? json : Logger.formatSimple))
+    const migration = yield* applied.pipe(
+      Effect.orDie,
+      Effect.provide(Layer.provideMerge(Database.layer(settings), Logger.layer([logger]))),
+    )
     yield* print(JSON.stringify({ migration }), { out: `The database is at migration ${migration}, the newest.` })
   }),
 ).pipe(Command.withDescription("Bring the database of DATABASE_URL or DATA_DIR up to date, and end"))

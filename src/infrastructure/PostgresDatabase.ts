@@ -1,15 +1,22 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
-import type { Redacted } from "effect"
-import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Schedule, Scope } from "effect"
+import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
 import type { Subscribe } from "./Notifications.ts"
 
 const connection = (url: Redacted.Redacted<string>, applicationName: string): PgConnection.Config => ({
   url,
+  ...placeOf(new URL(Redacted.value(url))),
   applicationName,
   connectTimeout: "4 seconds",
   keepAlive: "5 seconds",
+})
+
+/** Where the database is, for its spans: of a url alone they would tell PostgreSQL's defaults. What is encoded is left to the driver. */
+const placeOf = ({ hostname, pathname, port }: URL) => ({
+  ...(/^[\w.-]+$/.test(hostname) ? { host: hostname } : {}),
+  ...(port === "" ? {} : { port: Number(port) }),
+  ...(/^\/[^%]+$/.test(pathname) ? { database: pathname.slice(1) } : {}),
 })
 
 /** How many connections the pool of requests and workers opens at most. */

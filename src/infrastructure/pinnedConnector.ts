@@ -47,10 +47,13 @@ const checkedAddresses = async (hostname: string, options: ConnectorOptions): Pr
 }
 
 /** A system's error is one of the connection; everything else is TLS's, an invalid certificate above all. */
-const tlsFault = (error: Error) =>
-  /^E(?!RR_|PROTO)/.test(codeOf(error))
-    ? error
-    : new ConnectFault("tls", `TLS failed: ${error.message.replace(/\.$/, "")} (${codeOf(error)}).`)
+const tlsFault = (error: Error) => {
+  const code = codeOf(error)
+  if (/^E(?!RR_|PROTO)/.test(code)) return error
+  // What OpenSSL says of itself has addresses and lines of its source in it: the code says as much.
+  const why = code.startsWith("ERR_SSL_") || code === "EPROTO" ? "" : `: ${error.message.replace(/\.$/, "")}`
+  return new ConnectFault("tls", `TLS failed${why} (${code}).`)
+}
 
 // Without a time-out of its own: a request has one for everything. HTTP/1.1, so that a connection is one request's.
 const startTls = buildConnector({ allowH2: false, timeout: 0 })

@@ -44,7 +44,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(yield* cli(["keys", "delete", id])).toMatchObject({ out: "", code: 0 })
       expect(yield* cli(["keys", "validate"], key.out)).toEqual({
         out: "",
-        err: "gatehouse: The key is not valid. GATEHOUSE_TOKEN holds the credential that was sent.\n",
+        err: "gatehouse: The key is not valid.\n",
         code: 1,
       })
     }),

@@ -50,7 +50,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mo
         .filter(({ language }) => language === "sql")
         .flatMap(({ text }) => text.trim().split("\n"))
         .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
-      expect(statements).toHaveLength(3)
+      expect(statements).toHaveLength(4)
       for (const statement of statements) yield* sql.unsafe(statement)
     }),
   )

@@ -79,8 +79,10 @@ it("is small enough, and has nothing of the repository's in it but what it names
   expect(bytes).toBeLessThan(150_000_000)
   expect(readdirSync(join(installed, "node_modules/gatehouse")).sort()).toEqual([
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "deploy",
     "dist",
     "docs",

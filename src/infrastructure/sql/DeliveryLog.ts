@@ -14,10 +14,14 @@ const Row = Schema.Struct({
   updated_at: Schema.DateTimeUtcFromDate,
 })
 const decode = decodeRows(Row)
-const DetailRow = Schema.Struct({ ...Row.fields, payload: Schema.String })
-const decodeDetail = decodeRows(DetailRow)
-const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromDate })
-const decodeAttempts = decodeRows(AttemptRow)
+const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromString })
+const decodeDetail = decodeRows(
+  Schema.Struct({
+    ...Row.fields,
+    payload: Schema.String,
+    attempt_log: Schema.fromJsonString(Schema.Array(AttemptRow)),
+  }),
+)
 
 const inactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
 const gone = () => new Conflict({ error: "The webhook endpoint was deleted." })
@@ -51,21 +55,23 @@ export const layer = Layer.effect(
           ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
 
       find: (orgId, deliveryId) =>
-        Effect.gen(function* () {
-          const [delivery] = yield* sql`
-            SELECT ${columns}, e.body AS payload FROM ${joined}
-            WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(decodeDetail)
-          if (delivery === undefined) return yield* deliveryNotFound()
-          const attempt_log = yield* sql`
-            SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
-            WHERE delivery_id = ${deliveryId} AND org_id = ${orgId}
-            UNION ALL
-            SELECT attempts, attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error,
-              attempt_body
-            FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} AND attempt_started_at IS NOT NULL
-            ORDER BY number`.pipe(decodeAttempts)
-          return { ...delivery, attempt_log }
-        }).pipe(orUnavailable),
+        // In one statement: an attempt that is recorded meanwhile is in all of it or in none.
+        sql`
+          SELECT ${columns}, e.body AS payload, (
+            SELECT coalesce(json_agg(made ORDER BY number), '[]')::text FROM (
+              SELECT number, started_at, duration_ms, status, failure, error, body FROM delivery_attempts
+              WHERE delivery_id = d.id AND org_id = d.org_id
+              UNION ALL
+              SELECT d.attempts, d.attempt_started_at, d.attempt_duration_ms, d.attempt_status, d.attempt_failure,
+                d.attempt_error, d.attempt_body
+              WHERE d.attempt_started_at IS NOT NULL
+            ) AS made
+          ) AS attempt_log
+          FROM ${joined} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
+          decodeDetail,
+          Effect.flatMap(([delivery]) => (delivery === undefined ? deliveryNotFound() : Effect.succeed(delivery))),
+          orUnavailable,
+        ),
 
       retry: (orgId, deliveryId, now) =>
         Effect.gen(function* () {
