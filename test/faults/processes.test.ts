@@ -78,6 +78,8 @@ describe.concurrent("kill -9", () => {
     }),
   )
 
+  // Seen failing on the embedded database, which never came up again: made in its place, and not beside it and renamed. On
+  // PostgreSQL all migrations are one transaction, and nothing that was tried makes it fail.
   it.live.each([
     ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
     ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],

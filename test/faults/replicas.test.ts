@@ -5,6 +5,7 @@ import { startService } from "../support/process.ts"
 import { onPostgres } from "./support.ts"
 
 describe("replicas", () => {
+  // Seen failing, with four: without the unique index on the default org.
   it.live.each([2, 4])("%i started at once on an empty database: one migrates it, all serve", (count) =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres("empty"))
