@@ -54,7 +54,8 @@ export const addDeliveries = async (
         attempt_started_at, attempt_duration_ms, attempt_status, attempt_body)
       SELECT $2 || n || '-' || w.id, $1, $2 || n, $2 || n, w.id, w.id, $4, now(), now(), made.*
       FROM (SELECT 1, now(), 3, 200, '' WHERE $4 = 'delivered' UNION ALL
-        SELECT 0, NULL, NULL, NULL, NULL WHERE $4 <> 'delivered') AS made, generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
+        SELECT 0, NULL, NULL, NULL, NULL WHERE $4 <> 'delivered') AS made,
+        generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
     [orgId, name, events, state],
   )
   if (state === "pending") {

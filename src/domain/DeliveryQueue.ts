@@ -42,7 +42,10 @@ export interface LaneInHand {
 export class DeliveryQueue extends Context.Service<
   DeliveryQueue,
   {
-    /** Takes up due deliveries, the longest due first, at most as many of a lane as it has room for. */
+    /**
+     * Takes up due deliveries, of a lane the longest due first and at most as many as it has room for. Lanes with a
+     * backlog take turns.
+     */
     readonly claim: (claim: Claim) => Effect.Effect<ReadonlyArray<ClaimedDelivery>, Unavailable>
     /**
      * Writes attempts down and moves their deliveries on, all or nothing; passes over those whose claim is no longer

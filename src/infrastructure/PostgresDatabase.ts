@@ -12,7 +12,10 @@ const connection = (url: Redacted.Redacted<string>, applicationName: string): Pg
   keepAlive: "5 seconds",
 })
 
-/** Where the database is, for its spans: of a url alone they would tell PostgreSQL's defaults. What is encoded is left to the driver. */
+/**
+ * Where the database is, for its spans: of a url alone they would tell PostgreSQL's defaults. What is encoded is left to
+ * the driver.
+ */
 const placeOf = ({ hostname, pathname, port }: URL) => ({
   ...(/^[\w.-]+$/.test(hostname) ? { host: hostname } : {}),
   ...(port === "" ? {} : { port: Number(port) }),

@@ -168,6 +168,23 @@ describe("the delivery worker", () => {
     }),
   )
 
+  // Seen failing: with as many ahead for every lane, however fast.
+  it.effect("claims further ahead for a lane that keeps up, and not for one that does not", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = ({ lane }) =>
+        Effect.delay(Effect.succeed(answer(200)), lane === "fast" ? "20 millis" : "2 seconds")
+      yield* world.add("fast", 300)
+      yield* world.add("slow", 300)
+      yield* world.start()
+      for (let n = 0; n < 50; n++) yield* adjust("20 millis")
+      yield* adjust("5 seconds")
+      const most = (lane: string) => Math.max(...world.claims.map(({ inHand }) => inHand.get(lane)?.cap ?? 0))
+      assert.isAbove(most("fast"), 20)
+      assert.isAtMost(most("slow"), 20)
+    }),
+  )
+
   // Seen failing: without the look at how long it has waited.
   it.effect("gives back what has waited a second for its turn, for its endpoint may have changed", () =>
     Effect.gen(function* () {

@@ -8,6 +8,9 @@ const KeySet = Schema.fromJsonString(Schema.Struct({ keys: Schema.Array(Schema.U
 
 const remedy = "let this machine reach it over https, or set GITHUB_OIDC_ISSUER; until then CI runs cannot register"
 
+/** How grave a fault of the issuer is. */
+const faultOf = (needed: boolean) => (needed ? fail : warn)
+
 /**
  * Whether the issuer of CI tokens publishes its keys to this machine, and whether its clock and ours agree.
  *
@@ -18,7 +21,6 @@ export const checkIssuer: (
   options: { readonly needed: boolean },
 ) => Effect.Effect<ReadonlyArray<Check>, never, HttpClient.HttpClient> = Effect.fnUntraced(
   function* (issuer: string, { needed }) {
-    const fault = needed ? fail : warn
     const asked = yield* Clock.currentTimeMillis
     const response = yield* HttpClient.get(`${issuer.replace(/\/+$/, "")}/.well-known/jwks`)
     const answered = yield* Clock.currentTimeMillis
@@ -28,7 +30,10 @@ export const checkIssuer: (
       ? []
       : [clockCheck("the issuer", (asked + answered) / 2 - date, 1000 + (answered - asked) / 2)]
     if (response.status !== 200) {
-      return [fault("issuer", `${issuer} answers for its keys with status ${response.status}`, remedy), ...clock]
+      return [
+        faultOf(needed)("issuer", `${issuer} answers for its keys with status ${response.status}`, remedy),
+        ...clock,
+      ]
     }
     const { keys } = yield* Schema.decodeEffect(KeySet)(yield* response.text)
     return [ok("issuer", `${issuer} publishes ${keys.length} keys`), ...clock]
@@ -37,7 +42,7 @@ export const checkIssuer: (
   (checks, issuer, { needed }) =>
     Effect.catch(checks, (error) =>
       Effect.succeed([
-        (needed ? fail : warn)(
+        faultOf(needed)(
           "issuer",
           error._tag === "SchemaError"
             ? `${issuer} publishes no key set`
