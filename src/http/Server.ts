@@ -1,8 +1,9 @@
 import { ByteSize, Effect, Layer } from "effect"
 import { HttpIncomingMessage, HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, HttpApiScalar, OpenApi } from "effect/http-api"
+import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
+import { docsPage } from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
 import * as AuditLog from "./handlers/AuditLog.ts"
@@ -37,10 +38,7 @@ const document = HttpRouter.use((router) =>
   router.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))),
 )
 
-/** The page that explains the interface; its script comes from this server, so that it works without internet. */
-const page = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFonts: false } })
-
-const docs = Layer.mergeAll(document, page).pipe(Layer.provide(revalidated.layer))
+const docs = Layer.mergeAll(document, docsPage).pipe(Layer.provide(revalidated.layer))
 
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
 export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, Faults.layer), {
