@@ -20,19 +20,25 @@ type Done<A, E> = (found: Found<A, E>) => void
 export const make = <A, E>(ask: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, A>, E>) =>
   Effect.map(Effect.context<never>(), (context) => {
     const run = Effect.runForkWith(context)
-    const waiting = new Map<string, Array<Done<A, E>>>()
+    type Waiting = Map<string, Array<Done<A, E>>>
+    let waiting: Waiting = new Map()
     let underWay = 0
 
-    const take = () => {
-      const batch = [...waiting].slice(0, maxSize)
-      for (const [key] of batch) waiting.delete(key)
-      return batch
+    const take = (): Waiting => {
+      const all = waiting
+      // A new map, not this one emptied: V8 ties the tables that a map outgrows together, and a chain of them that has
+      // grown old keeps whatever was ever in it (the requests, that is) from being collected young.
+      waiting = new Map()
+      if (all.size <= maxSize) return all
+      const entries = [...all]
+      waiting = new Map(entries.slice(maxSize))
+      return new Map(entries.slice(0, maxSize))
     }
 
     const drain: Effect.Effect<void> = Effect.suspend(() => {
       const batch = take()
-      if (batch.length === 0) return Effect.sync(() => void underWay--)
-      return Effect.flatMap(Effect.exit(ask(batch.map(([key]) => key))), (exit) => {
+      if (batch.size === 0) return Effect.sync(() => void underWay--)
+      return Effect.flatMap(Effect.exit(ask([...batch.keys()])), (exit) => {
         for (const [key, all] of batch) {
           const found = Exit.map(exit, (values) => values.get(key))
           for (const done of all) done(found)
