@@ -74,22 +74,32 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
       const startedAt = performance.now()
       // The body of a request that came in one piece is there by the next tick, without an event.
       process.nextTick(() => {
-        const body = request.read() as Buffer | null
+        let body = request.read() as Buffer | null
         if (body === null) return pass()
-        // Back at once, as long as it has not ended: who it is passed on to reads it again.
-        request.unshift(body)
+        /** Who the request is passed on to reads its body again. Possible only now: a turn later it has ended. */
+        const giveBack = () => {
+          if (body !== null) request.unshift(body)
+          body = null
+        }
+        const passOn = () => {
+          giveBack()
+          pass()
+        }
         const key = body.length === Number(request.headers["content-length"]) ? keyIn(body) : undefined
-        if (key === undefined) return pass()
+        if (key === undefined) return passOn()
+        let decided = false
         authorize(request.headers, (mayCall) => {
-          if (!mayCall) return pass()
+          if (!mayCall) return passOn()
           keys.recognize(key, (grant, source) => {
             // A key with a rate limit is counted where the others are refused.
-            if (grant === undefined || grant.rateLimit !== null) return pass()
+            if (grant === undefined || grant.rateLimit !== null) return passOn()
+            decided = true
             count("valid", source)
-            request.resume()
+            if (body === null) request.resume()
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })
         })
+        if (!decided) giveBack()
       })
     }
   },
