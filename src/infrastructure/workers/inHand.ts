@@ -34,6 +34,8 @@ const maxWait = 1_000
 export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: InHandOptions) => {
   const lanes = new Map<string, Lane>()
   let total = 0
+  /** Of those, the ones that are delivered and only to be recorded: they take nothing from the others but memory. */
+  let delivered = 0
   const maxAhead = Math.max(laneCap, Math.ceil(max / 4))
   const few = Math.ceil(max / 2)
   const most = Math.ceil((max * 3) / 4)
@@ -69,16 +71,21 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
      * quarters of all places are taken, one: endpoints that begin to hang, however many at once, leave the rest to others.
      */
     lanes: () => {
-      const base = total < most - handful ? laneCap : 1
+      const open = total - delivered
+      const base = open < most - handful ? laneCap : 1
       const inHand = new Map<string, LaneInHand>()
       for (const [id, { flying, waiting, ahead }] of lanes) {
-        inHand.set(id, { count: flying + waiting.length, cap: total < few - handful ? laneCap + ahead : base })
+        inHand.set(id, { count: flying + waiting.length, cap: open < few - handful ? laneCap + ahead : base })
       }
-      return { laneCap: total < few - handful ? 2 * laneCap : base, inHand }
+      return { laneCap: open < few - handful ? 2 * laneCap : base, inHand }
     },
 
     /** How many may be claimed now. */
-    appetite: () => (total < few - handful ? few : total < most - handful ? most : max) - total,
+    appetite: () => {
+      const open = total - delivered
+      const places = open < few - handful ? few : open < most - handful ? most : max
+      return Math.min(places - open, max - total)
+    },
 
     /** Takes what was claimed, and begins what has room. */
     add: (deliveries: ReadonlyArray<ClaimedDelivery>) => {
@@ -100,8 +107,10 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     /** An attempt is over: a success makes room at once, a failure of an endpoint when it is recorded. */
     ended: ({ delivery, verdict }: AttemptRecord) => {
       const lane = lanes.get(delivery.lane)!
-      if (verdict._tag === "Delivered") lane.flying--
-      else if (delivery.endpointId !== null) lane.failed++
+      if (verdict._tag === "Delivered") {
+        lane.flying--
+        delivered++
+      } else if (delivery.endpointId !== null) lane.failed++
       proceed(lane)
     },
 
@@ -109,7 +118,10 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     recorded: (records: ReadonlyArray<AttemptRecord>) => {
       total -= records.length
       for (const { delivery, verdict } of records) {
-        if (verdict._tag === "Delivered") continue
+        if (verdict._tag === "Delivered") {
+          delivered--
+          continue
+        }
         const lane = lanes.get(delivery.lane)!
         lane.flying--
         if (delivery.endpointId !== null) lane.failed--
