@@ -87,19 +87,19 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         }
         const key = body.length === Number(request.headers["content-length"]) ? keyIn(body) : undefined
         if (key === undefined) return passOn()
-        let decided = false
+        let answered = false
         authorize(request.headers, (mayCall) => {
           if (!mayCall) return passOn()
           keys.recognize(key, (grant, source) => {
             // A key with a rate limit is counted where the others are refused.
             if (grant === undefined || grant.rateLimit !== null) return passOn()
-            decided = true
+            answered = true
             count("valid", source)
             if (body === null) request.resume()
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })
         })
-        if (!decided) giveBack()
+        if (!answered) giveBack()
       })
     }
   },
