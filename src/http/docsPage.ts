@@ -7,7 +7,7 @@ const page = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFont
 
 /**
  * The page that explains the interface; its script comes from this server, so that it works without internet. It is made
- * when somebody first asks for it: the script takes 13 MB of memory.
+ * when somebody first asks for it: the script takes 27 MiB of memory.
  */
 export const docsPage = HttpRouter.use((router) =>
   Effect.flatMap(Effect.cached(Effect.uninterruptible(Effect.scoped(HttpRouter.toHttpEffect(page)))), (made) =>
