@@ -23,7 +23,7 @@ const create = Command.make(
     url: Argument.String("url").pipe(Argument.withDescription("Where deliveries go")),
     description: Flag.String("description").pipe(Flag.withDescription("What it is, in your words"), Flag.optional),
     inactive: Flag.Boolean("inactive").pipe(
-      Flag.withDescription("Create it without deliveries for now"),
+      Flag.withDescription("Create it inactive: it gets no deliveries until it is activated"),
       Flag.withDefault(false),
     ),
   },

@@ -10,7 +10,7 @@ const page = HttpApiScalar.layer(Api, { path: "/docs", scalar: { withDefaultFont
  * when somebody first asks for it: the script takes 27 MiB of memory.
  */
 export const docsPage = HttpRouter.use((router) =>
-  Effect.flatMap(Effect.cached(Effect.uninterruptible(Effect.scoped(HttpRouter.toHttpEffect(page)))), (made) =>
+  Effect.flatMap(Effect.cached(Effect.scoped(HttpRouter.toHttpEffect(page))), (made) =>
     router.add("GET", "/docs", Effect.flatten(made)),
   ),
 )

@@ -87,19 +87,19 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         }
         const key = body.length === Number(request.headers["content-length"]) ? keyIn(body) : undefined
         if (key === undefined) return passOn()
-        let answered = false
         authorize(request.headers, (mayCall) => {
           if (!mayCall) return passOn()
           keys.recognize(key, (grant, source) => {
             // A key with a rate limit is counted where the others are refused.
             if (grant === undefined || grant.rateLimit !== null) return passOn()
-            answered = true
             count("valid", source)
+            // Answered at once, its body is not put back; later, it has been, and is read to its end.
             if (body === null) request.resume()
+            body = null
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })
         })
-        if (!answered) giveBack()
+        giveBack()
       })
     }
   },

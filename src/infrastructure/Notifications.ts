@@ -45,7 +45,7 @@ export const make = <E extends Error>(subscribe: Subscribe<E>) =>
             Effect.forever,
             // Before the scope closes: that may take its time.
             Effect.ensuring(Queue.offer(told, Notification.Down())),
-            Effect.tapError(({ message }) => Effect.logWarning(`Not hearing ${channel} for now: ${message}`)),
+            Effect.tapError(({ message }) => Effect.logWarning(`Not hearing ${channel}, listening again: ${message}`)),
           )
         })
         return Effect.scoped(untilLost).pipe(

@@ -42,6 +42,18 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   // Not for the last of them: a claim of a handful costs as much as one of many.
   const handful = max / 16
 
+  const open = () => total - delivered
+
+  /**
+   * How many places there are, and how many of them a lane may have: with few taken, attempts and some ahead; then attempts
+   * alone; once three quarters are taken, one: endpoints that begin to hang, however many at once, leave the rest to others.
+   */
+  const room = () => {
+    if (open() < few - handful) return { places: few, capOf: (ahead: number) => laneCap + ahead }
+    if (open() < most - handful) return { places: most, capOf: () => laneCap }
+    return { places: max, capOf: () => 1 }
+  }
+
   /** Ends what a lane has waiting. */
   const clear = (lane: Lane) => {
     lane.ahead = laneCap
@@ -66,26 +78,18 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   return {
     total: () => total,
 
-    /**
-     * How many deliveries the lanes have here, and may have: with few in hand, attempts and some ahead; once three
-     * quarters of all places are taken, one: endpoints that begin to hang, however many at once, leave the rest to others.
-     */
+    /** How many deliveries the lanes have here, and may have. */
     lanes: () => {
-      const open = total - delivered
-      const base = open < most - handful ? laneCap : 1
+      const { capOf } = room()
       const inHand = new Map<string, LaneInHand>()
       for (const [id, { flying, waiting, ahead }] of lanes) {
-        inHand.set(id, { count: flying + waiting.length, cap: open < few - handful ? laneCap + ahead : base })
+        inHand.set(id, { count: flying + waiting.length, cap: capOf(ahead) })
       }
-      return { laneCap: open < few - handful ? 2 * laneCap : base, inHand }
+      return { laneCap: capOf(laneCap), inHand }
     },
 
     /** How many may be claimed now. */
-    appetite: () => {
-      const open = total - delivered
-      const places = open < few - handful ? few : open < most - handful ? most : max
-      return Math.min(places - open, max - total)
-    },
+    appetite: () => Math.min(room().places - open(), max - total),
 
     /** Takes what was claimed, and begins what has room. */
     add: (deliveries: ReadonlyArray<ClaimedDelivery>) => {
