@@ -2,25 +2,27 @@ import { Effect, Exit } from "effect"
 
 /** How many batches are under way at once: one is answered while the next is asked. */
 const maxUnderWay = 2
-/** How many keys one batch asks for at most. */
-const maxSize = 256
 
-/** What a look-up comes to: `undefined` when there is nothing under the key. */
+/** What a question comes to: `undefined` when there is no answer to it. */
 export type Found<A, E> = Exit.Exit<A | undefined, E>
 
 type Done<A, E> = (found: Found<A, E>) => void
 
 /**
- * Look-ups by key, gathered: those of one turn of the event loop are one question to the database, and a key that is
- * asked for several times is in it once. A look-up never joins a question that was sent before it began, so what it
- * finds is no older than itself.
+ * Questions to the database, gathered: those of one turn of the event loop are one statement, and one that is asked
+ * several times is in it once. A question never joins a statement that was sent before it was asked, so its answer is no
+ * older than itself.
  *
- * @param ask finds the values of the keys, those that there are
+ * @param ask finds the answers, those that there are
+ * @param maxSize how many questions are one statement at most
  */
-export const make = <A, E>(ask: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, A>, E>) =>
+export const make = <K, A, E>(
+  ask: (questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
+  maxSize: number,
+) =>
   Effect.map(Effect.context<never>(), (context) => {
     const run = Effect.runForkWith(context)
-    type Waiting = Map<string, Array<Done<A, E>>>
+    type Waiting = Map<K, Array<Done<A, E>>>
     let waiting: Waiting = new Map()
     let underWay = 0
 
@@ -39,19 +41,19 @@ export const make = <A, E>(ask: (keys: ReadonlyArray<string>) => Effect.Effect<R
       const batch = take()
       if (batch.size === 0) return Effect.sync(() => void underWay--)
       return Effect.flatMap(Effect.exit(ask([...batch.keys()])), (exit) => {
-        for (const [key, all] of batch) {
-          const found = Exit.map(exit, (values) => values.get(key))
+        for (const [question, all] of batch) {
+          const found = Exit.map(exit, (answers) => answers.get(question))
           for (const done of all) done(found)
         }
         return drain
       })
     })
 
-    /** Finds one value; `done` is called with it later, never at once. */
-    return (key: string, done: Done<A, E>) => {
-      const all = waiting.get(key)
+    /** Asks one question; `done` is called with the answer later, never at once. */
+    return (question: K, done: Done<A, E>) => {
+      const all = waiting.get(question)
       if (all !== undefined) return void all.push(done)
-      waiting.set(key, [done])
+      waiting.set(question, [done])
       if (waiting.size > 1 || underWay === maxUnderWay) return
       underWay++
       // After a yield: the requests that have come in the same turn are asked with it.

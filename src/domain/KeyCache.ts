@@ -21,6 +21,9 @@ export const KeyCacheSize = Context.Reference<number>("gatehouse/domain/KeyCache
   defaultValue: () => 100_000,
 })
 
+/** How many keys one statement looks up at most. */
+const maxLookUps = 256
+
 /**
  * Keys by their hash: valid ones from memory, and only while this replica hears of every deletion; else by `ask`. The
  * scope that it is made in ends its hearing.
@@ -68,16 +71,18 @@ export const make = Effect.fnUntraced(function* (
     Effect.forkScoped,
   )
 
-  const lookUp = yield* Batches.make((asked: ReadonlyArray<string>) =>
-    Effect.suspend(() => {
-      const began = epoch
-      return Effect.tap(ask(asked), (found) =>
-        Effect.sync(() => {
-          // A deletion heard of meanwhile keeps its result out of memory.
-          if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
-        }),
-      )
-    }),
+  const lookUp = yield* Batches.make(
+    (asked: ReadonlyArray<string>) =>
+      Effect.suspend(() => {
+        const began = epoch
+        return Effect.tap(ask(asked), (found) =>
+          Effect.sync(() => {
+            // A deletion heard of meanwhile keeps its result out of memory.
+            if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
+          }),
+        )
+      }),
+    maxLookUps,
   )
 
   return {

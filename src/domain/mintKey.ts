@@ -9,10 +9,10 @@ export const mintKey = (random: SecureRandom.SecureRandom["Service"], hashOf: (k
     const key = fromRandomBytes(bytes)
     return key === undefined ? generate : Effect.succeed(key)
   })
-  return Effect.gen(function* () {
-    const key = yield* generate
-    return { key, stored: { id: yield* random.ulid, prefix: displayPrefix(key), hash: hashOf(key) } }
-  })
+  return Effect.zipWith(generate, random.ulid, (key, id) => ({
+    key,
+    stored: { id, prefix: displayPrefix(key), hash: hashOf(key) },
+  }))
 }
 
 /** Refuses an expiry that is not in the future; none at all is well. */

@@ -89,3 +89,23 @@ export const orUnavailable = <A, E, R>(
     measured,
     admitted,
   )
+
+/**
+ * Bounds the wait of one of several whom one operation answers together: 4 seconds, whatever it waits behind, and no more
+ * of them at one time than of operations. The operation itself is still to be put in `orUnavailable`.
+ *
+ * @param wait is called with what is to be called with the answer
+ */
+export const answerOrUnavailable = <A, E>(
+  wait: (done: (answer: Effect.Effect<A, E>) => void) => void,
+): Effect.Effect<A, E | Unavailable> =>
+  admitted(
+    Effect.callback<A, E | Unavailable>((resume) => {
+      const timer = setTimeout(() => resume(Effect.fail(unavailable)), patience)
+      wait((answer) => {
+        clearTimeout(timer)
+        resume(answer)
+      })
+      return Effect.sync(() => clearTimeout(timer))
+    }),
+  )

@@ -5,10 +5,10 @@ import * as Batches from "#src/domain/Batches.ts"
 /** Look-ups that write down how much is asked at once; there is a value under every key but the odd ones. */
 const makeWorld = Effect.gen(function* () {
   const sizes: Array<number> = []
-  const lookUp = yield* Batches.make((keys) => {
+  const lookUp = yield* Batches.make((keys: ReadonlyArray<string>) => {
     sizes.push(keys.length)
     return Effect.succeed(new Map(keys.filter((key) => Number(key) % 2 === 0).map((key) => [key, `value of ${key}`])))
-  })
+  }, 256)
   const find = (key: string) => Effect.callback<string | undefined>((resume) => lookUp(key, resume))
   return { find, sizes }
 })

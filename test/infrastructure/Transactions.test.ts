@@ -12,7 +12,8 @@ import * as ApiKeysSql from "#src/infrastructure/sql/ApiKeys.ts"
 import * as AuditLogSql from "#src/infrastructure/sql/AuditLog.ts"
 import * as IdempotencySql from "#src/infrastructure/sql/Idempotency.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
-import { at, insertOrg, newEntry, newId, newKey } from "../contract/support.ts"
+import * as ProjectsSql from "#src/infrastructure/sql/Projects.ts"
+import { at, everyOrg, insertOrg, insertProject, newEntry, newId, newKey } from "../contract/support.ts"
 import { databases } from "../support/databases.ts"
 
 const repositories = Layer.mergeAll(
@@ -21,6 +22,7 @@ const repositories = Layer.mergeAll(
   AuditLogSql.layer,
   IdempotencySql.layer,
   OrgsSql.layer,
+  ProjectsSql.layer,
 )
 
 const isThere = (orgId: string) =>
@@ -90,6 +92,28 @@ for (const [name, database] of Object.entries(databases)) {
         }),
       )
     })
+
+    // Seen failing with a statement for each.
+    it.effect("keys and projects that are made at the same time are made by one transaction each", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { insertForProject } = yield* ApiKeyRepository
+        const { orgId } = yield* insertOrg()
+        const many = { concurrency: "unbounded" } as const
+        const projects = yield* Effect.forEach(["a", "b", "c"], (name) => insertProject(orgId, name), many)
+        assert.deepStrictEqual(
+          projects.map(({ name }) => name),
+          ["a", "b", "c"],
+        )
+        const keys = yield* Effect.forEach(projects, () => newKey())
+        const insert = (n: number) => insertForProject(everyOrg, projects[n]!.projectId, keys[n]!, newEntry())
+        yield* Effect.forEach([0, 1, 2], insert, many)
+        for (const table of ["projects", "api_keys"]) {
+          const transactions = yield* sql`SELECT DISTINCT xmin::text FROM ${sql(table)} WHERE org_id = ${orgId}`
+          assert.strictEqual(transactions.length, 1, table)
+        }
+      }),
+    )
 
     it.effect("the audit log refuses to be changed", () =>
       Effect.gen(function* () {

@@ -2,7 +2,7 @@ import { assert, it, vi } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
-import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
+import { answerOrUnavailable, orUnavailable } from "#src/infrastructure/orUnavailable.ts"
 
 // Seen failing: without the limit every one of them waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
@@ -43,5 +43,29 @@ it.effect("an operation that is not done in 4 seconds is taken back, and then un
     assert.isTrue(takenBack)
     assert.strictEqual(yield* orUnavailable(Effect.succeed(1)), 1)
     assert.strictEqual(vi.getTimerCount(), 0)
+  }),
+)
+
+// Seen failing: without a time of its own it waited for as long as nobody answered.
+it.effect("who waits for the answer of another's operation waits 4 seconds, as one of the 1,024", () =>
+  Effect.gen(function* () {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
+    yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+    const waiting = { count: 0 }
+    const ask = (wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
+      answerOrUnavailable(wait).pipe(Effect.provideService(WaitingRequests, waiting))
+    const forgotten = yield* Effect.forkChild(Effect.flip(ask(() => {})), { startImmediately: true })
+    const gone = yield* Effect.forkChild(
+      ask(() => {}),
+      { startImmediately: true },
+    )
+    assert.strictEqual(waiting.count, 2)
+    yield* Fiber.interrupt(gone)
+    vi.advanceTimersByTime(3_999)
+    assert.isUndefined(forgotten.pollUnsafe())
+    vi.advanceTimersByTime(1)
+    assert.instanceOf(yield* Fiber.join(forgotten), Unavailable)
+    assert.strictEqual(yield* ask((done) => done(Effect.succeed(1))), 1)
+    assert.deepStrictEqual([waiting.count, vi.getTimerCount()], [0, 0])
   }),
 )

@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { ApiKey, type RateLimit, type ValidKey } from "../../domain/ApiKey.ts"
 import type { KeyGrant, NewApiKey } from "../../domain/ApiKeyRepository.ts"
 import { ApiKeyRepository, keyNotFound } from "../../domain/ApiKeyRepository.ts"
@@ -10,7 +10,8 @@ import { channel } from "../KeyRevocations.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
 import { audited } from "./audited.ts"
-import { afterCursor, dateOrNull, decodeRows, inScope } from "./fragments.ts"
+import { auditedTogether } from "./auditedTogether.ts"
+import { afterCursor, decodeRows, orgOf } from "./fragments.ts"
 import { rotateKey } from "./rotateKey.ts"
 
 const Row = Schema.Struct({
@@ -44,34 +45,32 @@ export const layer = Layer.effect(
       id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
       last_used_at AS "lastUsedAt", ${rateLimit}`
 
-    const values = (key: NewApiKey) => sql`
-      ${key.id}, ${key.name}, ${key.prefix}, decode(${key.hash}, 'hex'), ${DateTime.toDateUtc(key.createdAt)},
-      ${dateOrNull(key.expiresAt)}, ${key.rateLimit?.limit ?? null}::int, ${key.rateLimit?.window ?? null}::int`
+    /** Inserts keys; `owner` tells each one's org and project of what it is `asked` for with. */
+    const inserting = (owner: Statement.Fragment) =>
+      auditedTogether<NewApiKey & { readonly orgId: string | null; readonly projectId: string | null }>(
+        sql,
+        `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
+          "orgId" text, "projectId" text`,
+        sql`
+          INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id, project_id)
+          SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
+            ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, ${owner}
+          RETURNING id, org_id AS "orgId"`,
+      )
+    const insertForProject = yield* inserting(sql`
+      projects.org_id, projects.id FROM asked
+      JOIN projects ON projects.id = "projectId" AND ("orgId" IS NULL OR projects.org_id = "orgId")`)
+    const insertForOrg = yield* inserting(sql`orgs.id, NULL FROM asked JOIN orgs ON orgs.id = "orgId"`)
 
     const orMissing = (missing: () => NotFound) =>
-      Effect.flatMap((rows: ReadonlyArray<unknown>) => (rows.length === 0 ? Effect.fail(missing()) : Effect.void))
+      Effect.flatMap((row: unknown) => (row === undefined ? Effect.fail(missing()) : Effect.void))
 
     return ApiKeyRepository.of({
       insertForProject: (scope, projectId, key, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id,
-              project_id)
-            SELECT ${values(key)}, org_id, id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}
-            RETURNING org_id AS "orgId"`,
-        ).pipe(orUnavailable, orMissing(projectNotFound)),
+        insertForProject({ ...key, orgId: orgOf(scope), projectId }, entry).pipe(orMissing(projectNotFound)),
 
       insertForOrg: (orgId, key, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id)
-            SELECT ${values(key)}, id FROM orgs WHERE id = ${orgId}
-            RETURNING org_id AS "orgId"`,
-        ).pipe(orUnavailable, orMissing(orgNotFound)),
+        insertForOrg({ ...key, orgId, projectId: null }, entry).pipe(orMissing(orgNotFound)),
 
       // One statement: the deletion and word of it are committed together.
       remove: (orgId, keyId, entry) =>
@@ -81,7 +80,11 @@ export const layer = Layer.effect(
           sql`
             DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
             RETURNING org_id AS "orgId", pg_notify(${channel}, id)`,
-        ).pipe(orUnavailable, orMissing(keyNotFound)),
+        ).pipe(
+          orUnavailable,
+          Effect.map(([removed]) => removed),
+          orMissing(keyNotFound),
+        ),
 
       rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, orgId, keyId, replacement, entry),
 

@@ -1,11 +1,12 @@
 import { Effect, Layer, Schema } from "effect"
-import { SqlClient, SqlError, type Statement } from "effect/sql"
+import { SqlClient, SqlError } from "effect/sql"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { Project } from "../../domain/Project.ts"
-import { projectNotFound, ProjectRepository } from "../../domain/Projects.ts"
+import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/Projects.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
+import { auditedTogether } from "./auditedTogether.ts"
 import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
 import { defaultOrg, hasName, lockRepositoryName, type RepositoryName } from "./links.ts"
 
@@ -31,28 +32,33 @@ export const layer = Layer.effect(
         project === undefined ? Effect.fail(missing()) : Effect.succeed(project),
       )
 
+    /** Inserts a project, into the default org where none is named. */
+    const insertInto = yield* auditedTogether<
+      Pick<NewProject, "name" | "now"> & { readonly id: string; readonly orgId: string | null },
+      typeof Row.Encoded & { readonly id: string }
+    >(
+      sql,
+      `id text, name text, "orgId" text, now timestamptz`,
+      sql`
+        INSERT INTO projects (id, org_id, name, created_at, updated_at)
+        SELECT asked.id, orgs.id, asked.name, now, now FROM asked
+        JOIN orgs ON orgs.id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default))
+        RETURNING id, ${columns}`,
+    )
+
     return ProjectRepository.of({
       insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) => {
-        const at = date(now)
-        const insertInto = (org: Statement.Fragment) =>
-          audited(
-            sql,
-            entry,
-            sql`
-              INSERT INTO projects (id, org_id, name, created_at, updated_at)
-              SELECT ${projectId}, id, ${name}, ${at}, ${at} FROM orgs WHERE ${org}
-              RETURNING ${columns}`,
-          ).pipe(decode)
-        const withDefaultOrg = sql.withTransaction(
-          Effect.flatMap(defaultOrg(sql, defaultOrgId, at), (id) => insertInto(sql`id = ${id}`)),
+        const project = (org: string | null) => insertInto({ id: projectId, name, orgId: org, now }, entry)
+        const inDefaultOrg = Effect.flatMap(project(null), (made) =>
+          made === undefined
+            ? defaultOrg(sql, defaultOrgId, date(now)).pipe(Effect.flatMap(project), sql.withTransaction, orUnavailable)
+            : Effect.succeed(made),
         )
-        const inserted =
-          orgId === undefined
-            ? Effect.flatMap(insertInto(sql`is_default`), (made) =>
-                made.length > 0 ? Effect.succeed(made) : withDefaultOrg,
-              )
-            : insertInto(sql`id = ${orgId}`)
-        return inserted.pipe(orUnavailable, oneOr(orgNotFound))
+        return (orgId === undefined ? inDefaultOrg : project(orgId)).pipe(
+          Effect.map((made) => (made === undefined ? [] : [made])),
+          decode,
+          oneOr(orgNotFound),
+        )
       },
 
       find: (scope, projectId) =>

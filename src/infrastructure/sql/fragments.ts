@@ -7,6 +7,9 @@ import type { Page } from "../../domain/Page.ts"
 export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org_id") =>
   scope._tag === "EveryOrg" ? sql.literal("true") : sql`${sql(column)} = ${scope.orgId}`
 
+/** The one org of a scope as a parameter: null is every org. */
+export const orgOf = (scope: OrgScope) => (scope._tag === "EveryOrg" ? null : scope.orgId)
+
 /** The page's condition of a WHERE, for lists in the order of their ids. */
 export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: "oldest" | "newest" = "oldest") => {
   if (page.cursor === undefined) return sql.literal("true")
