@@ -40,7 +40,7 @@ export const deliveries: Scenario = {
         }
     const all = { ...senders, ...documented }
     const found = new Map<string, Array<Drain>>(Object.keys(all).map((name) => [name, []]))
-    for (const sender of Object.values(senders)) await drain(sender, receiver, 2_000)
+    for (const sender of Object.values(senders)) await drain(sender, receiver, quick ? 2_000 : count)
     for (let round = 1; round <= rounds; round++) {
       for (const [name, sender] of Object.entries(all)) {
         const made = await drain(sender, receiver, name in senders ? count : 2_000)

@@ -24,6 +24,6 @@ export const openFiles = () => {
     /** Connections of clients; one more is closed at once. */
     clients: Math.floor((all * 3) / 4),
     /** Attempts of deliveries in flight. */
-    attempts: Math.floor(all / 16),
+    attempts: Math.floor(all / 8),
   }
 }
