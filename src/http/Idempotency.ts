@@ -3,6 +3,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import type { Caller } from "../domain/Caller.ts"
 import { CurrentCaller } from "../domain/Caller.ts"
+import type { Conflict, IdempotencyKeyReused, Unavailable } from "../domain/Errors.ts"
 import { InvalidRequest } from "../domain/Errors.ts"
 import { type Answer, Idempotency } from "../domain/Idempotency.ts"
 import { CurrentTenant } from "../domain/Tenant.ts"
@@ -19,6 +20,13 @@ const toAnswer = (response: HttpServerResponse.HttpServerResponse) =>
     ? Effect.succeed<Answer>({ status: response.status, body: new TextDecoder().decode(response.body.body) })
     : Effect.fail(response)
 
+/** An operation that may have been answered before, or not be answered now. */
+type Answered<E, R> = Effect.Effect<
+  HttpServerResponse.HttpServerResponse,
+  E | InvalidRequest | Conflict | IdempotencyKeyReused | Unavailable,
+  R
+>
+
 /** Runs an operation once for each `Idempotency-Key` of its caller: draft-ietf-httpapi-idempotency-key-header-07. */
 const make = Effect.map(
   Idempotency,
@@ -28,24 +36,26 @@ const make = Effect.map(
       operation: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
       { endpoint, group }: { readonly endpoint: HttpApiEndpoint.Top; readonly group: HttpApiGroup.Top },
     ) =>
-      Effect.gen(function* () {
-        const request = yield* HttpServerRequest.HttpServerRequest
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Answered<E, R | R1> => {
         const key = request.headers["idempotency-key"]
-        if (key === undefined) return yield* operation
-        if (!visibleAscii.test(key)) return yield* malformed
-        // Read first: a slow body is not to hold a transaction open.
-        const body = yield* Effect.orDie(request.text)
-        const { replayed, ...answer } = yield* idempotency.once(
-          { caller: yield* whose, operation: `${group.identifier}.${endpoint.identifier}`, key },
-          `${request.method} ${request.url}\n${body}`,
-          Effect.flatMap(operation, toAnswer),
-        )
-        return HttpServerResponse.text(answer.body, {
-          status: answer.status,
-          contentType: "application/json",
-          headers: replayed ? { "idempotency-replayed": "true" } : {},
-        })
-      }).pipe(Effect.catchIf(HttpServerResponse.isHttpServerResponse, Effect.succeed)),
+        // Most have none, and are as if this were not there.
+        if (key === undefined) return operation
+        if (!visibleAscii.test(key)) return Effect.fail(malformed)
+        return Effect.gen(function* () {
+          // Read first: a slow body is not to hold a transaction open.
+          const body = yield* Effect.orDie(request.text)
+          const { replayed, ...answer } = yield* idempotency.once(
+            { caller: yield* whose, operation: `${group.identifier}.${endpoint.identifier}`, key },
+            `${request.method} ${request.url}\n${body}`,
+            Effect.flatMap(operation, toAnswer),
+          )
+          return HttpServerResponse.text(answer.body, {
+            status: answer.status,
+            contentType: "application/json",
+            headers: replayed ? { "idempotency-replayed": "true" } : {},
+          })
+        }).pipe(Effect.catchIf(HttpServerResponse.isHttpServerResponse, Effect.succeed))
+      }),
 )
 
 /** The middlewares of creating operations, of both interfaces. */

@@ -57,10 +57,13 @@ export const layer = Layer.effect(
             ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, ${owner}
           RETURNING id, org_id AS "orgId"`,
       )
+    // Lateral looks: no plan made while these tables are small can read them whole later.
     const insertForProject = yield* inserting(sql`
-      projects.org_id, projects.id FROM asked
-      JOIN projects ON projects.id = "projectId" AND ("orgId" IS NULL OR projects.org_id = "orgId")`)
-    const insertForOrg = yield* inserting(sql`orgs.id, NULL FROM asked JOIN orgs ON orgs.id = "orgId"`)
+      owner.org_id, owner.id FROM asked CROSS JOIN LATERAL (
+        SELECT id, org_id FROM projects WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") OFFSET 0
+      ) AS owner`)
+    const insertForOrg = yield* inserting(sql`
+      owner.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = "orgId" OFFSET 0) AS owner`)
 
     const orMissing = (missing: () => NotFound) =>
       Effect.flatMap((row: unknown) => (row === undefined ? Effect.fail(missing()) : Effect.void))

@@ -41,8 +41,9 @@ export const layer = Layer.effect(
       `id text, name text, "orgId" text, now timestamptz`,
       sql`
         INSERT INTO projects (id, org_id, name, created_at, updated_at)
-        SELECT asked.id, orgs.id, asked.name, now, now FROM asked
-        JOIN orgs ON orgs.id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default))
+        SELECT asked.id, org.id, asked.name, now, now FROM asked CROSS JOIN LATERAL (
+          SELECT id FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
+        ) AS org
         RETURNING id, ${columns}`,
     )
 
