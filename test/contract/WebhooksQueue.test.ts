@@ -53,22 +53,6 @@ const verdicts = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: pl
 for (const [name, database] of Object.entries(databases)) {
   // Seen failing: canceling that left the queue's rows.
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(`the queue, ${name}`, (it) => {
-    // Seen failing: a claim that waits for the disk, and one that has all that follows it not wait.
-    it.effect("a claim does not wait for the disk, and what follows it does", () =>
-      Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const durability = sql`SELECT current_setting('synchronous_commit') AS commit`
-        const now = epoch()
-        const { orgId } = yield* insertReceiver(now)
-        yield* makeEvent(orgId, now)
-        const inClaim = yield* sql.withTransaction(Effect.andThen(claim(plus(now, 1)), durability))
-        assert.deepStrictEqual(inClaim, [{ commit: "off" }])
-        yield* claim(plus(now, 1))
-        const after = yield* Effect.forEach(Array.from({ length: 20 }), () => durability, { concurrency: "unbounded" })
-        assert.deepStrictEqual(new Set(after.map(([row]) => row!["commit"])), new Set(["on"]))
-      }),
-    )
-
     it.effect("has a row for each pending delivery and for no other, when a job's end meets its endpoint's", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {

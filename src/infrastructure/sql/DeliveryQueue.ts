@@ -87,8 +87,7 @@ export const claimSql = (
         LIMIT 1
       ) AS next
     ), in_hand AS MATERIALIZED (
-      -- A claim does not wait for the disk: the record of its attempts does, and a claim that a crash takes is made again.
-      SELECT ${lanes}::jsonb AS lanes, set_config('synchronous_commit', 'off', true)
+      SELECT ${lanes}::jsonb AS lanes
     ), backlog AS (
       -- Lane by lane, and no further than is taken: what is read is locked.
       SELECT head.* FROM (
