@@ -49,14 +49,19 @@ export const make = <K, A, E>(
       })
     })
 
-    /** Asks one question; `done` is called with the answer later, never at once. */
-    return (question: K, done: Done<A, E>) => {
-      const all = waiting.get(question)
-      if (all !== undefined) return void all.push(done)
-      waiting.set(question, [done])
-      if (waiting.size > 1 || underWay === maxUnderWay) return
-      underWay++
-      // After a yield: the requests that have come in the same turn are asked with it.
-      run(Effect.andThen(Effect.yieldNow, drain))
+    return {
+      /** Asks one question; `done` is called with the answer later, never at once. */
+      add: (question: K, done: Done<A, E>) => {
+        const all = waiting.get(question)
+        if (all !== undefined) return void all.push(done)
+        waiting.set(question, [done])
+        if (waiting.size > 1 || underWay === maxUnderWay) return
+        underWay++
+        // After a yield: the requests that have come in the same turn are asked with it.
+        run(Effect.andThen(Effect.yieldNow, drain))
+      },
+
+      /** Takes a question back, for all who asked it, unless it has been sent. */
+      withdraw: (question: K) => void waiting.delete(question),
     }
   })

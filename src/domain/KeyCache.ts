@@ -71,7 +71,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.forkScoped,
   )
 
-  const lookUp = yield* Batches.make(
+  const lookUps = yield* Batches.make(
     (asked: ReadonlyArray<string>) =>
       Effect.suspend(() => {
         const began = epoch
@@ -91,6 +91,6 @@ export const make = Effect.fnUntraced(function* (
     /** The key from memory. */
     held: (hash: string): KeyGrant | undefined => grants.get(hash),
     /** The key from the database; `done` is called later. */
-    lookUp,
+    lookUp: lookUps.add,
   }
 })

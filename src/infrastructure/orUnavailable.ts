@@ -94,18 +94,24 @@ export const orUnavailable = <A, E, R>(
  * Bounds the wait of one of several whom one operation answers together: 4 seconds, whatever it waits behind, and no more
  * of them at one time than of operations. The operation itself is still to be put in `orUnavailable`.
  *
- * @param wait is called with what is to be called with the answer
+ * @param wait is called with what is to be called with the answer; gives how to take back what has not begun
  */
 export const answerOrUnavailable = <A, E>(
-  wait: (done: (answer: Effect.Effect<A, E>) => void) => void,
+  wait: (done: (answer: Effect.Effect<A, E>) => void) => () => void,
 ): Effect.Effect<A, E | Unavailable> =>
   admitted(
     Effect.callback<A, E | Unavailable>((resume) => {
-      const timer = setTimeout(() => resume(Effect.fail(unavailable)), patience)
-      wait((answer) => {
+      const timer = setTimeout(() => {
+        withdraw()
+        resume(Effect.fail(unavailable))
+      }, patience)
+      const withdraw = wait((answer) => {
         clearTimeout(timer)
         resume(answer)
       })
-      return Effect.sync(() => clearTimeout(timer))
+      return Effect.sync(() => {
+        clearTimeout(timer)
+        withdraw()
+      })
     }),
   )

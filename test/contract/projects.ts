@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { Effect, Schema } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { OrgRepository } from "#src/domain/Orgs.ts"
 import { Project } from "#src/domain/Project.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
@@ -108,6 +108,17 @@ export const projects = (it: It) => {
       assert.strictEqual(yield* failureOf(repository.find(scope, foreign.project.projectId)), noSuchProject)
       assert.strictEqual(yield* failureOf(repository.find(scope, yield* newId)), noSuchProject)
       assert.strictEqual(yield* failureOf(repository.find(everyOrg, yield* newId)), noSuchProject)
+    }),
+  )
+
+  it.effect("projects: many at the same time are made or refused each by itself", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const orgs = [orgId, yield* newId, undefined, orgId]
+      const made = yield* Effect.forEach(orgs, (org) => Effect.option(insertProject(org)), { concurrency: "unbounded" })
+      const defaultOrg = (yield* insertProject(undefined)).orgId
+      const found = made.map((project) => Option.getOrUndefined(project)?.orgId)
+      assert.deepStrictEqual(found, [orgId, undefined, defaultOrg, orgId])
     }),
   )
 

@@ -52,12 +52,17 @@ it.effect("who waits for the answer of another's operation waits 4 seconds, as o
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
     yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
     const waiting = { count: 0 }
-    const ask = (wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
-      answerOrUnavailable(wait).pipe(Effect.provideService(WaitingRequests, waiting))
-    const forgotten = yield* Effect.forkChild(Effect.flip(ask(() => {})), { startImmediately: true })
+    const withdrawn: Array<string> = []
+    const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
+      answerOrUnavailable<number, never>((done) => {
+        wait(done)
+        return () => void withdrawn.push(name)
+      }).pipe(Effect.provideService(WaitingRequests, waiting))
+    const start = { startImmediately: true }
+    const forgotten = yield* Effect.forkChild(Effect.flip(ask("forgotten", () => {})), start)
     const gone = yield* Effect.forkChild(
-      ask(() => {}),
-      { startImmediately: true },
+      ask("gone", () => {}),
+      start,
     )
     assert.strictEqual(waiting.count, 2)
     yield* Fiber.interrupt(gone)
@@ -65,7 +70,8 @@ it.effect("who waits for the answer of another's operation waits 4 seconds, as o
     assert.isUndefined(forgotten.pollUnsafe())
     vi.advanceTimersByTime(1)
     assert.instanceOf(yield* Fiber.join(forgotten), Unavailable)
-    assert.strictEqual(yield* ask((done) => done(Effect.succeed(1))), 1)
+    assert.strictEqual(yield* ask("answered", (done) => queueMicrotask(() => done(Effect.succeed(1)))), 1)
     assert.deepStrictEqual([waiting.count, vi.getTimerCount()], [0, 0])
+    assert.deepStrictEqual(withdrawn, ["gone", "forgotten"])
   }),
 )

@@ -67,13 +67,14 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
 
   return Effect.map(
     Batches.make(together, maxSize),
-    (gather) => (asked: Asked, entry: AuditEntry) =>
+    (changes) => (asked: Asked, entry: AuditEntry) =>
       Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
         const wanted = { asked, entry }
         if (Option.isSome(transaction)) return Effect.flatten(alone(wanted))
-        return answerOrUnavailable<Row | undefined, Unavailable>((done) =>
-          gather(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
-        )
+        return answerOrUnavailable<Row | undefined, Unavailable>((done) => {
+          changes.add(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!)))
+          return () => changes.withdraw(wanted)
+        })
       }),
   )
 }
