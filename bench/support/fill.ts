@@ -28,8 +28,8 @@ export const pointAside = (query: Query, orgId: string, url: string) =>
 
 /**
  * Adds so many events of the org with a delivery to each of its endpoints: due at once, and parked as the service keeps
- * a backlog (what `deliveries/recover` brings back, and what comes behind it), or delivered with an attempt. All in a
- * transaction, which the caller commits: what is due is seen from then on.
+ * a backlog (what `deliveries/recover` brings back, and what comes behind it), or delivered with an attempt. What is pending
+ * is put into the queue by a transaction that is left open, for the caller to commit when it is to be seen.
  */
 export const addDeliveries = async (
   query: Query,
@@ -38,7 +38,6 @@ export const addDeliveries = async (
   state: "pending" | "delivered",
 ): Promise<void> => {
   const name = `${state}-${Date.now()}-`
-  await query("BEGIN")
   await query(
     `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
       SELECT $2 || n, $1, 'bench', false, 'completed', now(), now() FROM generate_series(1, $3::int) n`,
@@ -58,14 +57,17 @@ export const addDeliveries = async (
         generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
     [orgId, name, events, state],
   )
+  // As after the peers' fills: no upkeep is left for the time that is measured.
+  await query("VACUUM ANALYZE")
   if (state === "pending") {
+    await query("BEGIN")
     await query(
       `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
         SELECT lane, id, event_id, 0, 0, now(), true FROM deliveries WHERE id LIKE $1 || '%'`,
       [name],
     )
+    await query("ANALYZE pending_deliveries")
   }
-  await query("ANALYZE")
 }
 
 /** How many deliveries are not at their end. */

@@ -20,10 +20,7 @@ export const claims = (_: Scope, { quick, rounds, say }: RunOptions): Promise<Fo
     const subjects = []
     for (const size of sizes) {
       const { orgId, query, sender } = await gatehouse({ scope, postgres, receiver }, `done${size}`, endpoints)
-      if (size > 0) {
-        await addDeliveries(query, orgId, size / endpoints, "delivered")
-        await query("COMMIT")
-      }
+      if (size > 0) await addDeliveries(query, orgId, size / endpoints, "delivered")
       await drain(sender, receiver, due)
       await settle(query)
       subjects.push({ size: `${amount(size)} finished`, query, sender, rounds: [] as Array<Drain> })
