@@ -53,6 +53,28 @@ const verdicts = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: pl
 for (const [name, database] of Object.entries(databases)) {
   // Seen failing: canceling that left the queue's rows.
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(`the queue, ${name}`, (it) => {
+    // Seen failing: a claim or a record that waits, and one that has all that follows it not wait.
+    it.effect("claims and records wait for the disk on the embedded database alone, and all else does on both", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const durability = Effect.map(
+          sql<{ commit: string }>`SELECT current_setting('synchronous_commit') AS commit`,
+          ([row]) => row!.commit,
+        )
+        const within = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+          sql.withTransaction(Effect.all([effect, durability]))
+        const now = epoch()
+        const { orgId } = yield* insertReceiver(now)
+        yield* makeEvent(orgId, now)
+        const [claimed, inClaim] = yield* within(claim(plus(now, 1)))
+        const [, inRecord] = yield* within(record([attempt(claimed[0]!, "Delivered", plus(now, 2))], plus(now, 2)))
+        const expected = name === "postgres" ? "off" : "on"
+        assert.deepStrictEqual([inClaim, inRecord], [expected, expected])
+        const after = yield* Effect.forEach(Array.from({ length: 20 }), () => durability, { concurrency: "unbounded" })
+        assert.deepStrictEqual([...new Set(after)], ["on"])
+      }),
+    )
+
     it.effect("has a row for each pending delivery and for no other, when a job's end meets its endpoint's", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {

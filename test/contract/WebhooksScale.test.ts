@@ -77,6 +77,7 @@ const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: strin
       inHand: new Map([[full, { count: 10, cap: 10 }]]),
     },
     "",
+    sql`NULL`,
   )
   const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${statement}`

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber } from "effect"
+import { Clock, Duration, Effect, Fiber } from "effect"
 import { leaseFor } from "#src/infrastructure/workers/Deliveries.ts"
 import { answer } from "../fakes/WebhookSender.ts"
 import { adjust, makeWorld, settle, unavailable } from "./deliveryWorld.ts"
@@ -24,6 +24,28 @@ describe("the delivery worker, when something fails", () => {
       assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
       assert.strictEqual(world.sends.length, 401)
       assert.strictEqual(new Set(world.sends.map(({ id }) => id)).size, 401)
+    }),
+  )
+
+  // Seen failing: one record at a time, and a failure beside another record.
+  it.effect("two records are under way at a time, and one with a failure in it is alone", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      const began: Array<string> = []
+      world.receive = ({ lane }) => Effect.succeed(answer(lane === "failing" ? 500 : 200))
+      world.onRecord = ([record]) =>
+        Effect.clockWith((clock) => {
+          began.push(`${record!.delivery.lane} at ${(clock.currentTimeMillisUnsafe() - since) / 1000}`)
+          return Effect.sleep("10 seconds")
+        })
+      const since = yield* Clock.currentTimeMillis
+      yield* world.add("first")
+      yield* world.add("second", 1, "1 second")
+      yield* world.add("failing", 1, "2 seconds")
+      yield* world.add("last", 1, "10500 millis")
+      yield* world.start()
+      for (let half = 0; half < 50; half++) yield* adjust("500 millis")
+      assert.deepStrictEqual(began, ["first at 0", "second at 1", "failing at 11", "last at 21"])
     }),
   )
 

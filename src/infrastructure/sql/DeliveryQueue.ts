@@ -1,9 +1,10 @@
 import { DateTime, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import type { ClaimedDelivery } from "../../domain/Deliveries.ts"
 import type { EventType } from "../../domain/Delivery.ts"
 import type { Claim } from "../../domain/DeliveryQueue.ts"
 import { DeliveryQueue } from "../../domain/DeliveryQueue.ts"
+import { Database } from "../Database.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { texts } from "./arrays.ts"
 import { date } from "./fragments.ts"
@@ -52,6 +53,7 @@ const minHead = 512
  * a lane's backlog costs the other lanes nothing. The lane of an endpoint is its id.
  *
  * The lanes with a backlog take turns, from the one after `last` on, and no more of them are read than give something.
+ * `commit` is evaluated in the claim's transaction.
  *
  * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
  * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
@@ -60,6 +62,7 @@ export const claimSql = (
   sql: SqlClient.SqlClient,
   { claimId, now, leaseUntil, limit, laneCap, inHand }: Claim,
   last: string,
+  commit: Statement.Fragment,
 ) => {
   const at = date(now)
   const lanes = JSON.stringify(Object.fromEntries([...inHand].map(([lane, { count, cap }]) => [lane, [count, cap]])))
@@ -87,7 +90,7 @@ export const claimSql = (
         LIMIT 1
       ) AS next
     ), in_hand AS MATERIALIZED (
-      SELECT ${lanes}::jsonb AS lanes
+      SELECT ${lanes}::jsonb AS lanes, ${commit} AS commit
     ), backlog AS (
       -- Lane by lane, and no further than is taken: what is read is locked.
       SELECT head.* FROM (
@@ -161,12 +164,16 @@ export const layer = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const { kind } = yield* Database
+    // A claim or a record that a crash of PostgreSQL takes is made again: it is not waited for until it is on the disk. For
+    // the embedded database the end of the process would be such a crash, and nothing but commits puts its log there.
+    const commit = kind === "postgres" ? sql`set_config('synchronous_commit', 'off', true)` : sql`NULL`
     /** The lane with a backlog that had its turn last. */
     let last = ""
 
     return DeliveryQueue.of({
       claim: (claim) =>
-        Effect.suspend(() => claimSql(sql, claim, last)).pipe(
+        Effect.suspend(() => claimSql(sql, claim, last, commit)).pipe(
           Effect.map((rows) => {
             last = lastTurn(rows, last)
             return rows.map((row) => toClaimed(row, claim.claimId))
@@ -175,7 +182,7 @@ export const layer = Layer.effect(
         ),
 
       record: (records, now) =>
-        records.length === 0 ? Effect.void : recordAttempts(sql, records, now).pipe(orUnavailable),
+        records.length === 0 ? Effect.void : recordAttempts(sql, records, now, commit).pipe(orUnavailable),
 
       release: (deliveries, now) =>
         deliveries.length === 0 ? Effect.void : releaseSql(sql, deliveries, now).pipe(Effect.asVoid, orUnavailable),

@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Effect } from "effect"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import type { Verdict } from "../../domain/Deliveries.ts"
 import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
 import { integers, texts, times } from "./arrays.ts"
@@ -44,11 +44,16 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
  * changes it, in the order of the ids; the row in the queue, which a claim may have changed since, says whose it is.
  * Gives the ids of those that were another's.
  */
-const moveOn = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => sql<{
-  id: string
-}>`
-  WITH made AS (
-    SELECT * FROM unnest(
+const moveOn = (
+  sql: SqlClient.SqlClient,
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+  commit: Statement.Fragment,
+) => sql<{ id: string }>`
+  WITH transaction AS MATERIALIZED (
+    SELECT ${commit}
+  ), made AS (
+    SELECT made.* FROM transaction CROSS JOIN unnest(
       ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.lane)},
       ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])},
       ${time(records, (r) => r.nextAttemptAt)}, ${integer(records, (r) => r.delivery.attempts + 1)},
@@ -91,21 +96,26 @@ const moveOn = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>,
   )
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
 
-/** Writes attempts down, moves their deliveries on, and says what they tell of their endpoints. */
+/**
+ * Writes attempts down, moves their deliveries on, and says what they tell of their endpoints. `commit` is evaluated in
+ * the transaction.
+ */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   unsorted: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
+  commit: Statement.Fragment,
 ) {
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
   const move = Effect.gen(function* () {
-    const others = new Set((yield* moveOn(sql, records, now)).map(({ id }) => id))
+    const others = new Set((yield* moveOn(sql, records, now, commit)).map(({ id }) => id))
     // A recovery that this waited for has given the claim back to the queue, which the statement could not see yet.
     if (others.size > 0)
       yield* moveOn(
         sql,
         records.filter(({ delivery }) => others.has(delivery.deliveryId)),
         now,
+        commit,
       )
   })
   // Without a lock: of a healthy endpoint nothing changes, and nobody is to wait for it.

@@ -1,4 +1,18 @@
-import { Cause, Clock, Context, DateTime, Duration, Effect, Exit, Latch, Layer, Queue, Schedule, Stream } from "effect"
+import {
+  Cause,
+  Clock,
+  Context,
+  DateTime,
+  Duration,
+  Effect,
+  Exit,
+  Latch,
+  Layer,
+  Queue,
+  Schedule,
+  Semaphore,
+  Stream,
+} from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { ClaimedDelivery } from "../../domain/Deliveries.ts"
 import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
@@ -33,6 +47,8 @@ export const leaseFor = (attemptTimeout: Duration.Duration) =>
 
 /** The most that one claim or one record has in it. */
 const batch = 512
+/** How many records are under way at most: one is made ready while another is the database's. */
+const recorders = 2
 /** How long the worker waits at most before it looks again: for what another replica left behind. */
 const patience = Duration.seconds(5)
 /** How long it waits at least, when what is due could not be claimed: another claim has it locked, or it was parked. */
@@ -59,11 +75,15 @@ export const layer = Layer.effectDiscard(
     const finished = yield* Queue.unbounded<AttemptRecord>()
     /** Closed while attempts that were made cannot be recorded: they would be claimed, and made, again. */
     const recording = yield* Latch.make(true)
+    const turns = yield* Semaphore.make(recorders)
     /** Closed while there is anything in hand. */
     const idle = yield* Latch.make(true)
     const woken = yield* Queue.sliding<void>(1)
     const wake = Queue.offer(woken, undefined)
     const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
+
+    /** Records under way. */
+    let writing = 0
 
     const died = (delivery: ClaimedDelivery, cause: Cause.Cause<never>) =>
       Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
@@ -113,12 +133,22 @@ export const layer = Layer.effectDiscard(
       )
 
     const record = Effect.gen(function* () {
+      yield* turns.take(1)
       const records = yield* Queue.takeBetween(finished, 1, batch)
-      yield* write(records)
-      inHand.recorded(records)
-      yield* settled
-      if ((yield* Queue.size(finished)) === 0) yield* recording.open
-      yield* wake
+      // A failure is written alone: what an endpoint did last is to be what is written last of it.
+      const alone = records.some(({ verdict }) => verdict._tag !== "Delivered")
+      if (alone) yield* turns.take(recorders - 1)
+      writing++
+      const recorded = Effect.gen(function* () {
+        yield* write(records)
+        writing--
+        inHand.recorded(records)
+        yield* settled
+        yield* turns.release(alone ? recorders : 1)
+        if (writing === 0 && (yield* Queue.size(finished)) === 0) yield* recording.open
+        yield* wake
+      })
+      yield* Effect.forkChild(recorded)
     })
 
     const begin = Effect.fnUntraced(function* (limit: number) {
