@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, type Scope } from "effect"
+import { Effect, Fiber, Schedule, type Scope } from "effect"
 import { setTimeout as sleep } from "node:timers/promises"
+import { adminClient } from "../support/databases.ts"
 import { restartablePostgres } from "./postgres.ts"
 import {
   assertDelivered,
@@ -34,7 +35,7 @@ const underLoad = Effect.fnUntraced(function* (
   place: Place,
   disturb: (
     service: Restartable,
-    arrived: Verifier["arrived"],
+    verifier: Verifier,
   ) => Effect.Effect<ReadonlyArray<ReadonlySet<string>>, never, Scope.Scope>,
   /** Which service a request goes to. */
   route: (service: Restartable) => Restartable = (service) => service,
@@ -46,7 +47,7 @@ const underLoad = Effect.fnUntraced(function* (
   yield* tenant.endpoint(`${verifier.url}/b`)
   yield* tenant.endpoint(`${verifier.url}/inactive`, false)
   const finishing = yield* Effect.forkChild(tenant.finishMany(count))
-  const kills = yield* disturb(service, verifier.arrived)
+  const kills = yield* disturb(service, verifier)
   const jobs = yield* Fiber.join(finishing)
   yield* tenant.settled
   assert.strictEqual(new Set(jobs).size, count)
@@ -54,7 +55,7 @@ const underLoad = Effect.fnUntraced(function* (
 })
 
 const threeKills = (place: Place, between: Effect.Effect<void> = Effect.void) =>
-  underLoad(place, ({ current, restart }, arrived) =>
+  underLoad(place, ({ current, restart }, { arrived }) =>
     Effect.forEach([100, 350, 600], (receipts, n) =>
       Effect.gen(function* () {
         yield* arrived(receipts)
@@ -91,9 +92,36 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
       const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("2 seconds")), start)
-      const disturb = (_: Restartable, arrived: Verifier["arrived"]) =>
-        Effect.as(Effect.andThen(arrived(300), restart), [])
+      const disturb = (_: Restartable, { arrived }: Verifier) => Effect.as(Effect.andThen(arrived(300), restart), [])
       assert.strictEqual(yield* underLoad(onPostgres(url), disturb), 0)
+    }),
+  )
+
+  // Seen failing: completions that did not wait for the disk.
+  it.live("under three crashes of PostgreSQL; twice comes only what came just before or after one", () =>
+    Effect.gen(function* () {
+      const { url } = yield* restartablePostgres
+      const sql = yield* adminClient(url)
+      const crash = Effect.gen(function* () {
+        const [row] = yield* sql<{ pid: number }>`
+          SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
+        process.kill(row!.pid, "SIGKILL")
+      }).pipe(Effect.retry(Schedule.spaced("50 millis")), Effect.orDie)
+      const disturb = (_: Restartable, { arrived, receipts }: Verifier) =>
+        Effect.gen(function* () {
+          const crashes = yield* Effect.forEach([100, 350, 600], (count) =>
+            Effect.andThen(
+              Effect.andThen(arrived(count), crash),
+              Effect.sync(() => performance.now()),
+            ),
+          )
+          yield* Effect.sleep("2 seconds")
+          // Before one: what it took of what was recorded. After it: what was claimed, and the claim taken.
+          const near = (crashed: number) => receipts.filter(({ at }) => at > crashed - 1_000 && at < crashed + 2_000)
+          return crashes.map((crashed) => new Set(near(crashed).map(({ id }) => id)))
+        })
+      const duplicates = yield* underLoad(onPostgres(url), disturb)
+      yield* Effect.log(`${duplicates} attempts were made again`)
     }),
   )
 
@@ -101,7 +129,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     "under SIGTERM on %s, without a duplicate, and it ends in seconds",
     ([, place]) =>
       Effect.gen(function* () {
-        const duplicates = yield* underLoad(yield* place, ({ current, restart }, arrived) =>
+        const duplicates = yield* underLoad(yield* place, ({ current, restart }, { arrived }) =>
           Effect.gen(function* () {
             yield* arrived(300)
             const { took } = yield* current().end("SIGTERM")
