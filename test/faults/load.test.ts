@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Schedule, type Scope } from "effect"
+import { Effect, Fiber, type Scope } from "effect"
 import { setTimeout as sleep } from "node:timers/promises"
-import { adminClient } from "../support/databases.ts"
-import { restartablePostgres } from "./postgres.ts"
+import { crash, restartablePostgres } from "./postgres.ts"
 import {
   assertDelivered,
   makeRestartable,
@@ -101,17 +100,11 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   it.live("under three crashes of PostgreSQL; twice comes only what came just before or after one", () =>
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
-      const sql = yield* adminClient(url)
-      const crash = Effect.gen(function* () {
-        const [row] = yield* sql<{ pid: number }>`
-          SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
-        process.kill(row!.pid, "SIGKILL")
-      }).pipe(Effect.retry(Schedule.spaced("50 millis")), Effect.orDie)
       const disturb = (_: Restartable, { arrived, receipts }: Verifier) =>
         Effect.gen(function* () {
           const crashes = yield* Effect.forEach([100, 350, 600], (count) =>
             Effect.andThen(
-              Effect.andThen(arrived(count), crash),
+              Effect.andThen(arrived(count), crash(url)),
               Effect.sync(() => performance.now()),
             ),
           )

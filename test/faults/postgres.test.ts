@@ -4,7 +4,7 @@ import { Effect, Exit, Redacted, Schedule, Scope } from "effect"
 import { adminClient, freshPostgres, inDatabase } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
-import { makePostgres, restartablePostgres } from "./postgres.ts"
+import { crash, makePostgres, restartablePostgres } from "./postgres.ts"
 import { mayMount, smallDisk } from "./smallDisk.ts"
 import { hurried, onPostgres, until } from "./support.ts"
 import { makeWitness } from "./witness.ts"
@@ -94,10 +94,7 @@ describe.concurrent("PostgreSQL", () => {
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
       const { through } = yield* watched(url)
-      const sql = yield* adminClient(url)
-      const pids = sql<{ pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
-      const crash = Effect.map(pids, ([row]) => process.kill(row!.pid, "SIGKILL"))
-      yield* through({ name: "crashed", begin: crash, lasts: 0, end: Effect.void })
+      yield* through({ name: "crashed", begin: crash(url), lasts: 0, end: Effect.void })
     }),
   )
 

