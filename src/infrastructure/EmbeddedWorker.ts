@@ -1,6 +1,7 @@
 import { PGlite } from "@electric-sql/pglite"
 import { renameSync } from "node:fs"
 import { dirname } from "node:path"
+import { setFlagsFromString } from "node:v8"
 import { parentPort, workerData } from "node:worker_threads"
 import { DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
 
@@ -20,6 +21,11 @@ export interface EmbeddedTask {
 export type EmbeddedReply = "open" | { readonly fault: string } | Uint8Array
 
 const reply = (message: EmbeddedReply, transfer: Array<ArrayBuffer> = []) => parentPort!.postMessage(message, transfer)
+
+// V8 is not to optimize the engine (nor other WebAssembly of the process, loaded later): for PostgreSQL's parser, a single
+// function of a hundred kilobytes, it would take 600 MiB at every start, which a small machine does not survive.
+setFlagsFromString("--no-wasm-tier-up")
+setFlagsFromString("--no-wasm-dynamic-tiering")
 
 const options = {
   startParams,
