@@ -3,6 +3,7 @@ import { NodeFS } from "@electric-sql/pglite/nodefs"
 import { constants, fsyncSync, readdirSync } from "node:fs"
 import { open, stat } from "node:fs/promises"
 import { join } from "node:path"
+import { planSettings } from "./planSettings.ts"
 
 /** Emscripten's file system on Node leaves out fsync, and PostgreSQL's durability is in it. */
 export class DurableNodeFS extends NodeFS {
@@ -43,6 +44,7 @@ export const startParams = [
   ...PGlite.defaultStartParams.filter((param) => param !== "-F"), // -F is fsync off
   ...["-c", "wal_sync_method=fsync"], // fdatasync does nothing here
   ...["-c", "shared_buffers=16MB"], // the rest is in the operating system's cache anyway
+  ...Object.entries(planSettings).flatMap(([name, value]) => ["-c", `${name}=${value}`]),
 ]
 
 /** Puts a folder and all that is in it on the disk; sixteen at a time, which the disk does together. */

@@ -3,6 +3,7 @@ import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Schedule
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
 import type { Subscribe } from "./Notifications.ts"
+import { planSettings } from "./planSettings.ts"
 
 const connection = (url: Redacted.Redacted<string>, applicationName: string): PgConnection.Config => ({
   url,
@@ -38,9 +39,7 @@ export const client = (url: Redacted.Redacted<string>) =>
     startupParameters: {
       // Lets go of what a replica that is gone without a word has locked.
       idle_in_transaction_session_timeout: "10000",
-      // Statements are planned once: a plan made while a table was small would go on reading it whole as it grows.
-      enable_seqscan: "off",
-      plan_cache_mode: "force_generic_plan",
+      ...planSettings,
     },
   })
 

@@ -40,6 +40,56 @@ describe("the delivery worker", () => {
     }),
   )
 
+  // Seen failing: with a claim after every record.
+  it.effect("claims once for what comes while there is room to spare", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      yield* world.start()
+      yield* settle
+      for (let n = 1; n <= 10; n++) {
+        yield* world.add("a")
+        yield* world.wake
+        yield* settle
+        assert.deepStrictEqual([world.batches.length, world.claims.length], [n, 1 + n])
+      }
+    }),
+  )
+
+  // Seen failing: without the look at whether a claim is under way.
+  it.effect("claims again at once when there is room for what a claim was told that there is none", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = () => Effect.delay(Effect.succeed(answer(200)), "100 millis")
+      yield* world.add("a", 10)
+      yield* world.start({ maxInFlight: 16 })
+      yield* settle
+      yield* world.add("a", 5)
+      world.onClaim = Effect.suspend(() => {
+        world.onClaim = Effect.void
+        return Effect.sleep("1 second")
+      })
+      yield* world.wake
+      yield* adjust("100 millis")
+      assert.strictEqual(world.batches.flat().length, 10)
+      yield* adjust("900 millis")
+      assert.strictEqual(world.sends.length, 15)
+    }),
+  )
+
+  // Seen failing: without the look at whether the last claim got all that it asked for.
+  it.effect("claims again at once when there is room in all", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.onRecord = () => Effect.sleep("48 seconds")
+      for (let lane = 0; lane < 101; lane++) yield* world.add(`lane${lane}`)
+      yield* world.start({ maxInFlight: 100 })
+      yield* settle
+      assert.strictEqual(world.sends.length, 100)
+      yield* adjust("48 seconds")
+      assert.strictEqual(world.sends.length, 101)
+    }),
+  )
+
   it.effect("asks the database seldom while there is nothing to do", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
@@ -216,9 +266,24 @@ describe("the delivery worker", () => {
       yield* world.start()
       yield* adjust("2 seconds")
       assert.strictEqual(world.released.length, 10)
-      yield* adjust("10 seconds")
+      yield* adjust("4 seconds")
       assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
       assert.strictEqual(world.sends.length, 30)
+    }),
+  )
+
+  // Seen failing: without a claim for what was given back, and without the look at whether it is back yet.
+  it.effect("claims what it gave back when an attempt is over, and not only when it looks by itself", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = ({ id }) => Effect.delay(Effect.succeed(answer(200)), id === "a9" ? "2100 millis" : "2 seconds")
+      world.onRelease = Effect.sleep("50 millis")
+      yield* world.add("a", 15)
+      yield* world.start()
+      yield* adjust("2 seconds")
+      assert.deepStrictEqual([world.released.length, world.sends.length], [5, 10])
+      yield* adjust("100 millis")
+      assert.strictEqual(world.sends.length, 15)
     }),
   )
 

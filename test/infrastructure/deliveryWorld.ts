@@ -58,9 +58,10 @@ export const makeWorld = Effect.gen(function* () {
     /** Of all deliveries, in the order in which they were added. */
     states: () => [...deliveries.values()].map(({ row }) => row.state),
     wake: wakeups.deliveries,
-    /** What happens before a claim, a record or a look at what is due. */
+    /** What happens before a claim, a record, a release or a look at what is due. */
     onClaim: Effect.void as Effect.Effect<void, Unavailable>,
     onRecord: (() => Effect.void) as (records: ReadonlyArray<AttemptRecord>) => Effect.Effect<void, Unavailable>,
+    onRelease: Effect.void as Effect.Effect<void, Unavailable>,
     onLook: Effect.void as Effect.Effect<void, Unavailable>,
     /** Whether other claims have everything locked that is due. */
     isLocked: false,
@@ -121,7 +122,7 @@ export const makeWorld = Effect.gen(function* () {
     release: (deliveries, now) =>
       Effect.suspend(() => {
         released.push(...deliveries.map(({ deliveryId }) => deliveryId))
-        return outbox.release(deliveries, now)
+        return Effect.andThen(world.onRelease, outbox.release(deliveries, now))
       }),
     nextDueAt: Effect.suspend(() => {
       looks++

@@ -166,14 +166,16 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const { kind } = yield* Database
     // A claim or a record that a crash of PostgreSQL takes is made again: it is not waited for until it is on the disk. For
-    // the embedded database the end of the process would be such a crash, and nothing but commits puts its log there.
-    const commit = kind === "postgres" ? sql`set_config('synchronous_commit', 'off', true)` : sql`NULL`
+    // the embedded database the end of the process is such a crash, and nothing but commits that wait puts its log there: a
+    // claim ends with the process in any case, a record is to be kept.
+    const soon = sql`set_config('synchronous_commit', 'off', true)`
+    const recorded = kind === "postgres" ? soon : sql`NULL`
     /** The lane with a backlog that had its turn last. */
     let last = ""
 
     return DeliveryQueue.of({
       claim: (claim) =>
-        Effect.suspend(() => claimSql(sql, claim, last, commit)).pipe(
+        Effect.suspend(() => claimSql(sql, claim, last, soon)).pipe(
           Effect.map((rows) => {
             last = lastTurn(rows, last)
             return rows.map((row) => toClaimed(row, claim.claimId))
@@ -182,7 +184,7 @@ export const layer = Layer.effect(
         ),
 
       record: (records, now) =>
-        records.length === 0 ? Effect.void : recordAttempts(sql, records, now, commit).pipe(orUnavailable),
+        records.length === 0 ? Effect.void : recordAttempts(sql, records, now, recorded).pipe(orUnavailable),
 
       release: (deliveries, now) =>
         deliveries.length === 0 ? Effect.void : releaseSql(sql, deliveries, now).pipe(Effect.asVoid, orUnavailable),

@@ -142,11 +142,11 @@ export const layer = Layer.effectDiscard(
       const recorded = Effect.gen(function* () {
         yield* write(records)
         writing--
-        inHand.recorded(records)
+        const mayBeMore = inHand.recorded(records)
         yield* settled
         yield* turns.release(turn)
         if (writing === 0 && (yield* Queue.size(finished)) === 0) yield* recording.open
-        yield* wake
+        if (mayBeMore) yield* wake
       })
       yield* Effect.forkChild(recorded)
     })
@@ -155,9 +155,10 @@ export const layer = Layer.effectDiscard(
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claimId = yield* random.ulid
-      const claimed = yield* queue.claim({ claimId, now, leaseUntil, limit, ...inHand.lanes() })
+      const claim = { claimId, now, leaseUntil, limit, ...inHand.lanes() }
+      const claimed = yield* queue.claim(claim)
       if (claimed.length > 0) yield* idle.close
-      inHand.add(claimed)
+      inHand.add(claimed, claim)
       return claimed.length
       // What was claimed is begun, or it would wait for its lease to run out.
     }, Effect.uninterruptible)

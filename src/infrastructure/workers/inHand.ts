@@ -1,5 +1,5 @@
 import type { ClaimedDelivery } from "../../domain/Deliveries.ts"
-import type { AttemptRecord, LaneInHand } from "../../domain/DeliveryQueue.ts"
+import type { AttemptRecord, Claim, LaneInHand } from "../../domain/DeliveryQueue.ts"
 
 interface Lane {
   /** Attempts under way, and failed ones that are not recorded: the database does not know of those yet. */
@@ -36,6 +36,12 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   let total = 0
   /** Of those, the ones that are delivered and only to be recorded: they take nothing from the others but memory. */
   let delivered = 0
+  /** Of those, the ones on their way back to the queue. */
+  let returning = 0
+  /** Whether a claim is under way. */
+  let claiming = false
+  /** Whether something that is due may have been left in the queue: it had no room, or was given back. */
+  let left = false
   const maxAhead = Math.max(laneCap, Math.ceil(max / 4))
   const few = Math.ceil(max / 2)
   const most = Math.ceil((max * 3) / 4)
@@ -57,7 +63,10 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   /** Ends what a lane has waiting. */
   const clear = (lane: Lane) => {
     lane.ahead = laneCap
-    if (lane.waiting.length > 0) giveBack(lane.waiting.splice(0).map(({ delivery }) => delivery))
+    if (lane.waiting.length === 0) return
+    left = true
+    returning += lane.waiting.length
+    giveBack(lane.waiting.splice(0).map(({ delivery }) => delivery))
   }
 
   /** Begins what waits and has room; after a failure nothing more, for the endpoint has one attempt at a time then. */
@@ -78,8 +87,10 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   return {
     total: () => total,
 
-    /** How many deliveries the lanes have here, and may have. */
+    /** How many deliveries the lanes have here, and may have, for a claim that now begins. */
     lanes: () => {
+      claiming = true
+      left = returning > 0
       const { capOf } = room()
       const inHand = new Map<string, LaneInHand>()
       for (const [id, { flying, waiting, ahead }] of lanes) {
@@ -91,19 +102,23 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     /** How many may be claimed now. */
     appetite: () => Math.min(room().places - open(), max - total),
 
-    /** Takes what was claimed, and begins what has room. */
-    add: (deliveries: ReadonlyArray<ClaimedDelivery>) => {
+    /** Takes what a claim gave, and begins what has room. */
+    add: (deliveries: ReadonlyArray<ClaimedDelivery>, claim: Claim) => {
+      claiming = false
+      left ||= deliveries.length >= claim.limit
       total += deliveries.length
       const since = now()
-      const touched = new Set<string>()
+      const taken = new Map<string, number>()
       for (const delivery of deliveries) {
         const lane = lanes.get(delivery.lane) ?? { flying: 0, failed: 0, waiting: [], ahead: laneCap }
         lanes.set(delivery.lane, lane)
         lane.waiting.push({ delivery, since })
-        touched.add(delivery.lane)
+        taken.set(delivery.lane, (taken.get(delivery.lane) ?? 0) + 1)
       }
       for (const [id, lane] of lanes) {
-        if (touched.has(id)) proceed(lane, true)
+        const { count, cap } = claim.inHand.get(id) ?? { count: 0, cap: claim.laneCap }
+        left ||= count + (taken.get(id) ?? 0) >= cap
+        if (taken.has(id)) proceed(lane, true)
         else if (lane.flying === 0) lanes.delete(id)
       }
     },
@@ -118,10 +133,13 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       proceed(lane)
     },
 
-    /** Attempts are recorded, or given up. */
+    /** Attempts are recorded, or given up. Gives whether there may be more to claim for it. */
     recorded: (records: ReadonlyArray<AttemptRecord>) => {
       total -= records.length
+      let isNews = left || claiming
       for (const { delivery, verdict } of records) {
+        // An endpoint that fails has one attempt at a time: what comes next waits for this one.
+        isNews ||= verdict._tag !== "Delivered" || delivery.failingSince !== null
         if (verdict._tag === "Delivered") {
           delivered--
           continue
@@ -131,6 +149,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
         if (delivery.endpointId !== null) lane.failed--
         proceed(lane)
       }
+      return isNews
     },
 
     /** An attempt could not be made. */
@@ -144,6 +163,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     /** Deliveries are the queue's again. */
     removed: (deliveries: ReadonlyArray<ClaimedDelivery>) => {
       total -= deliveries.length
+      returning -= deliveries.length
     },
 
     /** Gives back all that waits. */
