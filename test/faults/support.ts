@@ -10,8 +10,8 @@ import { adminClient, freshFolder, freshPostgres } from "../support/databases.ts
 import { type Service, startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
 
-const claimed = (sql: SqlClient.SqlClient) => sql<{ id: string }>`
-  SELECT delivery_id AS id FROM pending_deliveries WHERE claim_id IS NOT NULL`
+const pending = (sql: SqlClient.SqlClient) => sql<{ id: string; claimed: boolean }>`
+  SELECT delivery_id AS id, claim_id IS NOT NULL AS claimed FROM pending_deliveries`
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>): ReadonlySet<string> => new Set(rows.map(({ id }) => id))
 
 /** Short times, so that what a crash left behind is soon taken up: a lease is 6.5 seconds. */
@@ -20,13 +20,14 @@ export const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,
 /** Where the service keeps its data. */
 export interface Place {
   readonly environment: Readonly<Record<string, string>>
-  /** The deliveries that were in flight when the service was killed. */
+  /** The deliveries that may have been in flight when the service was killed. */
   readonly inFlight: Effect.Effect<ReadonlySet<string>>
 }
 
 export const inFolder = (dataDir: string): Place => ({
   environment: { DATA_DIR: dataDir },
-  inFlight: Effect.flatMap(SqlClient.SqlClient, claimed).pipe(
+  // All that are not recorded: the claims of the last instants are gone with the process.
+  inFlight: Effect.flatMap(SqlClient.SqlClient, pending).pipe(
     Effect.map(idsOf),
     Effect.provide(Database.layer({ dataDir })),
     Effect.orDie,
@@ -41,7 +42,7 @@ export const onPostgres = (url: string): Place => ({
     const pids = sql`SELECT pid FROM pg_stat_activity
       WHERE datname = current_database() AND application_name LIKE 'gatehouse%'`
     yield* Effect.repeat(Effect.delay(pids, "20 millis"), { until: (pids) => pids.length === 0 })
-    return idsOf(yield* claimed(sql))
+    return idsOf((yield* pending(sql)).filter(({ claimed }) => claimed))
   }).pipe(Effect.scoped, Effect.orDie),
 })
 
