@@ -45,6 +45,7 @@ import { openFiles } from "./infrastructure/openFiles.ts"
 import * as ProcessMetrics from "./infrastructure/ProcessMetrics.ts"
 import * as Readiness from "./infrastructure/Readiness.ts"
 import { SafeHttp } from "./infrastructure/SafeHttp.ts"
+import * as SecureRandom from "./infrastructure/SecureRandom.ts"
 import * as ApiKeysSql from "./infrastructure/sql/ApiKeys.ts"
 import * as AuditLogSql from "./infrastructure/sql/AuditLog.ts"
 import * as BacklogSql from "./infrastructure/sql/Backlog.ts"
@@ -197,7 +198,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provideMerge(Database.layer(settings)),
-    Layer.provideMerge(Layer.merge(NodeCrypto.layer, KeyHash.layer)),
+    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
     Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken, baseUrl: settings.baseUrl })),

@@ -102,21 +102,19 @@ export class ApiKeys extends Context.Service<
         return { id, name, prefix, key }
       })
 
-      const createForProject = Effect.fn("ApiKeys.createForProject")(function* (input: typeof CreateProjectKey.Type) {
+      // Not by `Effect.fn`: the stack trace that it takes at each call is a tenth of a creation.
+      const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
         const { projectId } = input
         return yield* create(input, projectId, (key, entry) =>
           repository.insertForProject(scope, projectId, key, entry),
         )
-      })
+      }, Effect.withSpan("ApiKeys.createForProject"))
 
-      const createForOrg = Effect.fn("ApiKeys.createForOrg")(function* (
-        orgId: string,
-        input: typeof CreateOrgKey.Type,
-      ) {
+      const createForOrg = Effect.fnUntraced(function* (orgId: string, input: typeof CreateOrgKey.Type) {
         yield* requireAdministrator
         return yield* create(input, null, (key, entry) => repository.insertForOrg(orgId, key, entry))
-      })
+      }, Effect.withSpan("ApiKeys.createForOrg"))
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)

@@ -74,7 +74,8 @@ export class Projects extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
 
-      const create = Effect.fn("Projects.create")(function* (input: typeof CreateProject.Type) {
+      // Not by `Effect.fn`: the stack trace that it takes at each call is a tenth of a creation.
+      const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
         const { caller } = yield* CurrentCaller
         const ownOrg = caller._tag === "OrgKey" ? caller.orgId : undefined
@@ -87,7 +88,7 @@ export class Projects extends Context.Service<
         const project = { projectId, name, orgId, defaultOrgId: yield* random.ulid, now: yield* DateTime.now }
         const entry = yield* audit.entry({ action: "project.create", target: projectId, details: { name } })
         return yield* repository.insert(project, entry)
-      })
+      }, Effect.withSpan("Projects.create"))
 
       const list = Effect.fn("Projects.list")(function* (query: Page & { readonly orgId?: string | undefined }) {
         const scope = yield* managedScope

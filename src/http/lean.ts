@@ -4,13 +4,16 @@ import { HttpServer } from "effect/http"
 /** Keys of services by which others are made; an effect that answers a request has no use for them. */
 const ofServices = /^(?:gatehouse\/(?:domain|infrastructure)|effect\/(?:crypto|sql)|@effect\/sql-pg)\//
 
+/** How much may be provided around a request before its context is copied: more than is, or each request copies all of it. */
+const maxDepth = 24
+
 /** Runs an effect without such services, but for `kept`. */
 const withoutServices =
   (kept: ReadonlyArray<string> = []) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.updateContext(effect, (context: Context.Context<R>) => {
       const left = [...context.mapUnsafe].filter(([key]) => !ofServices.test(key) || kept.includes(key))
-      return Context.makeUnsafe<R>(new Map(left))
+      return Context.makeUnsafe<R>(new Map(left), { maxDepth })
     })
 
 /**
