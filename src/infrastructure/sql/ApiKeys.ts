@@ -11,14 +11,14 @@ import { orUnavailable } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
-import { afterCursor, decodeRows, orgOf } from "./fragments.ts"
+import { afterCursor, decodeRows, orgOf, Time } from "./fragments.ts"
 import { rotateKey } from "./rotateKey.ts"
 
 const Row = Schema.Struct({
   ...ApiKey.fields,
-  createdAt: Schema.DateTimeUtcFromDate,
-  expiresAt: Schema.NullOr(Schema.DateTimeUtcFromDate),
-  lastUsedAt: Schema.NullOr(Schema.DateTimeUtcFromDate),
+  createdAt: Time,
+  expiresAt: Schema.NullOr(Time),
+  lastUsedAt: Schema.NullOr(Time),
 })
 const decode = decodeRows(Row)
 

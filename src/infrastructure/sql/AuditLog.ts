@@ -4,11 +4,11 @@ import { AuditEntry } from "../../domain/AuditEntry.ts"
 import { AuditRepository } from "../../domain/AuditLog.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, decodeRows } from "./fragments.ts"
+import { afterCursor, decodeRows, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...AuditEntry.fields,
-  at: Schema.DateTimeUtcFromDate,
+  at: Time,
   details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
 })
 const decode = decodeRows(Row)

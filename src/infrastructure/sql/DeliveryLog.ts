@@ -5,13 +5,13 @@ import { deliveryNotFound, DeliveryRepository } from "../../domain/DeliveryLog.t
 import { Conflict } from "../../domain/Errors.ts"
 import { endpointNotFound } from "../../domain/WebhookEndpoints.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, date, decodeRows } from "./fragments.ts"
+import { afterCursor, date, decodeRows, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...Delivery.fields,
-  next_attempt_at: Schema.NullOr(Schema.DateTimeUtcFromDate),
-  created_at: Schema.DateTimeUtcFromDate,
-  updated_at: Schema.DateTimeUtcFromDate,
+  next_attempt_at: Schema.NullOr(Time),
+  created_at: Time,
+  updated_at: Time,
 })
 const decode = decodeRows(Row)
 const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromString })

@@ -5,10 +5,10 @@ import { Deployment, subdomainFor } from "../../domain/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/Deployments.ts"
 import { DeploymentRepository } from "../../domain/Deployments.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
+import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
 import { defaultOrg, hasName, lockRepositoryId, lockRepositoryName } from "./links.ts"
 
-const Row = Schema.Struct({ ...Deployment.fields, createdAt: Schema.DateTimeUtcFromDate })
+const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
 const decode = decodeRows(Row)
 
 interface Linked {

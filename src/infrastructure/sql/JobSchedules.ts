@@ -5,13 +5,13 @@ import { JobSchedule } from "../../domain/JobSchedule.ts"
 import { JobScheduleRepository, nextFiring, scheduleNotFound } from "../../domain/JobSchedules.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
-import { date, decodeRows, JsonText, toJsonText } from "./fragments.ts"
+import { date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
   input: JsonText,
-  next_at: Schema.DateTimeUtcFromDate,
-  created_at: Schema.DateTimeUtcFromDate,
+  next_at: Time,
+  created_at: Time,
 })
 const decode = decodeRows(Row)
 

@@ -5,23 +5,23 @@ import { ClaimedJob, Job } from "../../domain/Job.ts"
 import { jobNotFound, JobRepository, notRunning } from "../../domain/Jobs.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { finishJob } from "./finishJob.ts"
-import { afterCursor, date, decodeRows, JsonText, toJsonText } from "./fragments.ts"
+import { afterCursor, date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...Job.fields,
   input: JsonText,
   result: JsonText,
   mapped_stack: JsonText,
-  lease_expires_at: Schema.NullOr(Schema.DateTimeUtcFromDate),
-  created_at: Schema.DateTimeUtcFromDate,
-  updated_at: Schema.DateTimeUtcFromDate,
-  finished_at: Schema.NullOr(Schema.DateTimeUtcFromDate),
+  lease_expires_at: Schema.NullOr(Time),
+  created_at: Time,
+  updated_at: Time,
+  finished_at: Schema.NullOr(Time),
 })
 const decode = decodeRows(Row)
 const ClaimedRow = Schema.Struct({
   ...ClaimedJob.fields,
   input: JsonText,
-  lease_expires_at: Schema.DateTimeUtcFromDate,
+  lease_expires_at: Time,
 })
 const decodeClaimed = decodeRows(ClaimedRow)
 

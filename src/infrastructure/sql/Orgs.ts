@@ -5,9 +5,9 @@ import { Org } from "../../domain/Org.ts"
 import { OrgRepository } from "../../domain/Orgs.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
-import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
+import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
 
-const Row = Schema.Struct({ ...Org.fields, createdAt: Schema.DateTimeUtcFromDate })
+const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
 
 /** Orgs in PostgreSQL. */

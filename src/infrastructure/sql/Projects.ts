@@ -7,13 +7,13 @@ import { type NewProject, projectNotFound, ProjectRepository } from "../../domai
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
-import { afterCursor, date, decodeRows, inScope } from "./fragments.ts"
+import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
 import { defaultOrg, hasName, lockRepositoryName, type RepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({
   ...Project.fields,
-  createdAt: Schema.DateTimeUtcFromDate,
-  updatedAt: Schema.DateTimeUtcFromDate,
+  createdAt: Time,
+  updatedAt: Time,
 })
 const decode = decodeRows(Row)
 

@@ -5,12 +5,12 @@ import { endpointNotFound, WebhookEndpointRepository } from "../../domain/Webhoo
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { cancelPending } from "./cancelPending.ts"
-import { date, decodeRows } from "./fragments.ts"
+import { date, decodeRows, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...WebhookEndpoint.fields,
-  created_at: Schema.DateTimeUtcFromDate,
-  updated_at: Schema.DateTimeUtcFromDate,
+  created_at: Time,
+  updated_at: Time,
 })
 const decode = decodeRows(Row)
 

@@ -26,6 +26,14 @@ export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) 
 export const date = DateTime.toDateUtc
 export const dateOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.toDateUtc(time))
 
+/** Column of a time in a row's schema. `Schema.DateTimeUtcFromDate` makes each twice, in an effect of its own. */
+export const Time = Schema.Date.pipe(
+  Schema.decodeTo(Schema.DateTimeUtc, {
+    decode: SchemaGetter.transform(DateTime.fromDateUnsafe),
+    encode: SchemaGetter.transform(DateTime.toDateUtc),
+  }),
+)
+
 /** A JSON value as it is kept: as text, byte for byte, for jsonb refuses some strings that JSON allows. */
 export const toJsonText = (value: unknown) => (value === null || value === undefined ? null : JSON.stringify(value))
 /** Column of such text in a row's schema. */
