@@ -76,6 +76,24 @@ describe("the delivery worker", () => {
     }),
   )
 
+  // Seen failing: without the look at whether the lane has failed.
+  it.effect("claims again at once for a lane that has failed, when one that was under way succeeds", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.receive = ({ id }) =>
+        id === "a0"
+          ? Effect.delay(Effect.succeed(answer(500)), "10 millis")
+          : Effect.delay(Effect.succeed(answer(200)), "1 second")
+      yield* world.add("a", 15)
+      yield* world.start()
+      yield* adjust("10 millis")
+      yield* adjust("980 millis")
+      assert.deepStrictEqual([world.inFlight("a"), world.sends.length], [9, 10])
+      yield* adjust("10 millis")
+      assert.deepStrictEqual([world.inFlight("a"), world.sends.length], [5, 15])
+    }),
+  )
+
   // Seen failing: without the look at whether the last claim got all that it asked for.
   it.effect("claims again at once when there is room in all", () =>
     Effect.gen(function* () {

@@ -6,6 +6,8 @@ interface Lane {
   flying: number
   /** Of those, the failed ones. */
   failed: number
+  /** Whether the last attempt that was recorded failed: then a claim leaves what is due, but for one. */
+  failing: boolean
   /** Claimed ahead, so that the lane does not stand still while the database is asked. */
   waiting: Array<{ readonly delivery: ClaimedDelivery; readonly since: number }>
   /** How many may wait: twice as many whenever all have begun before more were claimed. */
@@ -47,6 +49,8 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   const most = Math.ceil((max * 3) / 4)
   // Not for the last of them: a claim of a handful costs as much as one of many.
   const handful = max / 16
+
+  const newLane = (): Lane => ({ flying: 0, failed: 0, failing: false, waiting: [], ahead: laneCap })
 
   const open = () => total - delivered
 
@@ -110,14 +114,14 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       const since = now()
       const taken = new Map<string, number>()
       for (const delivery of deliveries) {
-        const lane = lanes.get(delivery.lane) ?? { flying: 0, failed: 0, waiting: [], ahead: laneCap }
+        const lane = lanes.get(delivery.lane) ?? newLane()
         lanes.set(delivery.lane, lane)
         lane.waiting.push({ delivery, since })
         taken.set(delivery.lane, (taken.get(delivery.lane) ?? 0) + 1)
       }
       for (const [id, lane] of lanes) {
         const { count, cap } = claim.inHand.get(id) ?? { count: 0, cap: claim.laneCap }
-        left ||= count + (taken.get(id) ?? 0) >= cap
+        left ||= lane.failing || count + (taken.get(id) ?? 0) >= cap
         if (taken.has(id)) proceed(lane, true)
         else if (lane.flying === 0) lanes.delete(id)
       }
@@ -138,16 +142,20 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       total -= records.length
       let isNews = left || claiming
       for (const { delivery, verdict } of records) {
+        const lane = lanes.get(delivery.lane)
         // An endpoint that fails has one attempt at a time: what comes next waits for this one.
         isNews ||= verdict._tag !== "Delivered" || delivery.failingSince !== null
         if (verdict._tag === "Delivered") {
           delivered--
+          if (lane !== undefined) lane.failing = false
           continue
         }
-        const lane = lanes.get(delivery.lane)!
-        lane.flying--
-        if (delivery.endpointId !== null) lane.failed--
-        proceed(lane)
+        lane!.flying--
+        if (delivery.endpointId !== null) {
+          lane!.failed--
+          lane!.failing = true
+        }
+        proceed(lane!)
       }
       return isNews
     },
