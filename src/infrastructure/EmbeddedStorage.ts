@@ -39,7 +39,7 @@ interface NodeFileSystem {
   }
 }
 
-/** How the engine is started: as PGlite does, but with PostgreSQL's own durability, and less memory. */
+/** How the engine is started: as PGlite does, but with PostgreSQL's own durability, less memory, and plans as on a server. */
 export const startParams = [
   ...PGlite.defaultStartParams.filter((param) => param !== "-F"), // -F is fsync off
   ...["-c", "wal_sync_method=fsync"], // fdatasync does nothing here

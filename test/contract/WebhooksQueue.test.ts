@@ -74,6 +74,16 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
+    // Seen failing: an embedded database that is started without these settings.
+    it.effect("plans its statements once, and for tables that are large", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const [settings] = yield* sql`
+          SELECT current_setting('plan_cache_mode') AS plans, current_setting('enable_seqscan') AS seqscan`
+        assert.deepStrictEqual(settings, { plans: "force_generic_plan", seqscan: "off" })
+      }),
+    )
+
     it.effect("has a row for each pending delivery and for no other, when a job's end meets its endpoint's", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {

@@ -142,20 +142,21 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
       total -= records.length
       let isNews = left || claiming
       for (const { delivery, verdict } of records) {
-        const lane = lanes.get(delivery.lane)
         // An endpoint that fails has one attempt at a time: what comes next waits for this one.
         isNews ||= verdict._tag !== "Delivered" || delivery.failingSince !== null
         if (verdict._tag === "Delivered") {
           delivered--
+          const lane = lanes.get(delivery.lane)
           if (lane !== undefined) lane.failing = false
           continue
         }
-        lane!.flying--
+        const lane = lanes.get(delivery.lane)!
+        lane.flying--
         if (delivery.endpointId !== null) {
-          lane!.failed--
-          lane!.failing = true
+          lane.failed--
+          lane.failing = true
         }
-        proceed(lane!)
+        proceed(lane)
       }
       return isNews
     },
