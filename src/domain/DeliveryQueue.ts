@@ -70,6 +70,10 @@ class Unsigned extends Data.TaggedError("Unsigned") {}
 /** For how many endpoints and jobs the prepared secrets are kept: to prepare them costs as much as the rest of an attempt. */
 const maxPrepared = 1_000
 
+const isSame = (some: ClaimedDelivery["secrets"], others: ClaimedDelivery["secrets"]) =>
+  some.length === others.length &&
+  some.every(({ stored, owner }, n) => stored === others[n]!.stored && owner === others[n]!.owner)
+
 const delivered: Verdict = { _tag: "Delivered" }
 
 const unsigned: AttemptOutcome = {
@@ -96,8 +100,13 @@ export class Dispatcher extends Context.Service<
       const sender = yield* WebhookSender
       const policy = yield* RetryPolicy
 
-      const prepared = new Map<string, Sign>()
-      const prepare = (key: string, { secrets, orgId, deliveryId }: ClaimedDelivery) =>
+      /** By what the current secret is encrypted for: one with other secrets is prepared anew, in its place. */
+      const prepared = new Map<string, { readonly secrets: ClaimedDelivery["secrets"]; readonly sign: Sign }>()
+      const preparedFor = ({ secrets }: ClaimedDelivery) => {
+        const known = prepared.get(secrets[0]!.owner)
+        return known !== undefined && isSame(known.secrets, secrets) ? known.sign : undefined
+      }
+      const prepare = ({ secrets, orgId, deliveryId }: ClaimedDelivery) =>
         Effect.forEach(secrets, ({ stored, owner }) => cipher.decrypt(stored, owner)).pipe(
           // An attempt like any other: recorded, tried again, and found by who looks why nothing comes.
           Effect.catchDefect((defect) =>
@@ -109,7 +118,7 @@ export class Dispatcher extends Context.Service<
           Effect.flatMap(signer.prepare),
           Effect.tap((sign) =>
             Effect.sync(() => {
-              prepared.set(key, sign)
+              prepared.set(secrets[0]!.owner, { secrets, sign })
               if (prepared.size > maxPrepared) prepared.delete(prepared.keys().next().value!)
             }),
           ),
@@ -141,11 +150,10 @@ export class Dispatcher extends Context.Service<
       const attempt = (delivery: ClaimedDelivery) =>
         Effect.clockWith((clock): Effect.Effect<AttemptRecord> => {
           const startedAt = clock.currentTimeMillisUnsafe()
-          const key = delivery.secrets.map(({ stored, owner }) => `${owner} ${stored}`).join("\n")
-          const sign = prepared.get(key)
+          const sign = preparedFor(delivery)
           const outcome =
             sign === undefined
-              ? prepare(key, delivery).pipe(
+              ? prepare(delivery).pipe(
                   Effect.flatMap((sign) => send(delivery, sign, startedAt)),
                   Effect.catchTag("Unsigned", () => Effect.succeed(unsigned)),
                 )

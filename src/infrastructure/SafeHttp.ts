@@ -86,6 +86,8 @@ const describe = (error: Error): { readonly kind: FailureKind; readonly message:
   return { kind: "connection", message: `The connection failed (${code}).` }
 }
 
+const nothing = new Uint8Array()
+
 type Headers = Record<string, string | ReadonlyArray<string> | undefined>
 const joined = (headers: Headers): Record<string, string> => {
   const all: Record<string, string> = {}
@@ -163,8 +165,14 @@ export class SafeHttp extends Context.Service<
               return true
             }
             const answer = ({ status, headers }: NonNullable<typeof head>, truncated: boolean): SafeAnswer => {
-              const read = Buffer.concat(chunks)
-              return { status, headers: joined(headers), body: read.subarray(0, keep), bytesRead, truncated }
+              const read = chunks.length === 0 ? nothing : Buffer.concat(chunks)
+              return {
+                status,
+                headers: joined(headers),
+                body: read.length > keep ? read.subarray(0, keep) : read,
+                bytesRead,
+                truncated,
+              }
             }
             const fail = (kind: FailureKind, message: string) => {
               if (!end(pool.discard)) return

@@ -8,6 +8,7 @@ import {
   Exit,
   Latch,
   Layer,
+  Option,
   Queue,
   Schedule,
   Semaphore,
@@ -112,7 +113,7 @@ export const layer = Layer.effectDiscard(
         )
         detach(release)
       },
-      onDrained: () => Queue.offerUnsafe(woken, undefined),
+      onLow: () => Queue.offerUnsafe(woken, undefined),
     })
     const settled = Effect.suspend(() => (inHand.total() === 0 ? idle.open : Effect.void))
 
@@ -158,7 +159,14 @@ export const layer = Layer.effectDiscard(
       const claim = { claimId, now, leaseUntil, limit, ...inHand.lanes() }
       const claimed = yield* queue.claim(claim)
       if (claimed.length > 0) yield* idle.close
-      inHand.add(claimed, claim)
+      const lanes = inHand.add(claimed, claim)
+      // A lane at a time, beside the next claim: to begin a whole claim at once keeps the database waiting for ours.
+      const beginLane = (lane: string) =>
+        Effect.andThen(
+          Effect.yieldNow,
+          Effect.sync(() => inHand.begin(lane)),
+        )
+      detach(Effect.forEach(lanes, beginLane, { discard: true }))
       return claimed.length
       // What was claimed is begun, or it would wait for its lease to run out.
     }, Effect.uninterruptible)
@@ -167,7 +175,7 @@ export const layer = Layer.effectDiscard(
       yield* recording.await
       const limit = Math.min(batch, inHand.appetite())
       if (limit <= 0) return yield* wokenWithin(patience)
-      if ((yield* begin(limit)) === limit) return
+      if ((yield* begin(limit)) === limit || Option.isSome(yield* Queue.poll(woken))) return
       const dueAt = yield* queue.nextDueAt
       const untilDue = dueAt === null ? patience : DateTime.distance(yield* DateTime.now, dueAt)
       yield* wokenWithin(Duration.clamp(untilDue, { minimum: breath, maximum: patience }))

@@ -10,8 +10,12 @@ interface Lane {
   failing: boolean
   /** Claimed ahead, so that the lane does not stand still while the database is asked. */
   waiting: Array<{ readonly delivery: ClaimedDelivery; readonly since: number }>
-  /** How many may wait: twice as many whenever all have begun before more were claimed. */
+  /** How many may wait: twice as many whenever they run low within a moment of a claim. */
   ahead: number
+  /** When it was claimed for last. */
+  claimedAt: number
+  /** Whether the queue may have more of it: the last claim left what had no room. */
+  more: boolean
 }
 
 export interface InHandOptions {
@@ -25,32 +29,40 @@ export interface InHandOptions {
   readonly begin: (delivery: ClaimedDelivery) => void
   /** Takes deliveries that are not attempted here; `removed` is called when they are the queue's again. */
   readonly giveBack: (deliveries: ReadonlyArray<ClaimedDelivery>) => void
-  /** Called when a lane has begun the last that waited: it is time to claim more. */
-  readonly onDrained: () => void
+  /** Called when a lane of which the queue may have more runs low: it is time to claim. */
+  readonly onLow: () => void
 }
 
 /** How long a delivery may wait here, in milliseconds: then its url, its secret or its endpoint may have changed. */
 const maxWait = 1_000
+/** How soon a lane runs low, in milliseconds, that may have more waiting. */
+const moment = 100
 
 /** What a worker has in hand: the deliveries that are claimed and not recorded, by lane. */
-export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: InHandOptions) => {
+export const makeInHand = ({ max, laneCap, now, begin, giveBack, onLow }: InHandOptions) => {
   const lanes = new Map<string, Lane>()
   let total = 0
   /** Of those, the ones that are delivered and only to be recorded: they take nothing from the others but memory. */
   let delivered = 0
   /** Of those, the ones on their way back to the queue. */
   let returning = 0
-  /** Whether a claim is under way. */
-  let claiming = false
-  /** Whether something that is due may have been left in the queue: it had no room, or was given back. */
+  /** Whether something that is due may have been left in the queue: there was no room in all, or it was given back. */
   let left = false
-  const maxAhead = Math.max(laneCap, Math.ceil(max / 4))
   const few = Math.ceil(max / 2)
+  const maxAhead = Math.max(laneCap, few - laneCap)
   const most = Math.ceil((max * 3) / 4)
   // Not for the last of them: a claim of a handful costs as much as one of many.
   const handful = max / 16
 
-  const newLane = (): Lane => ({ flying: 0, failed: 0, failing: false, waiting: [], ahead: laneCap })
+  const newLane = (): Lane => ({
+    flying: 0,
+    failed: 0,
+    failing: false,
+    waiting: [],
+    ahead: laneCap,
+    claimedAt: now(),
+    more: false,
+  })
 
   const open = () => total - delivered
 
@@ -74,18 +86,19 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
   }
 
   /** Begins what waits and has room; after a failure nothing more, for the endpoint has one attempt at a time then. */
-  const proceed = (lane: Lane, isNew = false) => {
+  const proceed = (lane: Lane) => {
     if (lane.failed > 0) return clear(lane)
-    const tooOld = now() - maxWait
-    const waited = !isNew && lane.waiting.length > 0
+    const time = now()
     while (lane.flying < laneCap && lane.waiting.length > 0) {
-      if (lane.waiting[0]!.since < tooOld) return clear(lane)
+      if (lane.waiting[0]!.since < time - maxWait) return clear(lane)
       lane.flying++
       begin(lane.waiting.shift()!.delivery)
     }
-    if (lane.waiting.length > 0 || !waited) return
-    lane.ahead = Math.min(2 * lane.ahead, maxAhead)
-    onDrained()
+    // The other half keeps the lane going while the database is asked.
+    if (!lane.more || lane.waiting.length > (lane.ahead - laneCap) / 2) return
+    lane.more = false
+    if (time - lane.claimedAt < moment) lane.ahead = Math.min(2 * lane.ahead, maxAhead)
+    onLow()
   }
 
   return {
@@ -93,7 +106,6 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
 
     /** How many deliveries the lanes have here, and may have, for a claim that now begins. */
     lanes: () => {
-      claiming = true
       left = returning > 0
       const { capOf } = room()
       const inHand = new Map<string, LaneInHand>()
@@ -106,9 +118,8 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     /** How many may be claimed now. */
     appetite: () => Math.min(room().places - open(), max - total),
 
-    /** Takes what a claim gave, and begins what has room. */
-    add: (deliveries: ReadonlyArray<ClaimedDelivery>, claim: Claim) => {
-      claiming = false
+    /** Takes what a claim gave, and gives the lanes that have something to begin. */
+    add: (deliveries: ReadonlyArray<ClaimedDelivery>, claim: Claim): Iterable<string> => {
       left ||= deliveries.length >= claim.limit
       total += deliveries.length
       const since = now()
@@ -117,14 +128,25 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
         const lane = lanes.get(delivery.lane) ?? newLane()
         lanes.set(delivery.lane, lane)
         lane.waiting.push({ delivery, since })
+        lane.claimedAt = since
         taken.set(delivery.lane, (taken.get(delivery.lane) ?? 0) + 1)
       }
       for (const [id, lane] of lanes) {
         const { count, cap } = claim.inHand.get(id) ?? { count: 0, cap: claim.laneCap }
-        left ||= lane.failing || count + (taken.get(id) ?? 0) >= cap
-        if (taken.has(id)) proceed(lane, true)
-        else if (lane.flying === 0) lanes.delete(id)
+        lane.more = count + (taken.get(id) ?? 0) >= cap
+        left ||= lane.failing
+        if (lane.flying + lane.waiting.length > 0) continue
+        lanes.delete(id)
+        // It was full when the claim began, and nothing is left of it that would ask for the next.
+        if (lane.more) onLow()
       }
+      return taken.keys()
+    },
+
+    /** Begins what a lane has room for. */
+    begin: (id: string) => {
+      const lane = lanes.get(id)
+      if (lane !== undefined) proceed(lane)
     },
 
     /** An attempt is over: a success makes room at once, a failure of an endpoint when it is recorded. */
@@ -140,7 +162,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onDrained }: In
     /** Attempts are recorded, or given up. Gives whether there may be more to claim for it. */
     recorded: (records: ReadonlyArray<AttemptRecord>) => {
       total -= records.length
-      let isNews = left || claiming
+      let isNews = left
       for (const { delivery, verdict } of records) {
         // An endpoint that fails has one attempt at a time: what comes next waits for this one.
         isNews ||= verdict._tag !== "Delivered" || delivery.failingSince !== null
