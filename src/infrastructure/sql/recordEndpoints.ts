@@ -12,11 +12,12 @@ interface EndpointRow {
   readonly failing_since: Date | null
 }
 
-/** The endpoints of attempts, by their ids. */
+/** The endpoints of attempts that they may tell something new of, by their ids: a success tells nothing of one that works. */
 export const endpointsOf = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
   sql<EndpointRow>`
     SELECT id, url, failing_since FROM webhook_endpoints
-    WHERE id = ANY(${texts(new Set(records.map(({ delivery }) => delivery.endpointId)))})`.pipe(
+    WHERE id = ANY(${texts(new Set(records.map(({ delivery }) => delivery.endpointId)))})
+      AND (failing_since IS NOT NULL OR ${records.some(({ verdict }) => verdict._tag !== "Delivered")})`.pipe(
     Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))),
   )
 
