@@ -109,6 +109,17 @@ const explained = (...options: Parameters<typeof explainClaim>) =>
       )
   })
 
+/** A queue in which there is nothing but so many deliveries of one endpoint. */
+const backlog = Effect.fnUntraced(function* (count: number) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`DELETE FROM pending_deliveries`
+  const { orgId } = yield* insertOrg()
+  const endpoint = yield* insertEndpoint(orgId)
+  const now = epoch()
+  yield* insertMany({ orgId, endpoint, state: "pending", count, now: DateTime.toDateUtc(now) })
+  return { orgId, endpoint, now }
+})
+
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("plans", (it) => {
   it.effect("a claim costs with two hundred thousand finished deliveries what it costs with none", () =>
     Effect.gen(function* () {
@@ -139,11 +150,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
   it.effect("a claim does not read again what was delivered of those that were due at the same time", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      yield* sql`DELETE FROM pending_deliveries`
-      const { orgId } = yield* insertOrg()
-      const endpoint = yield* insertEndpoint(orgId)
-      const now = epoch()
-      yield* insertMany({ orgId, endpoint, state: "pending", count: 5_000, now: DateTime.toDateUtc(now) })
+      const { endpoint, now, orgId } = yield* backlog(5_000)
       // Twenty lanes, and what follows another in its lane is on another page.
       yield* sql`
         UPDATE pending_deliveries SET parked = true, due_at = ${DateTime.toDateUtc(now)},
@@ -152,8 +159,10 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const before = yield* explained(now, endpoint, 10)
       const claimed = yield* claim(now, { limit: 200, laneCap: 200 })
       assert.deepStrictEqual([...new Set(claimed.map(({ lane }) => lane))], [`${orgId}A`])
-      const done = claimed.map((delivery) => attempt(delivery, "Delivered", now))
-      yield* record(done, now)
+      yield* record(
+        claimed.map((delivery) => attempt(delivery, "Delivered", now)),
+        now,
+      )
       // A commit that is waited for, and a claim that finds the rows gone.
       yield* insertEndpoint(orgId)
       yield* explained(now, endpoint, 10)
@@ -165,11 +174,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
   it.effect("of five thousand lanes with a backlog a claim reads those that it takes from, and each has its turn", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      yield* sql`DELETE FROM pending_deliveries`
-      const { orgId } = yield* insertOrg()
-      const endpoint = yield* insertEndpoint(orgId)
-      const now = epoch()
-      yield* insertMany({ orgId, endpoint, state: "pending", count: 10_000, now: DateTime.toDateUtc(now) })
+      const { endpoint, now, orgId } = yield* backlog(10_000)
       const lanes = (count: number) => sql`
         UPDATE pending_deliveries SET parked = true,
           lane = ${orgId}::text || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`

@@ -160,7 +160,7 @@ export const layer = Layer.effectDiscard(
       const claimed = yield* queue.claim(claim)
       if (claimed.length > 0) yield* idle.close
       const lanes = inHand.add(claimed, claim)
-      // A lane at a time, beside the next claim: to begin a whole claim at once keeps the database waiting for ours.
+      // A lane at a time, and not before the next claim can be sent: the database is busy with that meanwhile.
       const beginLane = (lane: string) =>
         Effect.andThen(
           Effect.yieldNow,

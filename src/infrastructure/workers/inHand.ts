@@ -12,7 +12,7 @@ interface Lane {
   waiting: Array<{ readonly delivery: ClaimedDelivery; readonly since: number }>
   /** How many may wait: twice as many whenever they run low within a moment of a claim. */
   ahead: number
-  /** When it was claimed for last. */
+  /** When a claim gave some of it for the last time. */
   claimedAt: number
   /** Whether the queue may have more of it: the last claim left what had no room. */
   more: boolean
@@ -60,7 +60,7 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onLow }: InHand
     failing: false,
     waiting: [],
     ahead: laneCap,
-    claimedAt: now(),
+    claimedAt: 0,
     more: false,
   })
 
@@ -128,12 +128,12 @@ export const makeInHand = ({ max, laneCap, now, begin, giveBack, onLow }: InHand
         const lane = lanes.get(delivery.lane) ?? newLane()
         lanes.set(delivery.lane, lane)
         lane.waiting.push({ delivery, since })
-        lane.claimedAt = since
         taken.set(delivery.lane, (taken.get(delivery.lane) ?? 0) + 1)
       }
       for (const [id, lane] of lanes) {
         const { count, cap } = claim.inHand.get(id) ?? { count: 0, cap: claim.laneCap }
         lane.more = count + (taken.get(id) ?? 0) >= cap
+        if (taken.has(id)) lane.claimedAt = since
         left ||= lane.failing
         if (lane.flying + lane.waiting.length > 0) continue
         lanes.delete(id)
