@@ -84,6 +84,18 @@ export const peerOnPostgres = async (
   })
 }
 
+/** The program of bench/peers that keeps nothing. */
+export const noQueue = ({ receiver, scope }: Surroundings): Promise<Sender> =>
+  peer(
+    scope,
+    "noQueue",
+    true,
+    {},
+    receiver,
+    () => 0,
+    async () => {},
+  )
+
 /** BullMQ, on a Redis of its own that writes a log of its commands and syncs it each second, as BullMQ's page on production says. */
 export const bullmq = async ({ receiver, scope }: Surroundings, tuned: boolean): Promise<Sender> => {
   const home = folder(scope)
