@@ -61,11 +61,11 @@ const barsText = (bars: ReadonlyArray<Bar>) =>
     rows: bars.map(({ found, met, wanted, what }) => [what, wanted, found, met ? "met" : "**not met**"]),
   })
 
-const section = ({ about, command, commit, conditions, date, found, quick, title }: Saved) =>
+const section = ({ about, command, commit, conditions, date, found, machine, quick, title }: Saved) =>
   [
     `### ${title}`,
     about,
-    `${date}, Gatehouse ${commit}, \`${command}\`. ${conditions}${quick ? " A quick run: its figures are rough." : ""}`,
+    `${date}, Gatehouse ${commit}, \`${command}\`, on ${machine}. ${conditions}${quick ? " A quick run: its figures are rough." : ""}`,
     ...found.tables.map(tableText),
     ...(found.bars.length > 0 ? [barsText(found.bars)] : []),
     ...found.notes,
@@ -77,8 +77,8 @@ export const writeDocument = (names: ReadonlyArray<string>): void => {
     .map((name) => `${results}${name}.json`)
     .filter((path) => existsSync(path))
     .map((path) => JSON.parse(readFileSync(path, "utf8")) as Saved)
-  const circumstances = [...new Set(saved.map(({ machine, versions }) => `${machine}. ${versions}.`))]
-  const measured = [begin, ...circumstances, ...saved.map(section), end].join("\n\n")
+  const used = [...new Set(saved.map(({ versions }) => `${versions}.`))]
+  const measured = [begin, ...used, ...saved.map(section), end].join("\n\n")
   const text = readFileSync(document, "utf8")
   const [before, rest] = text.split(begin)
   const after = rest?.split(end)[1]

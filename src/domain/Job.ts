@@ -51,7 +51,7 @@ export const jobFields = {
 export const CreateJob = Schema.Struct({
   ...jobFields,
   idempotency_key: Schema.optionalKey(NonEmptyText.check(short(255))).annotate({
-    description: "The same key again gives the job that it made before.",
+    description: "The same key again gives the job that it made before, whatever else is sent.",
   }),
 }).annotate({ identifier: "CreateJob" })
 
@@ -63,7 +63,7 @@ export const ClaimJobs = Schema.Struct({
   workflow: Schema.optionalKey(WorkflowName),
   limit: Schema.optionalKey(
     Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
-  ),
+  ).annotate({ description: "How many at most, 1 to 100. Default 1.", examples: [10] }),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   wait_seconds: Schema.optionalKey(
     Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 30 }, { expected: "a whole number from 0 to 30" })),

@@ -7,7 +7,7 @@ const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
 export const pageQuery = {
   limit: Schema.Int.pipe(
     Schema.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
-    Schema.annotate({ description: "How many to answer at most, 1 to 100." }),
+    Schema.annotate({ description: "How many to answer at most, 1 to 100. Default 50." }),
     Schema.withDecodingDefaultKey(Effect.succeed(50)),
   ),
   cursor: Schema.optionalKey(

@@ -37,7 +37,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Claim jobs")
       .annotate(
         OpenApi.Description,
-        "Oldest first. They are the caller's until the lease runs out; then they are queued again, and fail after the third time.",
+        "Oldest first. They are the caller's until the lease runs out; then they are queued again, and fail after the third time. Which worker speaks for a job is not checked: the first outcome that is said stays, also when its lease had run out.",
       ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,

@@ -1,16 +1,21 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import type { CreateJob } from "../../domain/Job.ts"
 import { Jobs } from "../../domain/Jobs.ts"
 import { JobSchedules } from "../../domain/JobSchedules.ts"
 import { Api } from "../Api.ts"
 import { madeOf } from "../lean.ts"
 import { done } from "../webhookResponses.ts"
 
+const created = ({ idempotency_key }: typeof CreateJob.Type) =>
+  idempotency_key === undefined
+    ? "The job is queued."
+    : "The job is queued, or was made before with this idempotency_key."
+
 const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
-      create: ({ payload }) =>
-        Effect.map(jobs.create(payload), (job_id) => ({ ...done("The job is queued."), job_id })),
+      create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts anew.")),
       complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
