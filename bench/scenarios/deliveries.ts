@@ -14,7 +14,7 @@ type Subject = (around: Surroundings) => Promise<Sender>
 
 /**
  * Starts a subject with a database and a receiver of its own, and drains it twice: what counts is the second time.
- * Processes of one program differ by more than a tenth in what they take, for as long as they live: a round has its own.
+ * Processes of one program differ by up to a sixth in what they take, for as long as they live: a round has its own.
  */
 const measure = (subject: Subject, count: number): Promise<Drain> =>
   scoped(async (scope) => {

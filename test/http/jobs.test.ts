@@ -171,7 +171,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
       const ids = yield* Effect.replicateEffect(create, 10, { concurrency: "unbounded" })
       expect(new Set(ids).size).toBe(1)
       yield* tenant.call("jobs/complete", { job_id: ids[0] })
-      expect(yield* create).toBe(ids[0])
+      // It is at its end: "queued" alone would not be true.
+      const again = yield* tenant.call("jobs/create", { workflow: "other", idempotency_key: "run 1 \u{1f4da}" })
+      expect(again).toMatchObject({ job_id: ids[0], message: expect.stringContaining("made before") as string })
       expect(yield* make(tenant, { idempotency_key: "run 2" })).not.toBe(ids[0])
       expect(yield* claim(tenant, { limit: 100 })).toHaveLength(1)
     }),
