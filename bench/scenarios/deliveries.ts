@@ -34,7 +34,7 @@ export const deliveries: Scenario = {
     "signature; from the first that came to the last. CPU is for each, outcomes recorded.",
   quick: { rounds: 1 },
   run: async (_, { quick, rounds, say }) => {
-    const count = quick ? 20_000 : 100_000
+    const count = quick ? 10_000 : 100_000
     const redis = has("redis-server")
     const senders: Record<string, Subject> = {
       [oneEndpoint]: async (around) =>
