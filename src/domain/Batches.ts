@@ -1,4 +1,4 @@
-import { Effect, Exit } from "effect"
+import { Cause, Effect, Exit } from "effect"
 
 /** How many batches are under way at once: one is answered while the next is asked. */
 const maxUnderWay = 2
@@ -7,6 +7,25 @@ const maxUnderWay = 2
 export type Found<A, E> = Exit.Exit<A | undefined, E>
 
 type Done<A, E> = (found: Found<A, E>) => void
+
+/** Calls every callback; returns the faults of those that threw, so that one costs the others nothing. */
+const callAll = <A, E>(callbacks: ReadonlyArray<Done<A, E>>, found: Found<A, E>): ReadonlyArray<unknown> => {
+  const faults: Array<unknown> = []
+  for (const done of callbacks) {
+    try {
+      done(found)
+    } catch (fault) {
+      faults.push(fault)
+    }
+  }
+  return faults
+}
+
+/** One line for a batch, however many of its callbacks threw. */
+const logFaults = (faults: ReadonlyArray<unknown>) =>
+  faults.length === 0
+    ? Effect.void
+    : Effect.logError(`Callbacks of a batch threw: ${faults.length}`, Cause.die(faults[0]))
 
 /**
  * Questions to the database, gathered: those of one turn of the event loop are one statement, and one that is asked
@@ -40,12 +59,14 @@ export const make = <K, A, E>(
     const drain: Effect.Effect<void> = Effect.suspend(() => {
       const batch = take()
       if (batch.size === 0) return Effect.sync(() => void underWay--)
-      return Effect.flatMap(Effect.exit(ask([...batch.keys()])), (exit) => {
+      // Suspended: what `ask` throws is an answer as well, and the slot is kept.
+      return Effect.flatMap(Effect.exit(Effect.suspend(() => ask([...batch.keys()]))), (exit) => {
+        const faults: Array<unknown> = []
         for (const [question, all] of batch) {
           const found = Exit.map(exit, (answers) => answers.get(question))
-          for (const done of all) done(found)
+          faults.push(...callAll(all, found))
         }
-        return drain
+        return Effect.andThen(logFaults(faults), drain)
       })
     })
 

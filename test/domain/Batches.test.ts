@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Exit, Logger } from "effect"
 import * as Batches from "#src/domain/Batches.ts"
 
 /** Look-ups that write down how much is asked at once; there is a value under every key but the odd ones. */
@@ -49,5 +49,32 @@ it.effect("what is taken back before it is sent is not asked", () =>
     lookUps.withdraw("6")
     assert.strictEqual(yield* found, "value of 8")
     assert.deepStrictEqual(sizes, [1])
+  }),
+)
+
+// Seen failing: the question beside it was never answered, and after two of them no other either.
+it.effect("a callback that throws costs neither another's answer nor a slot", () =>
+  Effect.gen(function* () {
+    const { find, lookUps } = yield* makeWorld
+    for (let n = 0; n < 3; n++) {
+      lookUps.add("2", () => {
+        throw new Error("of the test")
+      })
+      assert.strictEqual(yield* find("4"), "value of 4")
+    }
+    assert.strictEqual(yield* find("6"), "value of 6")
+  }).pipe(Effect.provide(Logger.layer([]))),
+)
+
+// Seen failing: it was never answered, and after two of them nothing else either.
+it.effect("a question that throws instead of failing costs no slot", () =>
+  Effect.gen(function* () {
+    const lookUps = yield* Batches.make((keys: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, string>> => {
+      if (keys.includes("bad")) throw new Error("of the test")
+      return Effect.succeed(new Map([["good", "value"]]))
+    }, 256)
+    const find = (key: string) => Effect.callback<string | undefined>((resume) => lookUps.add(key, resume))
+    for (let n = 0; n < 3; n++) assert.isTrue(Exit.hasDies(yield* Effect.exit(find("bad"))))
+    assert.strictEqual(yield* find("good"), "value")
   }),
 )
