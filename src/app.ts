@@ -101,9 +101,7 @@ const webhooks = (settings: Settings) => {
     WebhookEndpointsSql.layer,
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
-  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout }).pipe(
-    Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
-  )
+  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
   const [dispatcher, sender] = isTraced(settings)
     ? [
         DeliveryTraces.dispatcher.pipe(Layer.provide(Dispatcher.layer)),
@@ -141,7 +139,7 @@ const webhooks = (settings: Settings) => {
 }
 
 /** Chat over documentation. The model's SDK is loaded only where a model is configured. */
-const chat = ({ ai, allowPrivateNetworks }: Settings) => {
+const chat = ({ ai }: Settings) => {
   const model =
     ai === undefined
       ? LanguageModel.none
@@ -151,8 +149,7 @@ const chat = ({ ai, allowPrivateNetworks }: Settings) => {
             (module) => module.layer(ai),
           ),
         )
-  const documents = Documents.layer().pipe(Layer.provide(SafeHttp.layer({ allowPrivateNetworks })))
-  return Chats.layer.pipe(Layer.provide([model, documents]))
+  return Chats.layer.pipe(Layer.provide([model, Documents.layer()]))
 }
 
 /** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
@@ -197,6 +194,8 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
+    // One client, and so one pool of connections, for deliveries and documents.
+    Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),

@@ -84,6 +84,24 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
       expect(refused).toMatchObject({ delivered: false, ...none, error: expect.stringMatching(/refused/) as string })
     }),
   )
+
+  // Seen failing with a pool for each: the document came over a second connection.
+  it.effect("deliveries and documents share the connections of one pool", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const { send } = yield* TestServer
+      const receiver = yield* makeReceiver()
+      receiver.behave({ status: 200, body: "---\nname: deploy\ndescription: how\n---\n" })
+      yield* test(tenant, yield* tenant.endpoint(receiver.url))
+      const messages = [{ role: "user", content: "How?" }]
+      const json = { messages, skillUrls: [`${receiver.url}/skill.md`] }
+      expect((yield* send("POST", "/api/svc/chat", { json })).status).toBe(200)
+      expect(receiver.received.map(({ method, connection }) => [method, connection])).toEqual([
+        ["POST", 1],
+        ["GET", 1],
+      ])
+    }),
+  )
 })
 
 /** Whether a private address is called: by the mode, and by what ALLOW_PRIVATE_NETWORKS says of it. */
