@@ -9,7 +9,7 @@ import type { Settings } from "./config.ts"
 import { ApiKeys } from "./domain/ApiKeys.ts"
 import { AuditLog } from "./domain/AuditLog.ts"
 import { Chats } from "./domain/Chats.ts"
-import { Callbacks, HttpsOnly } from "./domain/Callbacks.ts"
+import { Callbacks, ReceiverRules } from "./domain/Callbacks.ts"
 import { DeliveryLog } from "./domain/DeliveryLog.ts"
 import { Dispatcher } from "./domain/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "./domain/Deployments.ts"
@@ -115,7 +115,10 @@ const webhooks = (settings: Settings) => {
     sender,
     Signer.layer.pipe(Layer.provide(Hmac.layer)),
     Wakeups.layer,
-    Layer.succeed(HttpsOnly, settings.adminToken !== undefined),
+    Layer.succeed(ReceiverRules, {
+      httpsOnly: settings.adminToken !== undefined,
+      allowPrivateNetworks: settings.allowPrivateNetworks,
+    }),
     Layer.succeed(
       RetryPolicy.RetryPolicy,
       RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),

@@ -34,7 +34,7 @@ export const operations: Scenario = {
       OIDC_ALLOWED_OWNERS: owner,
     })
     const { key, orgId, projectId } = await makeTenant(service)
-    const endpoint = { url: "https://127.0.0.1/", signing_secret: "s" }
+    const endpoint = { url: "https://localhost/", signing_secret: "s" }
     await times(endpoints, () => service.call(key, "/v1/webhooks/create", endpoint))
     const peerUrl = await postgres.database("peer")
     const peer = await startPeer(scope, home, "operations", {

@@ -41,7 +41,7 @@ export const gatehouse = async (
   })
   const tenant = async (count: number) => {
     const { key, orgId } = await makeTenant(service)
-    const endpoint = { url: "https://127.0.0.1/", signing_secret: secret }
+    const endpoint = { url: "https://localhost/", signing_secret: secret }
     await times(count, () => service.call(key, "/v1/webhooks/create", endpoint))
     return { key, orgId }
   }

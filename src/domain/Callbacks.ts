@@ -1,4 +1,5 @@
 import { Context, Effect, Layer, Redacted } from "effect"
+import { addressFault, type AddressRules } from "./addresses.ts"
 import { Cipher } from "./Cipher.ts"
 import { InvalidRequest } from "./Errors.ts"
 import { urlFault } from "./WebhookUrl.ts"
@@ -10,14 +11,19 @@ export interface StoredCallback {
   readonly skipCallbacks: boolean
 }
 
-/** Whether urls that receive webhooks must be https. */
-export class HttpsOnly extends Context.Reference<boolean>("gatehouse/domain/Callbacks/HttpsOnly", {
-  defaultValue: () => true,
-}) {}
+/** What is asked of urls that receive webhooks. */
+export class ReceiverRules extends Context.Reference<AddressRules & { readonly httpsOnly: boolean }>(
+  "gatehouse/domain/Callbacks/ReceiverRules",
+  { defaultValue: () => ({ httpsOnly: true, allowPrivateNetworks: false }) },
+) {}
 
 /** Checks a url that is to receive webhooks; the sentence names the field. */
-export const checkUrl = (field: string, url: string, httpsOnly: boolean): Effect.Effect<void, InvalidRequest> => {
-  const fault = urlFault(url, { httpsOnly })
+export const checkUrl = (
+  field: string,
+  url: string,
+  rules: typeof ReceiverRules.Service,
+): Effect.Effect<void, InvalidRequest> => {
+  const fault = urlFault(url, rules) ?? addressFault(url, rules)
   return fault === undefined ? Effect.void : Effect.fail(new InvalidRequest({ error: `${field} ${fault}.` }))
 }
 
@@ -40,10 +46,10 @@ export class Callbacks extends Context.Service<
     Callbacks,
     Effect.gen(function* () {
       const cipher = yield* Cipher
-      const httpsOnly = yield* HttpsOnly
+      const rules = yield* ReceiverRules
       return Callbacks.of({
         prepare: Effect.fnUntraced(function* ({ callback_url = null, callback_secret = null, skip_callbacks }, owner) {
-          if (callback_url !== null) yield* checkUrl("callback_url", callback_url, httpsOnly)
+          if (callback_url !== null) yield* checkUrl("callback_url", callback_url, rules)
           const callbackSecret =
             callback_secret === null ? null : yield* cipher.encrypt(Redacted.make(callback_secret), owner)
           return { callbackUrl: callback_url, callbackSecret, skipCallbacks: skip_callbacks ?? false }

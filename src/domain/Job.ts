@@ -31,7 +31,8 @@ export const JsonField = Schema.optionalKey(
 /** Where the event of a finished job goes, when it does not go to the tenant's endpoints. */
 export const callbackFields = {
   callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
-    description: "With callback_secret: the event goes there, and to no stored endpoint.",
+    description:
+      "With callback_secret: the event goes there, and to no stored endpoint. The rules of an endpoint's url hold.",
   }),
   callback_secret: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(512)))).annotate({
     description: "Signs the callback. Encrypted at rest, in no answer.",

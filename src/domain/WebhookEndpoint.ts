@@ -6,7 +6,9 @@ const Secret = NonEmptyText.check(Schema.isMaxLength(512, { expected: "at most 5
   examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
 const Url = Text.annotate({
-  description: "Absolute http or https (guarded mode: https) without credentials, 2,048 characters at most.",
+  description:
+    "Absolute http or https (guarded mode: https) without credentials, 2,048 characters at most. Its host is no " +
+    "private, reserved or special address (open mode: private ones are allowed).",
   examples: ["https://example.com/webhooks"],
 })
 const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })

@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
-import { checkUrl, HttpsOnly } from "./Callbacks.ts"
+import { checkUrl, ReceiverRules } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
 import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
 import type { InvalidRequest, Unavailable } from "./Errors.ts"
@@ -107,12 +107,12 @@ export class WebhookEndpoints extends Context.Service<
       const signer = yield* Signer
       const sender = yield* WebhookSender
       const random = yield* SecureRandom.SecureRandom
-      const httpsOnly = yield* HttpsOnly
+      const rules = yield* ReceiverRules
       const audit = yield* AuditLog
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
-        yield* checkUrl("url", input.url, httpsOnly)
+        yield* checkUrl("url", input.url, rules)
         const id = yield* random.ulid
         const { url, active = true } = input
         const endpoint = {
@@ -150,7 +150,7 @@ export class WebhookEndpoints extends Context.Service<
 
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
-        if (input.url !== undefined) yield* checkUrl("url", input.url, httpsOnly)
+        if (input.url !== undefined) yield* checkUrl("url", input.url, rules)
         const now = yield* DateTime.now
         const secret = yield* newSecret(orgId, input, now)
         const { id, url, description, active } = input

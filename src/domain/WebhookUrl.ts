@@ -3,7 +3,8 @@ export const maxUrlLength = 2048
 
 /**
  * What is wrong with a url that a caller gave, to be put behind the field's name: `must be …`; `undefined` when nothing
- * is. Looks at the text alone: where its host leads is checked when it is called (contract 8).
+ * is. Looks at the text alone, not at where its host leads: `addressFault` does for a literal address, and a name is
+ * looked up and checked when it is called (contract 8).
  *
  * @param options httpsOnly: http is refused too, as in guarded mode
  */

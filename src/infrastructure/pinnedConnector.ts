@@ -1,7 +1,7 @@
 import { connect as connectTcp, isIP, type LookupFunction, type Socket } from "node:net"
 import { buildConnector } from "undici"
+import { type AddressRules, mayCall } from "../domain/addresses.ts"
 import type { FailureKind } from "../domain/WebhookSender.ts"
-import { type AddressRules, mayCall } from "./addresses.ts"
 import type { ResolveHost } from "./resolveHost.ts"
 
 export interface ConnectorOptions extends AddressRules {

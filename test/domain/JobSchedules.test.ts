@@ -48,6 +48,10 @@ describe("JobSchedules", () => {
         [{ cron: "nonsense" }, "cron is not a cron expression: Invalid number of segments in cron expression."],
         [{ timezone: "Mars/Base" }, "timezone must be an IANA time zone, as in Europe/Berlin."],
         [{ callback_url: "http://example.com" }, "callback_url must be an https URL."],
+        [
+          { callback_url: "https://0x7f000001" },
+          "callback_url must not have a private, reserved or special address as its host.",
+        ],
       ] as const) {
         assert.strictEqual(yield* failureOf(create({ ...valid, ...input })), refusal(sentence))
       }

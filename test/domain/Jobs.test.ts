@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Layer } from "effect"
+import { DateTime, Effect, Layer, Result } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateJob } from "#src/domain/Job.ts"
 import { JobRepository, Jobs } from "#src/domain/Jobs.ts"
 import * as fakes from "../fakes/webhooks.ts"
 import { WebhookWorld } from "../fakes/WebhookWorld.ts"
 import { failureOf, unknownId } from "./support.ts"
-import { as, makeOrg, services } from "./webhookSupport.ts"
+import { as, literalHosts, makeOrg, refusedHosts, services } from "./webhookSupport.ts"
 
 const create = (input: Partial<typeof CreateJob.Type> = {}) =>
   Jobs.use((jobs) => jobs.create({ workflow: "w", ...input }))
@@ -41,6 +41,19 @@ describe("Jobs", () => {
       } else yield* plain
       yield* create({ callback_url: null, callback_secret: null })
     }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
+  )
+
+  // Seen failing: it was taken, and the callback failed.
+  it.effect.each([false, true])("a callback's literal address is one that is called; private networks: %s", (allowed) =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const fault = "callback_url must not have a private, reserved or special address as its host."
+      for (const host of Object.values(literalHosts).flat()) {
+        const outcome = yield* Effect.result(create({ callback_url: `https://${host}/cb` }))
+        const expected = refusedHosts(allowed).includes(host) ? fault : null
+        assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected, host)
+      }
+    }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks: allowed }))),
   )
 
   it.effect("a claim is for one job and a minute, when no more is said; a heartbeat starts the lease anew", () =>

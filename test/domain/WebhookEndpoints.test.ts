@@ -8,7 +8,7 @@ import { verifyWebhook } from "#src/webhooks.ts"
 import { answer, failure, Receiver } from "../fakes/WebhookSender.ts"
 import { WebhookWorld } from "../fakes/WebhookWorld.ts"
 import { failureOf, unknownId } from "./support.ts"
-import { as, makeOrg, services } from "./webhookSupport.ts"
+import { as, literalHosts, makeOrg, refusedHosts, services } from "./webhookSupport.ts"
 
 const url = "https://example.com/hook"
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -71,6 +71,28 @@ describe("WebhookEndpoints", () => {
         assert.strictEqual((yield* listed)[0]!.url, expected === null ? given : url)
       }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
     ),
+  )
+
+  // Seen failing: every one was taken, and each delivery to it failed.
+  it.effect.each([false, true])(
+    "a literal address that is never called is refused when made and when changed; private networks: %s",
+    (allowPrivateNetworks) =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const id = yield* create()
+        const refused = refusedHosts(allowPrivateNetworks)
+        for (const host of Object.values(literalHosts).flat()) {
+          const given = `https://${host}:8443/hook`
+          for (const attempt of [create({ url: given }), update({ id, url: given })]) {
+            const fault = "url must not have a private, reserved or special address as its host."
+            const expected = refused.includes(host) ? fault : null
+            const outcome = yield* Effect.result(attempt)
+            assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected, host)
+          }
+        }
+        // One that was made before the rule can still be changed otherwise.
+        yield* update({ id, active: false })
+      }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks }))),
   )
 
   it.effect("an update changes what it names; a new secret signs beside the old one for a day", () =>

@@ -45,7 +45,7 @@ for (const mode of ["guarded", "open"] as const) {
     `${mode} mode`,
     (it) => {
       const as = mode === "guarded" ? adminToken : undefined
-      const url = "https://127.0.0.1:9/"
+      const url = "https://localhost:9/"
 
       it.effect("every operation wants a valid key in x-api-key, and says nothing else without one", () =>
         Effect.gen(function* () {

@@ -9,6 +9,7 @@ import { adminToken, guarded, onPostgres, TestServer } from "../support/server.t
 import { keysOf } from "./operations.ts"
 import { makeTenant } from "./tenants.ts"
 
+type Fields = Readonly<Record<string, string>>
 interface Said {
   readonly success: true
   readonly delivered: boolean
@@ -126,16 +127,37 @@ for (const [mode, { environment, failure }] of Object.entries(modes)) {
         const isGuarded = "ADMIN_TOKEN" in environment
         const tenant = yield* makeTenant(isGuarded ? adminToken : undefined)
         const receiver = yield* makeReceiver(isGuarded ? { tls: selfSigned({ names: ["localhost"] }) } : {})
-        const said = yield* test(tenant, yield* tenant.endpoint(receiver.url))
+        // A literal address is refused at once, in every field that takes a url of a receiver; a name when it is called.
+        const literal = yield* tenant.ask("webhooks/create", { url: receiver.url, signing_secret: "s" })
+        const byName = receiver.url.replace("127.0.0.1", "localhost")
+        const isRefused = failure === "refused_address"
+        expect(literal.status).toBe(isRefused ? 400 : 200)
+        if (isRefused) {
+          const [address, callback] = [{ url: receiver.url }, { workflow: "w", callback_url: receiver.url }]
+          const id = yield* tenant.endpoint(byName, { active: false })
+          for (const answer of [
+            literal,
+            yield* tenant.ask("webhooks/update", { id, ...address }),
+            yield* tenant.ask("jobs/create", callback),
+            yield* tenant.ask("schedules/create", { ...callback, cron: "0 4 * * *" }),
+          ]) {
+            const message = expect.stringMatching(/^(callback_)?url must not have a private, reserved/) as string
+            expect(answer.json).toMatchObject({ success: false, code: "invalid_request", message })
+          }
+          yield* tenant.call("webhooks/delete", { id })
+        } else {
+          yield* tenant.call("webhooks/delete", { id: (literal.json as Fields)["webhook_endpoint_id"] })
+        }
+        const said = yield* test(tenant, yield* tenant.endpoint(byName))
         expect(said).toMatchObject({ delivered: failure === null, status: failure === null ? 200 : null })
-        if (failure === "refused_address") expect(said.error).toMatch(/private|loopback|not called|address/i)
+        if (isRefused) expect(said.error).toMatch(/private|loopback|not called|address/i)
         const delivery = yield* tenant.attempted(yield* tenant.finished())
         expect(delivery).toMatchObject({ attempt_log: [{ failure, error: said.error }] })
-        // By a name, too, and as a job's own callback.
-        const callback_url = receiver.url.replace("127.0.0.1", "localhost")
+        // And as a job's own callback.
+        const callback_url = isRefused ? byName : receiver.url
         const called = yield* tenant.attempted(yield* tenant.finished({ callback_url, callback_secret: "s" }))
         expect(called).toMatchObject({ webhook_endpoint_id: null, attempt_log: [{ failure }] })
-        expect(receiver.connections().accepted > 0).toBe(failure !== "refused_address")
+        expect(receiver.connections().accepted > 0).toBe(!isRefused)
       }),
     )
   })

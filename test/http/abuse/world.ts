@@ -5,7 +5,7 @@ import { must } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
 /** Nothing listens there; the address is refused before that where private ones are. */
-const nowhere = "https://127.0.0.1:9/"
+const nowhere = "https://localhost:9/"
 /** Nobody's id, and nobody's key. */
 const gone = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
 

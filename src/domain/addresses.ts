@@ -80,3 +80,14 @@ export const mayCall = (text: string, rules: AddressRules): boolean => {
     ? !among(specialIpv4)
     : IpNetwork.contains(globalUnicast!, address) && !among(specialIpv6)
 }
+
+/**
+ * What is wrong with the host of a url that `urlFault` takes, to be put behind the field's name; `undefined` when it is
+ * a name, which is looked up and checked when it is called. The parser makes one notation of all that an address has.
+ */
+export const addressFault = (url: string, rules: AddressRules): string | undefined => {
+  const host = new URL(url).hostname.replace(/^\[|\]$/g, "")
+  return Result.isFailure(NetAddress.ipFromString(host)) || mayCall(host, rules)
+    ? undefined
+    : "must not have a private, reserved or special address as its host"
+}

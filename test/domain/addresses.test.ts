@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { isIP } from "node:net"
 import { urlFault } from "#src/domain/WebhookUrl.ts"
-import { mayCall } from "#src/infrastructure/addresses.ts"
+import { addressFault, mayCall } from "#src/domain/addresses.ts"
 
 const guarded = { allowPrivateNetworks: false }
 const open = { allowPrivateNetworks: true }
@@ -203,6 +203,7 @@ describe("addresses", () => {
         const hostname = new URL(url).hostname.replace(/^\[|\]$/g, "")
         assert.notStrictEqual(isIP(hostname), 0, url)
         assert.isFalse(mayCall(hostname, guarded), url)
+        assert.isDefined(addressFault(url, guarded), url)
       }
     },
     { arbitrary: { runs: 500 } },
