@@ -198,11 +198,16 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ["GET", "/api/v0/projects?limit=0", undefined, "limit must be a whole number from 1 to 100."],
         ["GET", "/api/v0/projects?limit=101", undefined, "limit must be a whole number from 1 to 100."],
         ["GET", "/api/v0/projects?cursor=x", undefined, "cursor must be the cursor of an earlier answer."],
+        // Seen failing: they must be a string, though each of them was one.
+        ["GET", "/api/v0/projects?limit=1&limit=2", undefined, "limit was sent more than once."],
+        ["GET", "/api/v0/orgs?limit=1&limit=1", undefined, "limit was sent more than once."],
+        ["GET", "/api/v0/orgs?cursor=x&cursor=x", undefined, "cursor was sent more than once."],
+        ["GET", "/api/v0/projects?orgId=a&orgId=b&limit=5", undefined, "orgId was sent more than once."],
       ]
       for (const [method, path, body, sentence] of cases) {
         expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
       }
-      for (const limit of ["", "x", "1.5", "-1", "1e99", "99999999999999999999", "NaN", "%", "1&limit=2", "%00"]) {
+      for (const limit of ["", "x", "1.5", "-1", "1e99", "99999999999999999999", "NaN", "%", "%00"]) {
         const answer = yield* send("GET", `/api/v0/projects?limit=${limit}`)
         expect(expectError(answer, 400, limit)).toMatch(/^limit must be /)
       }
