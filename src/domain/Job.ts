@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+import { Id, NonEmptyText, SigningSecret, Text, Timestamp } from "./Schemas.ts"
 
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed"])
 export type JobStatus = typeof JobStatus.Type
@@ -34,8 +34,8 @@ export const callbackFields = {
     description:
       "With callback_secret: the event goes there, and to no stored endpoint. The rules of an endpoint's url hold.",
   }),
-  callback_secret: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(512)))).annotate({
-    description: "Signs the callback. Encrypted at rest, in no answer.",
+  callback_secret: Schema.optionalKey(Schema.NullOr(SigningSecret)).annotate({
+    description: "Signs the callback. Not only white space. Encrypted at rest, in no answer.",
   }),
   skip_callbacks: Schema.optionalKey(Schema.Boolean).annotate({
     description: "true: the event goes nowhere. Default false.",

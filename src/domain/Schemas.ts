@@ -14,6 +14,13 @@ export const Text = Schema.String.check(
 /** Text of at least one character: names, labels and identifiers as they arrive. */
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
+/** A secret that signs webhooks: 1 to 512 characters, not only white space. */
+export const SigningSecret = NonEmptyText.check(
+  Schema.isMaxLength(512, { expected: "at most 512 characters" }),
+  // Of an empty one is said that it is empty, and no more.
+  Schema.isPattern(/^$|\S/, { expected: "text that is not only white space" }),
+)
+
 /** The id of a resource as a caller sends it: any text, for an id that nobody has is a 404 and not a 400. */
 export const Id = NonEmptyText.annotate({ description: "A ULID.", examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"] })
 

@@ -1,8 +1,10 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+import { Id, SigningSecret, Text, Timestamp } from "./Schemas.ts"
 
-const Secret = NonEmptyText.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
-  description: "Signs the deliveries. Encrypted at rest, in no answer. whsec_ + base64 makes a Standard Webhooks key.",
+const Secret = SigningSecret.annotate({
+  description:
+    "Signs the deliveries. Not only white space. Encrypted at rest, in no answer. whsec_ + base64 makes a Standard " +
+    "Webhooks key.",
   examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
 const Url = Text.annotate({

@@ -1,5 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
+import { CreateJob } from "#src/domain/Job.ts"
+import { CreateJobSchedule } from "#src/domain/JobSchedule.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
 
 const url = "https://example.com/hook"
@@ -25,6 +27,24 @@ describe("the fields of an endpoint", () => {
     ]) {
       assert.notStrictEqual(created(input), "taken")
     }
+  })
+
+  // Seen failing: it was taken, and signed with nothing that a person could see.
+  it("a secret of white space alone is refused, of endpoints and of callbacks", () => {
+    const updated = refusal(UpdateWebhookEndpoint)
+    const job = refusal(CreateJob)
+    const schedule = refusal(CreateJobSchedule)
+    for (const secret of [" ", "   ", "\t", " \n\u00a0"]) {
+      assert.include(created({ signing_secret: secret }), "not only white space")
+      assert.include(updated({ id: "a", signing_secret: secret }), "not only white space")
+      assert.include(job({ workflow: "w", callback_secret: secret }), "not only white space")
+      assert.include(schedule({ workflow: "w", cron: "0 4 * * *", callback_secret: secret }), "not only white space")
+    }
+    for (const secret of [" x", "x ", " a b "]) {
+      assert.strictEqual(created({ signing_secret: secret }), "taken")
+      assert.strictEqual(job({ workflow: "w", callback_secret: secret }), "taken")
+    }
+    assert.strictEqual(job({ workflow: "w", callback_secret: null }), "taken")
   })
 
   it("an update with nothing but its id is refused, and says what there is to change", () => {
