@@ -60,7 +60,7 @@ export class ApiKeys extends Context.Service<
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * `authenticate` for those who ask about a key that is not their own credential. Callers without one are limited
-     * to 600 failures a minute per `address`, and a key with a rate limit to that many validations.
+     * to 600 failures a minute per `address` (of IPv6: per /64 network), and a key with a rate limit to that many validations.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,

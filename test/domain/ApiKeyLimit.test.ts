@@ -116,6 +116,61 @@ describe("FailureLimit", () => {
     }),
   )
 
+  const isRefused = (limit: ReturnType<typeof FailureLimit.make>, address: string) =>
+    Effect.map(outcomeOf(limit.check(address)), (tag) => tag === "TooManyRequests")
+
+  // Seen failing: the worst address was forgotten first, and could go on.
+  it.effect("a flood of addresses evicts those with the fewest failures, not the worst", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(3)
+      for (let n = 0; n < 3; n++) yield* limit.record("203.0.113.1")
+      for (let n = 0; n < 2; n++) yield* limit.record("203.0.113.2")
+      for (let n = 0; n < 30_000; n++) yield* limit.record(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+      assert.isTrue(yield* isRefused(limit, "203.0.113.1"))
+      yield* limit.record("203.0.113.2")
+      assert.isTrue(yield* isRefused(limit, "203.0.113.2"))
+    }),
+  )
+
+  it.effect("windows that have ended make room first, however bad they were", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(2)
+      for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
+      yield* TestClock.adjust("1 minute")
+      yield* limit.record("a")
+      for (let n = 0; n < 100; n++) yield* limit.record(`new ${n}`)
+      yield* limit.record("a")
+      assert.isTrue(yield* isRefused(limit, "a"))
+    }),
+  )
+
+  // Seen failing: each address of a network had all failures of its own, and there are 2 to the 64 of them.
+  it.effect("counts a /64 network of IPv6 as one, and an IPv4-mapped address as its IPv4", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(4)
+      for (const address of [
+        "2001:db8:1:2::1",
+        "2001:DB8:1:2:ffff::",
+        "2001:0db8:0001:0002:0:0:0:9",
+        "2001:db8:1:2::",
+      ]) {
+        assert.isFalse(yield* isRefused(limit, address))
+        yield* limit.record(address)
+      }
+      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2:3:4:5:6"))
+      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2::7%eth0"))
+      assert.isFalse(yield* isRefused(limit, "2001:db8:1:3::1"))
+      for (const address of ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201", "0:0:0:0:0:ffff:192.0.2.1"]) {
+        assert.isFalse(yield* isRefused(limit, address))
+        yield* limit.record(address)
+      }
+      for (const address of ["192.0.2.1", "::ffff:192.0.2.1"]) assert.isTrue(yield* isRefused(limit, address))
+      for (const address of ["192.0.2.2", "::ffff:192.0.2.2", "::1", "unknown"]) {
+        assert.isFalse(yield* isRefused(limit, address))
+      }
+    }),
+  )
+
   it.effect("gives an address that comes back after a minute a new place in the order", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(1)
