@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
+import { Id, Name, Timestamp } from "./Schemas.ts"
 
 /** What every key begins with, so that people and secret scanners know one when they see it. */
 export const keyPrefix = "svc_"
@@ -97,7 +97,7 @@ export const CreatedApiKey = Schema.Struct({
 export interface CreatedApiKey extends Schema.Schema.Type<typeof CreatedApiKey> {}
 
 const newKey = {
-  name: NonEmptyText.annotate({ description: "A label, to know the key by.", examples: ["ci"] }),
+  name: Name.annotate({ description: "A label, to know the key by.", examples: ["ci"] }),
   expiresAt: Schema.optionalKey(
     Timestamp.annotate({ description: "When the key stops being valid, in the future. Absent: never." }),
   ),

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Timestamp } from "./Schemas.ts"
+import { Id, Name, Timestamp } from "./Schemas.ts"
 
 /** An org: the tenant that projects, keys and webhook endpoints belong to. */
 export const Org = Schema.Struct({
@@ -10,5 +10,5 @@ export const Org = Schema.Struct({
 export interface Org extends Schema.Schema.Type<typeof Org> {}
 
 export const CreateOrg = Schema.Struct({
-  name: NonEmptyText.annotate({ description: "What people call the org.", examples: ["Acme"] }),
+  name: Name.annotate({ description: "What people call the org.", examples: ["Acme"] }),
 }).annotate({ identifier: "CreateOrg" })

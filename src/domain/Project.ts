@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Id, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
+import { Id, Name, NonEmptyText, Text, Timestamp } from "./Schemas.ts"
 
 /** A project, in the ten fields of the interface. */
 export const Project = Schema.Struct({
@@ -23,7 +23,7 @@ export const Project = Schema.Struct({
 export interface Project extends Schema.Schema.Type<typeof Project> {}
 
 export const CreateProject = Schema.Struct({
-  name: NonEmptyText.annotate({ description: "What people call the project.", examples: ["docs"] }),
+  name: Name.annotate({ description: "What people call the project.", examples: ["docs"] }),
   orgId: Schema.optionalKey(
     Id.annotate({
       description: "The org it is created in. Omitted: the org of the key that calls, else the default org.",
@@ -41,7 +41,7 @@ const RepositoryPart = Text.check(
 
 /** The changes of a project. A field that is absent stays as it is; `null` empties it. */
 export const UpdateProject = Schema.Struct({
-  name: Schema.optionalKey(NonEmptyText.annotate({ examples: ["docs"] })),
+  name: Schema.optionalKey(Name.annotate({ examples: ["docs"] })),
   defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText).annotate({ examples: ["main"] })),
   subdomain: Schema.optionalKey(
     Schema.NullOr(

@@ -14,6 +14,9 @@ export const Text = Schema.String.check(
 /** Text of at least one character: names, labels and identifiers as they arrive. */
 export const NonEmptyText = Text.check(Schema.isMinLength(1, { expected: "at least 1 character" }))
 
+/** What people call a key, a project or an org: 1 to 255 characters. */
+export const Name = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" }))
+
 /** A secret that signs webhooks: 1 to 512 characters, not only white space. */
 export const SigningSecret = NonEmptyText.check(
   Schema.isMaxLength(512, { expected: "at most 512 characters" }),

@@ -177,11 +177,18 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       const { send } = yield* TestServer
       const { projectId, orgId } = yield* things(send)
       const project = `/api/v0/projects/${projectId}`
+      const long = "n".repeat(256)
       const cases: ReadonlyArray<readonly [string, string, unknown, string]> = [
         ["POST", "/api/v0/projects", {}, "name is required."],
         ["POST", "/api/v0/projects", { name: "" }, "name must be at least 1 character."],
         ["POST", "/api/v0/projects", { name: null }, "name must be a string."],
         ["POST", "/api/v0/projects", { name: ["a"] }, "name must be a string."],
+        // Seen failing: names of any length were taken.
+        ["POST", "/api/v0/projects", { name: long }, "name must be at most 255 characters."],
+        ["PATCH", project, { name: long }, "name must be at most 255 characters."],
+        ["POST", "/api/v0/keys", { name: long, projectId }, "name must be at most 255 characters."],
+        ["POST", `/api/v0/orgs/${orgId}/keys`, { name: long }, "name must be at most 255 characters."],
+        ["POST", "/api/v0/orgs", { name: long }, "name must be at most 255 characters."],
         ["POST", "/api/v0/projects", { name: "a", orgId: null }, "orgId must be a string."],
         ["POST", "/api/v0/projects", { name: "a", orgId: "" }, "orgId must be at least 1 character."],
         ["POST", "/api/v0/keys", { name: "a" }, "projectId is required."],
@@ -207,6 +214,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       for (const [method, path, body, sentence] of cases) {
         expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
       }
+      expect((yield* send("POST", "/api/v0/orgs", { json: { name: long.slice(1) } })).status).toBe(200)
       for (const limit of ["", "x", "1.5", "-1", "1e99", "99999999999999999999", "NaN", "%", "%00"]) {
         const answer = yield* send("GET", `/api/v0/projects?limit=${limit}`)
         expect(expectError(answer, 400, limit)).toMatch(/^limit must be /)
