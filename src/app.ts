@@ -25,7 +25,7 @@ import { Retention, RetentionDays } from "./domain/Retention.ts"
 import { Signer } from "./domain/Signature.ts"
 import { Wakeups } from "./domain/Wakeups.ts"
 import { WebhookEndpoints } from "./domain/WebhookEndpoints.ts"
-import { AdminToken } from "./http/Authorization.ts"
+import { AdminTokens } from "./http/Authorization.ts"
 import { TrustedProxies } from "./http/clientAddress.ts"
 import * as HotPath from "./http/hotPath.ts"
 import * as Listener from "./http/listener.ts"
@@ -116,7 +116,7 @@ const webhooks = (settings: Settings) => {
     Signer.layer.pipe(Layer.provide(Hmac.layer)),
     Wakeups.layer,
     Layer.succeed(ReceiverRules, {
-      httpsOnly: settings.adminToken !== undefined,
+      httpsOnly: settings.adminTokens !== undefined,
       allowPrivateNetworks: settings.allowPrivateNetworks,
     }),
     Layer.succeed(
@@ -203,6 +203,6 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
-    Layer.provide(Layer.succeed(AdminToken, { token: settings.adminToken, baseUrl: settings.baseUrl })),
+    Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
   )

@@ -55,6 +55,18 @@ const list =
     return parts.includes("") ? Result.fail("must not have an empty entry") : Result.all(parts.map(item))
   }
 
+const token: Parse<Redacted.Redacted<string>> = (value) =>
+  value.length >= 16 && !/\s/.test(value)
+    ? secret(value)
+    : Result.fail("must be at least 16 characters without white space")
+
+/** Spaces may follow a comma; other white space is none of a token's. */
+const tokens: Parse<ReadonlyArray<Redacted.Redacted<string>>> = (value) =>
+  Result.mapError(
+    Result.all(value.split(/, */).map(token)),
+    (fault) => `${fault} (several, separated by commas: each of them)`,
+  )
+
 const owner: Parse<string> = (value) =>
   /^(\*|[A-Za-z0-9_.-]{1,100})$/.test(value)
     ? Result.succeed(value)
@@ -102,12 +114,8 @@ export const defaultIssuer = "https://token.actions.githubusercontent.com"
 export const load = Effect.gen(function* () {
   const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
   const host = (yield* read("HOST", "127.0.0.1", text)) ?? "127.0.0.1"
-  const adminToken = yield* read("ADMIN_TOKEN", "$(openssl rand -hex 32)", (value) =>
-    value.length >= 16 && !/\s/.test(value)
-      ? secret(value)
-      : Result.fail("must be at least 16 characters without white space"),
-  )
-  if (adminToken === undefined && !isLoopback(host)) {
+  const adminTokens = yield* read("ADMIN_TOKEN", "$(openssl rand -hex 32)", tokens)
+  if (adminTokens === undefined && !isLoopback(host)) {
     return yield* new StartupError({
       message: `HOST is ${host}, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1`,
     })
@@ -136,13 +144,14 @@ export const load = Effect.gen(function* () {
 
   const retention = (yield* read("RETENTION_DAYS", "90", days)) ?? 90
   const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
-  const allowedOwners = owners ?? (adminToken === undefined ? ["*"] : undefined)
+  const allowedOwners = owners ?? (adminTokens === undefined ? ["*"] : undefined)
 
   return {
     port,
     host,
     baseUrl,
-    adminToken,
+    /** `undefined`: open mode. */
+    adminTokens,
     databaseUrl,
     dataDir: (yield* read("DATA_DIR", "./data", text)) ?? "./data",
     encryptionKeys,
@@ -151,7 +160,7 @@ export const load = Effect.gen(function* () {
     allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
     githubIssuer:
       (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
-    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminToken === undefined,
+    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminTokens === undefined,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     keyCacheSize: (yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000))) ?? 100_000,
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),

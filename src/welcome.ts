@@ -3,10 +3,11 @@ import { HttpServer } from "effect/http"
 import type { Settings } from "./config.ts"
 
 /** What a person at a terminal is told: where it is, in which mode, where the docs are and what to try first. */
-const forPeople = (url: string, { adminToken, databaseUrl, dataDir }: Settings) => {
-  const guarded = adminToken !== undefined
+const forPeople = (url: string, { adminTokens, databaseUrl, dataDir }: Settings) => {
+  const guarded = adminTokens !== undefined
   const embedded = `embedded database in ${dataDir === "memory" ? "memory: nothing is kept" : dataDir}`
-  const credential = guarded ? ` -H "authorization: Bearer $ADMIN_TOKEN"` : ""
+  const token = (adminTokens?.length ?? 0) > 1 ? "${ADMIN_TOKEN%%,*}" : "$ADMIN_TOKEN"
+  const credential = guarded ? ` -H "authorization: Bearer ${token}"` : ""
   return [
     `Gatehouse listens on ${url} (${guarded ? "guarded" : "open"} mode, ${databaseUrl === undefined ? embedded : "PostgreSQL"})`,
     `  docs  ${url}/docs`,
@@ -15,9 +16,9 @@ const forPeople = (url: string, { adminToken, databaseUrl, dataDir }: Settings) 
 }
 
 /** The same for a program: one line, and fields. */
-const fieldsOf = (url: string, { adminToken, databaseUrl, dataDir }: Settings) => ({
+const fieldsOf = (url: string, { adminTokens, databaseUrl, dataDir }: Settings) => ({
   url,
-  mode: adminToken === undefined ? "open" : "guarded",
+  mode: adminTokens === undefined ? "open" : "guarded",
   ...(databaseUrl === undefined ? { database: "embedded", dataDir } : { database: "postgres" }),
   docs: `${url}/docs`,
 })

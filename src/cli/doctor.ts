@@ -7,8 +7,8 @@ import { CommandFailed } from "./CommandFailed.ts"
 import { print } from "./output.ts"
 
 /** What the configuration says, and what it leaves unsaid. */
-const configurationChecks = ({ adminToken, allowedOwners, baseUrl, host }: Config.Settings): ReadonlyArray<Check> => {
-  const checks = [ok("configuration", `${adminToken === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
+const configurationChecks = ({ adminTokens, allowedOwners, baseUrl, host }: Config.Settings): ReadonlyArray<Check> => {
+  const checks = [ok("configuration", `${adminTokens === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
   if (allowedOwners === undefined) {
     checks.push(
       warn(
@@ -31,8 +31,8 @@ const configurationChecks = ({ adminToken, allowedOwners, baseUrl, host }: Confi
 }
 
 /** Whether CI is meant to register here: in open mode nobody may have thought of it. */
-const isForCi = ({ adminToken, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
-  adminToken !== undefined &&
+const isForCi = ({ adminTokens, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
+  adminTokens !== undefined &&
   (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer || oidcAudiences.some((one) => one !== baseUrl))
 
 const examine = Effect.fnUntraced(function* (settings: Config.Settings) {

@@ -1,6 +1,5 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { timingSafeEqual } from "node:crypto"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Caller, CurrentCaller, noCredential } from "../domain/Caller.ts"
 import { Unauthorized } from "../domain/Errors.ts"
@@ -9,33 +8,29 @@ import { isLocal } from "./localRequest.ts"
 import { Authorization, OptionalAuthorization } from "./middleware.ts"
 import { ofOrg } from "./requestLog.ts"
 
-/** The administrator's token, `undefined` in open mode; and where the service is reached. */
-export class AdminToken extends Context.Service<
-  AdminToken,
-  { readonly token: Redacted.Redacted<string> | undefined; readonly baseUrl: string }
->()("gatehouse/http/Authorization/AdminToken") {}
+/** The administrator's tokens, `undefined` in open mode; and where the service is reached. */
+export class AdminTokens extends Context.Service<
+  AdminTokens,
+  { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
+>()("gatehouse/http/Authorization/AdminTokens") {}
 
 const foreign = new Unauthorized({
   error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
 
-/** Whether a credential is the administrator's token. How long it takes tells nothing of the token but its length. */
-export const administratorCheck = Effect.map(AdminToken, ({ token }) => {
-  const expected = token === undefined ? undefined : Buffer.from(Redacted.value(token))
-  return ({ bearer, token }: Credentials.Credential) => {
-    if (expected === undefined || !bearer || token.length !== expected.length) return false
-    const given = Buffer.from(token)
-    return given.length === expected.length && timingSafeEqual(given, expected)
-  }
+/** Whether a credential is one of the administrator's tokens. */
+export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
+  const isToken = Credentials.tokenCheck(tokens)
+  return ({ bearer, token }: Credentials.Credential) => bearer && isToken(token)
 })
 
 /** Turns the credentials of requests into callers. */
 const identify = Effect.gen(function* () {
-  const { token: adminToken, baseUrl } = yield* AdminToken
+  const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
-  const open = adminToken === undefined
+  const open = tokens === undefined
 
   const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
     const credential = yield* Credentials.read(request.headers)

@@ -5,7 +5,8 @@ export const securitySchemes = {
   adminToken: {
     type: "http",
     scheme: "bearer",
-    description: "ADMIN_TOKEN of the server: the administrator. Without ADMIN_TOKEN the server runs in open mode.",
+    description:
+      "A token of the server's ADMIN_TOKEN: the administrator. Without ADMIN_TOKEN the server runs in open mode.",
   },
   apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org's or a project's." },
   apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "The same API key in its own header." },

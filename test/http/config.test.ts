@@ -72,8 +72,21 @@ const variables: Record<string, Variable> = {
     bad: [],
   },
   ADMIN_TOKEN: {
-    good: [[token, (_) => secretOf(_.adminToken), token]],
-    bad: ["secret-short", "secret with spaces in it", "secret-with-a-newline\n"],
+    good: [
+      [token, (_) => _.adminTokens?.map(secretOf), [token]],
+      [`${token},${key}, ${token}2`, (_) => _.adminTokens?.map(secretOf), [token, key, `${token}2`]],
+    ],
+    bad: [
+      "secret-short",
+      "secret with spaces in it",
+      "secret-with-a-newline\n",
+      `${token},secret-short`,
+      `secret-short,${token}`,
+      `${token},`,
+      `${token},,${token}2`,
+      `secret-${token},secret with spaces in it`,
+      ",",
+    ],
   },
   ENCRYPTION_KEY: {
     good: [
@@ -212,7 +225,7 @@ describe("defaults", () => {
         baseUrl: "http://127.0.0.1:3000",
         dataDir: "./data",
         databaseUrl: undefined,
-        adminToken: undefined,
+        adminTokens: undefined,
         encryptionKeys: undefined,
         oidcAudiences: ["http://127.0.0.1:3000"],
         allowedOwners: "any",
@@ -274,7 +287,7 @@ describe("what belongs together", () => {
   it.effect("secrets do not show when the settings are printed", () =>
     Effect.gen(function* () {
       const secrets = {
-        ADMIN_TOKEN: token,
+        ADMIN_TOKEN: `${token},${token}2`,
         ENCRYPTION_KEY: key,
         DATABASE_URL: `postgres://u:${token}@h/d`,
         AI_BASE_URL: "http://localhost:11434/v1",
