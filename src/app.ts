@@ -29,6 +29,7 @@ import { AdminTokens } from "./http/Authorization.ts"
 import { TrustedProxies } from "./http/clientAddress.ts"
 import * as HotPath from "./http/hotPath.ts"
 import * as Listener from "./http/listener.ts"
+import { MetricsToken } from "./http/metricsAccess.ts"
 import * as Server from "./http/Server.ts"
 import * as AfterCommit from "./infrastructure/AfterCommit.ts"
 import * as Cipher from "./infrastructure/Cipher.ts"
@@ -204,5 +205,6 @@ export const app = (settings: Settings) =>
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
+    Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
   )

@@ -173,6 +173,8 @@ export const load = Effect.gen(function* () {
       aiBaseUrl === undefined || aiModel === undefined
         ? undefined
         : { baseUrl: aiBaseUrl, model: aiModel, apiKey: aiApiKey },
+    /** `undefined`: guarded mode shows the metrics to this machine and the administrator only. */
+    metricsToken: yield* read("METRICS_TOKEN", "$(openssl rand -hex 32)", token),
     logLevel: ((yield* read("LOG_LEVEL", "info", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"))) ??
       "info") satisfies Lowercase<LogLevel>,
     logFormat:

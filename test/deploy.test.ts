@@ -85,7 +85,7 @@ describe("kubernetes.yaml", () => {
     const given = container.env.map(({ name }: { readonly name: string }) => name)
     const secret = [...text.matchAll(/--from-literal=([A-Z_]+)=/g)].map(([, name]) => name!)
     expect([...given, ...secret].filter((name) => !variables.includes(name))).toEqual([])
-    expect(secret).toEqual(["DATABASE_URL", "ADMIN_TOKEN", "ENCRYPTION_KEY"])
+    expect(secret).toEqual(["DATABASE_URL", "ADMIN_TOKEN", "METRICS_TOKEN", "ENCRYPTION_KEY"])
   })
 
   it("runs as no root, with nothing that it can write", () => {
@@ -94,4 +94,34 @@ describe("kubernetes.yaml", () => {
     const { preStop } = container.lifecycle
     expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(preStop.sleep.seconds + 30)
   })
+})
+
+it("prometheus.yaml sends METRICS_TOKEN to each replica of compose.yaml and of kubernetes.yaml", () => {
+  interface Job {
+    readonly job_name: string
+    readonly authorization: { readonly type?: string; readonly credentials_file: string }
+    readonly static_configs?: ReadonlyArray<{ readonly targets: ReadonlyArray<string> }>
+    readonly relabel_configs?: ReadonlyArray<{ readonly source_labels: ReadonlyArray<string>; readonly regex?: string }>
+  }
+  const { scrape_configs } = Yaml.parse(read("deploy/prometheus.yaml")) as { scrape_configs: ReadonlyArray<Job> }
+  const [compose, kubernetes] = scrape_configs as [Job, Job]
+  for (const { authorization } of scrape_configs) {
+    // Without a type it is Bearer. A token in the file itself would be everyone's who reads it.
+    expect(Object.keys(authorization)).toEqual(["credentials_file"])
+  }
+  const { services } = Yaml.parse(read("deploy/compose.yaml")) as {
+    services: Record<string, { ports?: ReadonlyArray<string>; environment: Record<string, string> }>
+  }
+  const target = compose.static_configs![0]!.targets[0]!
+  const [host, port] = target.split(":")
+  expect(services[host!]!.ports![0]).toMatch(new RegExp(`:${port}$`))
+  expect(services[host!]!.environment["METRICS_TOKEN"]).toBe("${METRICS_TOKEN:-}")
+  const deployment = Yaml.parse(read("deploy/kubernetes.yaml").split(/^---$/m)[0]!) as Manifest
+  const { metadata, spec } = deployment.spec.template
+  const [kept] = kubernetes.relabel_configs!
+  expect(kept!.source_labels).toEqual([
+    "__meta_kubernetes_pod_label_app_kubernetes_io_name",
+    "__meta_kubernetes_pod_container_port_name",
+  ])
+  expect(kept!.regex).toBe(`${metadata.labels["app.kubernetes.io/name"]};${spec.containers[0].ports[0].name}`)
 })

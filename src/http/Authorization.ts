@@ -26,7 +26,7 @@ export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
 })
 
 /** Turns the credentials of requests into callers. */
-const identify = Effect.gen(function* () {
+export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck

@@ -14,3 +14,14 @@ export const isLocal = (headers: Readonly<Record<string, string | undefined>>, b
   const { host, origin } = headers
   return (host === undefined || mine(`http://${host}`)) && (origin === undefined || mine(origin))
 }
+
+const loopbackAddress = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/
+/** What proxies add. Behind one on the same machine every connection is a loopback one. */
+const ofProxies = ["forwarded", "via", "x-forwarded-for", "x-real-ip"]
+
+/** Whether a request comes from this machine: over a loopback connection, and not by a proxy, as far as one can be told. */
+export const isFromThisMachine = (
+  address: string | undefined,
+  headers: Readonly<Record<string, string | undefined>>,
+): boolean =>
+  address !== undefined && loopbackAddress.test(address) && ofProxies.every((name) => headers[name] === undefined)

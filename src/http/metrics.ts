@@ -2,6 +2,7 @@ import { Context, DateTime, Duration, Effect, Fiber, Metric } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
 import { Backlog } from "../domain/Backlog.ts"
+import { guardedByToken } from "./metricsAccess.ts"
 
 const due = Metric.gauge("gatehouse_deliveries_due", {
   description: "Deliveries that are due and not taken up, of all replicas; counted up to 100000.",
@@ -32,17 +33,14 @@ const measureBacklog = Effect.gen(function* () {
   ),
 )
 
-/** `GET /metrics`, for Prometheus. The database is asked once in five seconds, however often this is called. */
+/** `GET /metrics`, for Prometheus, to those whom `metricsAccess.ts` lets in. The database is asked once in five seconds, however often this is called. */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const backlog = Context.make(Backlog, yield* Backlog)
     const measured = yield* Effect.cachedWithTTL(Effect.provideContext(measureBacklog, backlog), "5 seconds")
     const text = Effect.andThen(measured, PrometheusMetrics.format())
     const contentType = "text/plain; version=0.0.4; charset=utf-8"
-    yield* router.add(
-      "GET",
-      "/metrics",
-      Effect.map(text, (body) => HttpServerResponse.text(body, { contentType })),
-    )
+    const answer = Effect.map(text, (body) => HttpServerResponse.text(body, { contentType }))
+    yield* router.add("GET", "/metrics", yield* guardedByToken(answer))
   }),
 )

@@ -166,6 +166,10 @@ const variables: Record<string, Variable> = {
     bad: [],
     with: { AI_BASE_URL: "http://localhost:11434/v1", AI_MODEL: "some-model" },
   },
+  METRICS_TOKEN: {
+    good: [[token, (_) => secretOf(_.metricsToken), token]],
+    bad: ["secret-short", "secret with spaces in it", "secret-with-a-newline\n"],
+  },
   LOG_LEVEL: {
     good: [
       ["debug", (_) => _.logLevel, "debug"],
@@ -288,6 +292,7 @@ describe("what belongs together", () => {
     Effect.gen(function* () {
       const secrets = {
         ADMIN_TOKEN: `${token},${token}2`,
+        METRICS_TOKEN: token,
         ENCRYPTION_KEY: key,
         DATABASE_URL: `postgres://u:${token}@h/d`,
         AI_BASE_URL: "http://localhost:11434/v1",
