@@ -6,7 +6,7 @@ import type { Unavailable } from "./Errors.ts"
 export class Readiness extends Context.Service<
   Readiness,
   {
-    /** Succeeds when the database answers and its migrations are in. */
-    readonly check: Effect.Effect<void, Unavailable>
+    /** Succeeds when the database answers and its migrations are in; says whether it can be written. */
+    readonly check: Effect.Effect<{ readonly writable: boolean }, Unavailable>
   }
 >()("gatehouse/domain/Readiness") {}

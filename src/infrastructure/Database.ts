@@ -25,8 +25,11 @@ export class Database extends Context.Service<
   Database,
   {
     readonly kind: "postgres" | "embedded"
-    /** Succeeds when the database answers and its migrations are in; fails, within two seconds, when not. */
-    readonly ready: Effect.Effect<void, Unavailable>
+    /**
+     * Succeeds when the database answers and its migrations are in, and says whether it can be written; fails, within
+     * two seconds, when not. A standby, and a database that was made read-only, cannot be written.
+     */
+    readonly ready: Effect.Effect<{ readonly writable: boolean }, Unavailable>
   }
 >()("gatehouse/infrastructure/Database") {
   /**
@@ -105,18 +108,23 @@ const provide = Effect.fnUntraced(function* (
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
   const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not in." })
+  // It is on in every transaction of a standby, too.
+  const writable = Effect.map(
+    sql<{ writable: boolean }>`SELECT current_setting('transaction_read_only') = 'off' AS writable`,
+    ([row]) => ({ writable: row!.writable }),
+  )
   const asked = Migrations.applied.pipe(
     Effect.provideService(SqlClient.SqlClient, sql),
-    Effect.timeout("2 seconds"),
     // Newer is well: a replica of the next version may have come up beside this one.
     Effect.filterOrFail((there) => there >= known),
+    Effect.andThen(writable),
+    Effect.timeout("2 seconds"),
   )
   // Detached: on a connection gone silent the question takes longer to take back than to ask.
   const ready = Effect.forkDetach(asked).pipe(
     Effect.flatMap(Fiber.join),
     Effect.timeout("2 seconds"),
     Effect.catchCause((cause) => Effect.andThen(Effect.logDebug("Not ready", cause), Effect.fail(notReady))),
-    Effect.asVoid,
   )
   return Context.make(Database, Database.of({ kind, ready })).pipe(
     Context.add(PgClient.PgClient, sql),

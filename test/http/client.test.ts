@@ -69,7 +69,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
           nextCursor: null,
         })
         expect(yield* gatehouse.system.healthz()).toEqual({ ok: true })
-        expect(yield* gatehouse.system.readyz()).toEqual({ ok: true })
+        expect(yield* gatehouse.system.readyz()).toEqual({ ok: true, writable: true })
       }),
     )
 

@@ -217,7 +217,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
       const { send } = yield* TestServer
       for (const path of ["/healthz", "/readyz"]) {
         const answer = yield* send("GET", path)
-        expect([answer.status, answer.json]).toEqual([200, { ok: true }])
+        const body = path === "/readyz" ? { ok: true, writable: true } : { ok: true }
+        expect([answer.status, answer.json]).toEqual([200, body])
       }
       const metrics = yield* send("GET", "/metrics")
       expect(metrics.status).toBe(200)

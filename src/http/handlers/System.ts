@@ -8,7 +8,7 @@ export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>
     handlers.handleAll({
       healthz: () => Effect.succeed({ ok: true }),
-      readyz: () => Effect.as(readiness.check, { ok: true }),
+      readyz: () => Effect.map(readiness.check, ({ writable }) => ({ ok: true, writable })),
     }),
   ),
 ).pipe(madeOf(Readiness))
