@@ -121,7 +121,8 @@ export const load = Effect.gen(function* () {
     })
   }
   const urlHost = host.includes(":") ? `[${host}]` : host
-  const baseUrl = (yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)) ?? `http://${urlHost}:${port}`
+  const givenBaseUrl = yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)
+  const baseUrl = givenBaseUrl ?? `http://${urlHost}:${port}`
 
   const databaseUrl = yield* read("DATABASE_URL", "postgres://user:password@localhost:5432/gatehouse", postgresUrl)
   const encryptionKeys = yield* read("ENCRYPTION_KEY", "$(openssl rand -base64 32)", list(encryptionKey))
@@ -150,6 +151,7 @@ export const load = Effect.gen(function* () {
     port,
     host,
     baseUrl,
+    isBaseUrlSet: givenBaseUrl !== undefined,
     /** `undefined`: open mode. */
     adminTokens,
     databaseUrl,

@@ -34,6 +34,11 @@ export const announce = (settings: Settings) =>
       yield* settings.logFormat === "pretty"
         ? Effect.logInfo(forPeople(url, settings))
         : Effect.annotateLogs(Effect.logInfo(`Gatehouse listens on ${url}`), fieldsOf(url, settings))
+      if (settings.adminTokens !== undefined && !settings.isBaseUrlSet) {
+        yield* Effect.logWarning(
+          `BASE_URL is not set: ${settings.baseUrl} is taken for the address of the service, to which CI tokens are made out; set BASE_URL=https://gatehouse.example.com`,
+        )
+      }
       if (settings.allowedOwners === undefined) {
         yield* Effect.logWarning(
           "OIDC_ALLOWED_OWNERS is not set: only repositories that a project is linked to may register deployments",

@@ -6,8 +6,12 @@ import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { print } from "./output.ts"
 
+const remedyOfBaseUrl =
+  "set it to the address that the service is reached at, as in BASE_URL=https://gatehouse.example.com"
+
 /** What the configuration says, and what it leaves unsaid. */
-const configurationChecks = ({ adminTokens, allowedOwners, baseUrl, host }: Config.Settings): ReadonlyArray<Check> => {
+const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> => {
+  const { adminTokens, allowedOwners, baseUrl, host, isBaseUrlSet } = settings
   const checks = [ok("configuration", `${adminTokens === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
   if (allowedOwners === undefined) {
     checks.push(
@@ -18,12 +22,20 @@ const configurationChecks = ({ adminTokens, allowedOwners, baseUrl, host }: Conf
       ),
     )
   }
-  if (["0.0.0.0", "::"].includes(host) && baseUrl.includes(host)) {
+  if (adminTokens !== undefined && !isBaseUrlSet) {
+    checks.push(
+      warn(
+        "configuration",
+        `BASE_URL is not set: ${baseUrl} is taken for the address of the service, to which CI tokens are made out`,
+        remedyOfBaseUrl,
+      ),
+    )
+  } else if (["0.0.0.0", "::"].includes(host) && baseUrl.includes(host)) {
     checks.push(
       warn(
         "configuration",
         `BASE_URL is ${baseUrl}, which nobody calls it by; CI tokens are made out to it`,
-        "set it to the address that the service is reached at, as in BASE_URL=https://gatehouse.example.com",
+        remedyOfBaseUrl,
       ),
     )
   }

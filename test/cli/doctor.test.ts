@@ -179,13 +179,15 @@ it.live("the configuration, in words for a person", () =>
     expect(wrong.out).toMatch(/^fail {2}configuration {2}PORT must be a whole number .*PORT=3000\n +→ /)
     expect(wrong).toMatchObject({ code: 1, err: "gatehouse: 1 of 1 checks failed\n" })
 
-    const { of, ok } = yield* doctor({ DATA_DIR: "memory", HOST: "0.0.0.0", ADMIN_TOKEN: "a-token-of-the-tests" })
-    expect(ok).toBe(true)
-    expect(of("configuration").map(({ message, state }) => `${state} ${message.split(" ")[0]}`)).toEqual([
-      "ok guarded",
-      "warn OIDC_ALLOWED_OWNERS",
-      "warn BASE_URL",
-    ])
+    const env = { DATA_DIR: "memory", ADMIN_TOKEN: "a-token-of-the-tests" }
+    const words = (checks: Report["checks"]) => checks.map(({ message, state }) => `${state} ${message.split(" ")[0]}`)
+    for (const place of [{ HOST: "0.0.0.0" }, {}, { HOST: "0.0.0.0", BASE_URL: "http://0.0.0.0:3000" }]) {
+      const { of, ok } = yield* doctor({ ...env, ...place })
+      expect(ok).toBe(true)
+      expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS", "warn BASE_URL"])
+    }
+    const { of } = yield* doctor({ ...env, BASE_URL: "https://gatehouse.example" })
+    expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS"])
   }),
 )
 

@@ -227,6 +227,7 @@ describe("defaults", () => {
         port: 3000,
         host: "127.0.0.1",
         baseUrl: "http://127.0.0.1:3000",
+        isBaseUrlSet: false,
         dataDir: "./data",
         databaseUrl: undefined,
         adminTokens: undefined,
@@ -374,7 +375,9 @@ it.live.each(["SIGTERM", "SIGINT"] as const)("in JSON a start and a stop by %s a
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
-    const [listens, unset, stops, stopped, ...more] = lines.filter(({ message }) => !message.startsWith("Migration "))
+    const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
+      ({ message }) => !message.startsWith("Migration "),
+    )
     const { url } = listens!
     expect(listens).toMatchObject({
       message: `Gatehouse listens on ${url}`,
@@ -383,7 +386,7 @@ it.live.each(["SIGTERM", "SIGINT"] as const)("in JSON a start and a stop by %s a
       dataDir: "memory",
       docs: `${url}/docs`,
     })
-    expect(unset).toMatchObject({ level: "WARN" })
+    for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
     expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
     expect(stopped).toMatchObject({
       level: "INFO",
