@@ -57,27 +57,39 @@ export const embeddedClient = (database: EmbeddedDatabase.EmbeddedDatabase) =>
     multiplexConcurrency: 1024,
   })
 
+/** How a channel of the embedded database is heard. */
+export const embeddedSubscriptions = (
+  database: Pick<EmbeddedDatabase.EmbeddedDatabase, "subscribe">,
+  sql: PgClient.PgClient,
+): Notifications.Subscribe<Error | SqlError.SqlError> =>
+  Effect.fnUntraced(function* (channel: string) {
+    const heard = yield* Queue.unbounded<string, Error>()
+    let lost: Error | undefined
+    yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        database.subscribe({
+          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(heard, payload),
+          onLost: (cause) => {
+            lost = cause
+            Queue.failCauseUnsafe(heard, Cause.fail(cause))
+          },
+        }),
+      ),
+      (stop) => Effect.sync(stop),
+    )
+    yield* sql`LISTEN ${sql(channel)}`
+    // An engine was lost before LISTEN was answered, and another one may have answered: subscribe again, without an `Up`.
+    if (lost !== undefined) return yield* Effect.fail(lost)
+    return Queue.take(heard)
+  })
+
 const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   const database = yield* EmbeddedDatabase.make(dataDir)
   const sql = yield* embeddedClient(database).pipe(cannotStart("DATA_DIR"))
   yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart("DATA_DIR"))
   yield* upkeep.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
-  const subscribe: Notifications.Subscribe<Error | SqlError.SqlError> = Effect.fnUntraced(function* (channel: string) {
-    const heard = yield* Queue.unbounded<string, Error>()
-    yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        database.subscribe({
-          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(heard, payload),
-          onLost: (cause) => Queue.failCauseUnsafe(heard, Cause.fail(cause)),
-        }),
-      ),
-      (stop) => Effect.sync(stop),
-    )
-    yield* sql`LISTEN ${sql(channel)}`
-    return Queue.take(heard)
-  })
-  return yield* provide("embedded", sql, Notifications.make(subscribe))
+  return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
 
 const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacted<string>) {
