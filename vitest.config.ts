@@ -3,12 +3,13 @@ import { defineConfig } from "vitest/config"
 export default defineConfig({
   test: {
     globalSetup: ["test/support/postgres.ts"],
-    testTimeout: 30_000,
+    // Far longer than a test takes on a busy machine; what a test waits for has its own bound (test/support/wait.ts).
+    testTimeout: 120_000,
     // Its own count leaves a core idle on a machine of two, and takes too many where there are many.
     maxWorkers: 2,
     // A worker loads the modules once; tests share no state of theirs.
     isolate: false,
-    hookTimeout: 60_000,
+    hookTimeout: 120_000,
     projects: [
       {
         extends: true,

