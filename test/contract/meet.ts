@@ -1,7 +1,8 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber, Schedule } from "effect"
+import { Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { outcomeOf } from "../domain/support.ts"
+import { until } from "../support/wait.ts"
 
 /** Runs two writes against each other; gives what became of each: `ok`, or the class of its error. */
 export const meet = Effect.fnUntraced(function* <E extends Tagged, F extends Tagged, R, S>(
@@ -31,5 +32,5 @@ export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
       SELECT count(*)::int AS count FROM pg_stat_activity
       WHERE datname = current_database() AND wait_event_type = 'Lock'`,
   )
-  yield* Effect.repeat(waiting, { until: ([row]) => row!.count >= sessions, schedule: Schedule.spaced("5 millis") })
+  yield* until(`${sessions} sessions that wait for a lock`, waiting, ([row]) => row!.count >= sessions)
 })

@@ -359,7 +359,7 @@ describe("chat with a model", () => {
         expect(first).toContain('"delta":"The first token"')
         yield* model.allClosed
       }).pipe(Effect.provide(TestServer.layer(environment)))
-    }).pipe(Effect.scoped, Effect.timeout("25 seconds")),
+    }).pipe(Effect.scoped),
   )
 })
 

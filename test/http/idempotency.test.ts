@@ -3,6 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 import type { WireAnswer, WireRequest } from "../support/wire.ts"
+import { within } from "../support/wait.ts"
 import { faultOfError, must } from "./operations.ts"
 import { disguises, dump } from "./secrets.ts"
 import { makeTenant } from "./tenants.ts"
@@ -215,10 +216,10 @@ for (const [database, server] of Object.entries(servers)) {
     it.effect("a job made under a key is claimed by who waits for it", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant(as)
-        const waiting = yield* Effect.forkChild(tenant.call("jobs/claim", { wait_seconds: 10 }))
+        const waiting = yield* Effect.forkChild(tenant.call("jobs/claim", { wait_seconds: 30 }))
         yield* Effect.sleep("100 millis")
         const made = yield* tenant.ask("jobs/create", { workflow: "w" }, keyed("waited"))
-        const { jobs } = yield* Effect.timeout(Fiber.join(waiting), "5 seconds")
+        const { jobs } = yield* within("the claim to end", Fiber.join(waiting))
         expect(jobs).toMatchObject([{ job_id: (made.json as { job_id: string }).job_id }])
       }),
     )

@@ -2,6 +2,7 @@
 import { expect } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
+import { until } from "../support/wait.ts"
 import { must } from "./operations.ts"
 
 const as = adminToken
@@ -42,7 +43,7 @@ export const deleteAgainstValidate = Effect.fnUntraced(function* (
       yield* Effect.andThen(soon, remove)
       const deleted = yield* Clock.currentTimeMillis
       expect(yield* ask(one), "the replica that deleted it").toBe(401)
-      yield* ask(other).pipe(Effect.repeat({ until: (status) => status === 401 }), Effect.timeout("5 seconds"))
+      yield* until("the other replica to refuse the key", ask(other), (status) => status === 401)
       longest = Math.max(longest, (yield* Clock.currentTimeMillis) - deleted)
     })
     const [during] = yield* Effect.all([asking, atOne], { concurrency: 2 })

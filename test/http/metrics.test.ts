@@ -1,12 +1,13 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
-import { Effect, Schedule } from "effect"
+import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { conventionFaults, parse, type Sample } from "../support/prometheus.ts"
 import { type Selector, selects, selectorsOf } from "../support/promql.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
+import { eventually } from "../support/wait.ts"
 import { makeTenant } from "./tenants.ts"
 
 const file = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8")
@@ -46,10 +47,9 @@ type Scrape = Effect.Success<typeof scrape>
 
 /** Scrapes until it is as it is to be: attempts are recorded a little later than their receiver has them. */
 const until = (expected: (scrape: Scrape) => boolean) =>
-  scrape.pipe(
-    Effect.filterOrFail(expected, ({ text }) => new Error(`It stays so:\n${text}`)),
-    Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 100 }),
-    Effect.orDie,
+  eventually(
+    "the metrics",
+    Effect.filterOrFail(scrape, expected, ({ text }) => text),
   )
 
 const requests = "http_request_duration_seconds_count"

@@ -2,6 +2,7 @@
 import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { adminToken as as } from "../support/server.ts"
+import { until } from "../support/wait.ts"
 import { deleteAgainstValidate, twoReplicas } from "./keyRaces.ts"
 import { must } from "./operations.ts"
 
@@ -31,10 +32,7 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
       const key = yield* rotate(0, n % 2 === 0 ? {} : { "idempotency-key": `rotation-${n}` })
       // Here, with the answer; there, as soon as it is heard of.
       expect(yield* statusAt(one, key)).toBe(401)
-      yield* statusAt(other, key).pipe(
-        Effect.repeat({ until: (status) => status === 401 }),
-        Effect.timeout("5 seconds"),
-      )
+      yield* until("the other replica to refuse the key", statusAt(other, key), (status) => status === 401)
     }
     const key = yield* rotate(600)
     for (const replica of [one, other]) {

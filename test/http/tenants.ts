@@ -1,6 +1,7 @@
-import { Effect, Schedule } from "effect"
+import { Effect } from "effect"
 import type { Delivery, DeliveryDetail } from "#src/domain/Delivery.ts"
 import { TestServer } from "../support/server.ts"
+import * as waits from "../support/wait.ts"
 import type { WireRequest } from "../support/wire.ts"
 import { must } from "./operations.ts"
 
@@ -43,11 +44,7 @@ export const makeTenant = Effect.fnUntraced(function* (as?: string) {
 
   /** Waits until a delivery is as it is to be; it is recorded a little later than its receiver has it. */
   const until = (delivery_id: string, expected: (delivery: typeof DeliveryDetail.Encoded) => boolean) =>
-    delivery(delivery_id).pipe(
-      Effect.filterOrFail(expected, (found) => new Error(`The delivery stays ${JSON.stringify(found)}`)),
-      Effect.retry({ schedule: Schedule.spaced("10 millis"), times: 500 }),
-      Effect.orDie,
-    )
+    waits.until("the delivery", delivery(delivery_id), expected)
   /** The only delivery of a job, once an attempt of it was recorded. */
   const attempted = Effect.fnUntraced(function* (job_id: string, attempts = 1) {
     const [only, ...others] = yield* deliveries({ job_id })

@@ -17,7 +17,7 @@ const table = (name: string, columns = "id int primary key") =>
   })
 
 describe.each(Object.entries(databases))("%s", (kind, database) => {
-  layer(database, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
+  layer(database, { excludeTestServices: true })((it) => {
     it.effect("is ready, and says what it is", () =>
       Effect.gen(function* () {
         const database = yield* Database
@@ -99,7 +99,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
     it.effect("an interrupted statement and transaction leave the next ones clean", () =>
       Effect.gen(function* () {
         const { ids, insert, sql } = yield* table("interrupted")
-        const slow = sql`SELECT pg_sleep(0.2)`
+        const slow = sql`SELECT pg_sleep(1)`
         const interruptSoon = (effect: Effect.Effect<unknown, unknown>) =>
           Effect.gen(function* () {
             const fiber = yield* Effect.forkChild(effect)

@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Exit, Layer, Redacted, Schedule } from "effect"
+import { Duration, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { Database } from "#src/infrastructure/Database.ts"
 import { orUnavailable } from "#src/infrastructure/orUnavailable.ts"
 import { freshPostgres, heard } from "../support/databases.ts"
 import { proxied } from "../support/proxy.ts"
+import { eventually, within } from "../support/wait.ts"
 
 const postgres = (url: string) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
 const fresh = Layer.unwrap(Effect.map(freshPostgres(), postgres))
@@ -14,19 +15,16 @@ const one = Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql`SELEC
 const inTransaction = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql.withTransaction(effect)))
 
-/** Runs what must be refused with a 503, and gives the milliseconds that took. */
+/** Runs what must be refused with a 503, and returns the milliseconds that took. */
 const refused = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
-    const [took, exit] = yield* Effect.timed(Effect.exit(effect))
+    const [took, exit] = yield* within("a 503", Effect.timed(Effect.exit(effect)))
     assert.isTrue(
       Exit.isFailure(exit) && exit.cause.reasons.every((_) => _._tag === "Fail" && _.error instanceof Unavailable),
       String(exit),
     )
     return Duration.toMillis(took)
   })
-
-const soon = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.retry(effect, Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(50)]))
 
 describe.concurrent("an outage of PostgreSQL", () => {
   it.live("a listener whose connection is killed is told, and comes back", () =>
@@ -62,16 +60,18 @@ describe.concurrent("an outage of PostgreSQL", () => {
         yield* one
         yield* proxy.close
         const times = yield* Effect.all([refused(one), refused(inTransaction(one)), refused(one)], { concurrency: 3 })
-        for (const time of times) assert.isBelow(time, 1_000)
+        // Not by the 4 seconds that an operation may take.
+        for (const time of times) assert.isBelow(time, 4_000)
         yield* refused((yield* Database).ready)
         yield* proxy.heal
-        yield* soon(one)
+        yield* eventually("the database", one)
         yield* (yield* Database).ready
       }).pipe(Effect.provide(postgres(proxy.url)))
     }),
   )
 
-  it.live("a network gone silent: requests and listeners know within 10 seconds, and come back", () =>
+  // How soon they know is measured by test/faults/network.test.ts.
+  it.live("a network gone silent: requests and listeners are told, and come back", () =>
     Effect.gen(function* () {
       const proxy = yield* proxied(yield* freshPostgres())
       yield* Effect.gen(function* () {
@@ -79,16 +79,15 @@ describe.concurrent("an outage of PostgreSQL", () => {
         assert.strictEqual(yield* next, "Up")
         yield* one
         yield* proxy.silence
-        const down = Effect.timed(next)
-        const [[told, event], ...times] = yield* Effect.all(
+        const down = within("the listener to be told", next)
+        const [event] = yield* Effect.all(
           [down, refused(one), refused(inTransaction(one)), refused((yield* Database).ready)],
           { concurrency: 4 },
         )
         assert.strictEqual(event, "Down")
-        for (const time of [Duration.toMillis(told), ...times]) assert.isBelow(time, 10_000)
         yield* proxy.heal
-        yield* soon(one)
-        assert.strictEqual(yield* next, "Up")
+        yield* eventually("the database", one)
+        assert.strictEqual(yield* within("the listener to hear again", next), "Up")
       }).pipe(Effect.provide(postgres(proxy.url)))
     }),
   )
@@ -96,15 +95,16 @@ describe.concurrent("an outage of PostgreSQL", () => {
   it.live("a statement that takes too long is given up, and a wait for a connection too", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const slow = refused(orUnavailable(sql`SELECT pg_sleep(60)`))
-      assert.isBelow(yield* slow, 5_000)
+      assert.isBelow(yield* refused(orUnavailable(sql`SELECT pg_sleep(60)`)), 30_000)
       assert.deepStrictEqual(
         yield* sql`SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'`,
         [],
       )
-      const holding = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.sleep("6 seconds"))))
-      yield* Effect.all(Array.from({ length: 10 }, () => holding))
-      assert.isBelow(yield* Effect.delay(refused(one), "200 millis"), 5_000)
+      const hold = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.never)))
+      const holders = yield* Effect.all(Array.from({ length: 10 }, () => hold))
+      yield* eventually("all connections to be in use", refused(one))
+      // The pool closes when they have come back.
+      yield* Fiber.interruptAll(holders)
     }).pipe(Effect.provide(fresh)),
   )
 })

@@ -17,7 +17,7 @@ const skillText = "---\nname: deploy\ndescription: >\n  How to\n  deploy\n---\n\
 const world = Effect.fnUntraced(function* (
   options: { readonly allowPrivateNetworks?: boolean; readonly timeout?: Duration.Input } = {},
 ) {
-  const { allowPrivateNetworks = true, timeout = "5 seconds" } = options
+  const { allowPrivateNetworks = true, timeout = "30 seconds" } = options
   const server = yield* makeReceiver()
   server.behave({ status: 200, body: docs() })
   const http = SafeHttp.layer({ allowPrivateNetworks, resolve: async () => ["127.0.0.1"] })
@@ -306,7 +306,8 @@ describe("servers that misbehave", () => {
         )
         expect(error).toContain(url)
       }
-      expect(yield* refusal(`http://127.0.0.1:${yield* closedPort}/a.zip`)).toContain("was refused")
+      const patient = yield* world()
+      expect(yield* patient.refusal(`http://127.0.0.1:${yield* closedPort}/a.zip`)).toContain("was refused")
     }),
   )
 })

@@ -9,6 +9,7 @@ import * as Model from "#src/infrastructure/LanguageModel.ts"
 import { docs } from "../support/docs.ts"
 import { modelServer } from "../support/modelServer.ts"
 import { messageOf } from "../support/uiMessages.ts"
+import { until } from "../support/wait.ts"
 
 const secret = "sk-secret-of-the-tests"
 
@@ -156,8 +157,8 @@ describe("a model that answers", () => {
 
   it.live("may think for longer than it may be silent; what it thinks is not passed on", () =>
     Effect.gen(function* () {
-      const { server, parts } = yield* world({ silence: 800 })
-      server.behave({ think: 20, say: ["Done."] })
+      const { server, parts } = yield* world({ silence: 2_500 })
+      server.behave({ think: 60, say: ["Done."] })
       const answer = yield* parts()
       expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("Done.")
       expect(JSON.stringify(answer)).not.toMatch(/hmm|reasoning|error/)
@@ -259,9 +260,10 @@ describe("a model that fails", () => {
       const { server, answer } = yield* world()
       server.behave({ stall: "Hello" })
       const fiber = yield* Effect.forkChild(Stream.runDrain(answer(request)))
-      yield* Effect.suspend(() => (server.calls.length === 0 ? Effect.fail("not yet") : Effect.void)).pipe(
-        Effect.delay("5 millis"),
-        Effect.eventually,
+      yield* until(
+        "the call of the model",
+        Effect.sync(() => server.calls.length),
+        (calls) => calls > 0,
       )
       yield* Fiber.interrupt(fiber)
       yield* server.allClosed

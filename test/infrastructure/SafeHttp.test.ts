@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
 import { makeReceiver } from "../support/receiver.ts"
 import { safeClient, text } from "../support/safeHttp.ts"
+import { within } from "../support/wait.ts"
 
 describe("SafeHttp sends", () => {
   it.live("what it was given, and nothing that traces", () =>
@@ -70,7 +71,7 @@ describe("SafeHttp sends", () => {
       const { post, asked } = yield* safeClient({ connectionLife: "50 millis" })
       const url = `http://receiver.test:${receiver.port}/`
       yield* post(url)
-      yield* Effect.timeout(receiver.quiet, "1 second")
+      yield* within("the connections to end", receiver.quiet)
       receiver.behave("slow")
       assert.strictEqual((yield* post(url)).status, 200)
       yield* post(url)
@@ -90,7 +91,7 @@ describe("SafeHttp sends", () => {
       assert.strictEqual(receiver.received.length, 400)
       assert.strictEqual(receiver.connections().accepted, 200)
       yield* Scope.close(scope, Exit.void)
-      yield* Effect.timeout(receiver.quiet, "1 second")
+      yield* within("the connections to end", receiver.quiet)
     }),
   )
 
@@ -101,7 +102,7 @@ describe("SafeHttp sends", () => {
       receiver.behave(({ path }) => (path === "/hang" ? "hang" : { status: 200 }))
       const hanging = Array.from({ length: 50 }, () => Effect.forkChild(post(`${receiver.url}/hang`)))
       yield* Effect.all(hanging)
-      const { status } = yield* post(`${receiver.url}/fine`, { timeout: "1 second" })
+      const { status } = yield* post(`${receiver.url}/fine`)
       assert.strictEqual(status, 200)
     }),
   )
@@ -114,7 +115,7 @@ describe("SafeHttp sends", () => {
       yield* Effect.forEach(hosts, (url) => post(url), { concurrency: 50, discard: true })
       // Idle ones close by themselves after four seconds: too late to count here.
       const bounded = Effect.repeat(Effect.sleep("5 millis"), { while: () => receiver.connections().open > 1_024 })
-      yield* Effect.timeout(bounded, "1 second")
+      yield* within("the connections past 1,024 to end", bounded)
       yield* post(hosts[1_099]!)
       assert.strictEqual(receiver.connections().accepted, 1_100)
       yield* post(hosts[0]!)

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber } from "effect"
+import { Effect, Fiber } from "effect"
 import { getCACertificates, setDefaultCACertificates } from "node:tls"
 import type { FailureKind } from "#src/domain/WebhookSender.ts"
 import { selfSigned } from "../support/certificate.ts"
@@ -27,12 +27,9 @@ describe("SafeHttp fails", () => {
       const receiver = yield* makeReceiver()
       const { post, fails } = yield* safeClient()
       receiver.behave(behaviour)
-      const [duration, error] = yield* Effect.timed(
-        fails(receiver.url, { timeout: kind === "timeout" ? "200 millis" : "5 seconds" }),
-      )
+      const error = yield* fails(receiver.url, kind === "timeout" ? { timeout: "200 millis" } : {})
       isKind(error, kind)
       assert.match(error.message, /^[A-Z].*\.$/)
-      assert.isBelow(Duration.toMillis(duration), 2000)
       yield* receiver.quiet
       receiver.behave({ status: 200 })
       assert.strictEqual((yield* post(receiver.url)).status, 200)
@@ -171,7 +168,7 @@ describe("SafeHttp over TLS", () => {
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { fails } = yield* safeClient()
-      const noTls = yield* fails(`https://127.0.0.1:${receiver.port}/`, { timeout: "1 second" })
+      const noTls = yield* fails(`https://127.0.0.1:${receiver.port}/`)
       isKind(noTls, "tls")
       // Without what OpenSSL says of its own source.
       assert.strictEqual(noTls.message, "TLS failed (ERR_SSL_WRONG_VERSION_NUMBER).")

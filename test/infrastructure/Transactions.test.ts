@@ -1,5 +1,5 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { AfterCommit } from "#src/domain/AfterCommit.ts"
 import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
@@ -67,8 +67,14 @@ for (const [name, database] of Object.entries(databases)) {
       it.effect("a keyed operation that is cut short is undone", () =>
         Effect.gen(function* () {
           const org = yield* newId
-          const cut = once("cut", Effect.andThen(insertOrg("undone", org), Effect.never))
-          assert.strictEqual((yield* Effect.timeoutOption(cut, "200 millis"))._tag, "None")
+          const inserted = yield* Deferred.make<void>()
+          const cut = insertOrg("undone", org).pipe(
+            Effect.andThen(Deferred.succeed(inserted, undefined)),
+            Effect.andThen(Effect.never),
+          )
+          const running = yield* Effect.forkChild(once("cut", cut))
+          yield* Deferred.await(inserted)
+          yield* Fiber.interrupt(running)
           assert.isFalse(yield* isThere(org))
           assert.strictEqual((yield* once("cut", insertOrg("made", org)))._tag, "Made")
         }),

@@ -21,7 +21,7 @@ export const safeClient = Effect.fnUntraced(function* (options: Partial<SafeHttp
       url,
       method: "POST",
       body: "{}",
-      timeout: "5 seconds",
+      timeout: "30 seconds",
       maxRead: 64 * 1024,
       keep: 4 * 1024,
       ...request,

@@ -43,6 +43,12 @@ export const onPostgres = (environment: Environment = {}) =>
     ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
   }))
 
+/** What may be special about the server. */
+export interface ServerOptions {
+  /** Whether a sleep of half a second or more never ends: what happens all the same waited for no poll interval and no time-out. */
+  readonly endlessSleeps?: boolean
+}
+
 /** A running service, from the environment variables to the wire, with what a test may want to see of its inside. */
 export class TestServer extends Context.Service<
   TestServer,
@@ -56,23 +62,30 @@ export class TestServer extends Context.Service<
     readonly spans: () => string
     /** How many requests have had a span, as each has that reaches the router. */
     readonly routed: () => number
+    /** How many of them have no end yet. */
+    readonly unanswered: () => number
     /** Moves the server's clock forward; what sleeps in it is not woken. */
     readonly advance: (duration: Duration.Input) => Effect.Effect<void>
   }
 >()("test/TestServer") {
   /** A server in this process on a free loopback port, with the embedded database in memory unless told otherwise. */
-  static readonly layer = <E = never, R = never>(environment: Environment | Effect.Effect<Environment, E, R> = {}) =>
-    Layer.effect(TestServer, start(environment))
+  static readonly layer = <E = never, R = never>(
+    environment: Environment | Effect.Effect<Environment, E, R> = {},
+    options: ServerOptions = {},
+  ) => Layer.effect(TestServer, start(environment, options))
 }
 
-const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effect.Effect<Environment, E, R>) {
+const start = Effect.fnUntraced(function* <E, R>(
+  environment: Environment | Effect.Effect<Environment, E, R>,
+  { endlessSleeps = false }: ServerOptions,
+) {
   const variables = { ...defaults, ...(Effect.isEffect(environment) ? yield* environment : environment) }
   const settings = yield* Config.load.pipe(
     Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables))),
   )
   const log: Array<string> = []
   const spans: Array<Tracer.NativeSpan> = []
-  const { clock, advance } = movable(yield* Clock.Clock)
+  const { clock, advance } = movable(yield* Clock.Clock, endlessSleeps)
   const observed = Layer.mergeAll(
     Logger.layer([Logger.map(Logger.formatJson, (line) => void log.push(line))]),
     Layer.succeed(References.MinimumLogLevel, "All"),
@@ -108,6 +121,7 @@ const start = Effect.fnUntraced(function* <E, R>(environment: Environment | Effe
     logs: () => log.join("\n"),
     spans: () => spans.map(exported).join("\n"),
     routed: () => spans.filter(({ kind }) => kind === "server").length,
+    unanswered: () => spans.filter(({ kind, status }) => kind === "server" && status._tag === "Started").length,
     advance,
   })
 })
@@ -119,7 +133,7 @@ const exported = ({ name, attributes, events, status }: Tracer.NativeSpan) => {
 }
 
 /** A clock that runs as the other does, ahead of it by what it was moved. */
-const movable = (live: Clock.Clock) => {
+const movable = (live: Clock.Clock, endlessSleeps: boolean) => {
   let ahead = 0
   const clock: Clock.Clock = {
     currentTimeMillisUnsafe: () => live.currentTimeMillisUnsafe() + ahead,
@@ -128,7 +142,7 @@ const movable = (live: Clock.Clock) => {
     currentTimeNanos: Effect.map(live.currentTimeNanos, (nanos) => nanos + BigInt(ahead) * 1_000_000n),
     monotonicTimeNanosUnsafe: () => live.monotonicTimeNanosUnsafe() + BigInt(ahead) * 1_000_000n,
     monotonicTimeNanos: Effect.map(live.monotonicTimeNanos, (nanos) => nanos + BigInt(ahead) * 1_000_000n),
-    sleep: (duration) => live.sleep(duration),
+    sleep: (duration) => (endlessSleeps && Duration.toMillis(duration) >= 500 ? Effect.never : live.sleep(duration)),
   }
   const advance = (duration: Duration.Input) =>
     Effect.sync(() => void (ahead += Duration.toMillis(Duration.fromInputUnsafe(duration))))

@@ -38,7 +38,7 @@ const exchange = (url: string, bytes: string) =>
       socket.destroy()
       resume(Effect.sync(() => ({ answers: answersIn(got), ended })))
     }
-    socket.setTimeout(500, () => end(false))
+    socket.setTimeout(30_000, () => end(false))
     socket.on("data", (chunk) => (got += chunk.toString()))
     socket.on("error", () => end(true))
     socket.on("close", () => end(true))
