@@ -57,7 +57,8 @@ const buildSite = Effect.fnUntraced(function* (
     () => Effect.sync(() => void vi.unstubAllEnvs()),
   )
   const broken = yield* Effect.promise(() =>
-    build({ root, configFile: false, customLogger, plugins: [gatehouse(options)] }).then(
+    // Below `info` Vite prints no progress of its own; the logger still gets every line.
+    build({ root, configFile: false, logLevel: "warn", customLogger, plugins: [gatehouse(options)] }).then(
       () => undefined,
       (error: Error) => error.message,
     ),
