@@ -23,6 +23,7 @@ import { Projects } from "./domain/Projects.ts"
 import * as RetryPolicy from "./domain/RetryPolicy.ts"
 import { Retention, RetentionDays } from "./domain/Retention.ts"
 import { Signer } from "./domain/Signature.ts"
+import { Sweeps } from "./domain/Sweeps.ts"
 import { Wakeups } from "./domain/Wakeups.ts"
 import { WebhookEndpoints } from "./domain/WebhookEndpoints.ts"
 import { AdminTokens } from "./http/Authorization.ts"
@@ -60,6 +61,7 @@ import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
 import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
 import * as RetentionSql from "./infrastructure/sql/Retention.ts"
+import * as SweepsSql from "./infrastructure/sql/Sweeps.ts"
 import * as WebhookEndpointsSql from "./infrastructure/sql/WebhookEndpoints.ts"
 import * as WebhookSender from "./infrastructure/WebhookSender.ts"
 import * as ClockSteps from "./infrastructure/workers/ClockSteps.ts"
@@ -69,6 +71,7 @@ import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
 import * as RetentionWorker from "./infrastructure/workers/Retention.ts"
+import * as SweepsWorker from "./infrastructure/workers/Sweeps.ts"
 import { announce } from "./welcome.ts"
 
 /** What writes down every change of the services below. */
@@ -99,6 +102,7 @@ const webhooks = (settings: Settings) => {
     JobsSql.layer,
     JobSchedulesSql.layer,
     RetentionSql.layer,
+    SweepsSql.layer,
     WebhookEndpointsSql.layer,
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
@@ -138,6 +142,7 @@ const webhooks = (settings: Settings) => {
     Jobs.layer,
     JobSchedules.layer,
     Retention.layer,
+    Sweeps.layer,
     WebhookEndpoints.layer,
   ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
@@ -164,6 +169,7 @@ const workers = Layer.mergeAll(
   JobsWorker.layer,
   KeyUsage.layer,
   RetentionWorker.layer,
+  SweepsWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */

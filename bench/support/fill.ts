@@ -62,9 +62,9 @@ export const addDeliveries = async (
   if (state === "pending") {
     await query("BEGIN")
     await query(
-      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
-        SELECT lane, id, event_id, 0, 0, now(), true FROM deliveries WHERE id LIKE $1 || '%'`,
-      [name],
+      `INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+        SELECT lane, id, event_id, 0, 0, now(), true, org_id, $2::int FROM deliveries WHERE id LIKE $1 || '%'`,
+      [name, eventBody.length],
     )
     await query("ANALYZE pending_deliveries")
   }

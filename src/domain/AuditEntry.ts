@@ -12,6 +12,7 @@ export const AuditAction = Schema.Literals([
   "webhook_endpoint.create",
   "webhook_endpoint.update",
   "webhook_endpoint.delete",
+  "webhook_endpoint.deactivate",
   "schedule.create",
   "schedule.delete",
 ])
@@ -22,7 +23,8 @@ export const AuditEntry = Schema.Struct({
   id: Id,
   at: Timestamp,
   actor: Schema.String.annotate({
-    description: "administrator; key:<id> of an API key; anonymous: open mode, without a credential.",
+    description:
+      "administrator; key:<id> of an API key; anonymous: open mode, without a credential; service: Gatehouse itself.",
     examples: ["administrator", "key:01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),
   action: AuditAction.annotate({ examples: ["key.create"] }),

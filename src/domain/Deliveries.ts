@@ -79,6 +79,8 @@ export interface ClaimedDelivery {
   readonly tries: number
   /** Since when the endpoint has failed without a success; `null` when its last attempt succeeded. */
   readonly failingSince: DateTime.Utc | null
+  /** How many attempts of the lane have failed since its last success; no more are counted than it takes to deactivate. */
+  readonly failures: number
 }
 
 /** What becomes of a delivery after an attempt. */
@@ -93,6 +95,29 @@ export type Verdict =
 
 /** How long an endpoint may fail without one success before it is deactivated. */
 export const maxFailing = Duration.days(5)
+/** How many attempts must have failed in that time: one failure long ago says nothing of the days since. */
+export const minFailures = 5
+
+/** How long an endpoint has been failing without one success, and how many attempts failed in that time. */
+export interface Failing {
+  readonly duration: Duration.Duration
+  readonly failures: number
+}
+
+/** Whether an endpoint has failed for so long that it is deactivated. */
+const isDead = ({ duration, failures }: Failing) =>
+  failures >= minFailures && Duration.isGreaterThanOrEqualTo(duration, maxFailing)
+
+/** How many lanes the callbacks of an org have: those of many origins share them. */
+const callbackLanes = 128
+
+/** The lane of an org's callbacks to an origin. It has a space after the id of the org, which no endpoint's lane has. */
+export const callbackLane = (orgId: string, url: string) => {
+  // FNV-1a, 32 bits: spreads origins evenly, and is the same at every replica.
+  let hash = 0x811c9dc5
+  for (const char of new URL(url).origin) hash = Math.imul(hash ^ char.codePointAt(0)!, 0x01000193) >>> 0
+  return `${orgId} ${hash % callbackLanes}`
+}
 
 /** Whether a receiver took what was sent: a whole answer with a 2xx. */
 export const isDelivered = ({ status, failure }: AttemptOutcome) =>
@@ -102,23 +127,23 @@ export const isDelivered = ({ status, failure }: AttemptOutcome) =>
 export const reachedOut = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
 
 /**
- * What becomes of a delivery: 2xx is delivered, 410 (RFC 9110, 15.5.11) and five days of failures end the endpoint,
+ * What becomes of a delivery: 2xx is delivered, 410 (RFC 9110, 15.5.11) and five days of failures deactivate the endpoint,
  * everything else is tried again after the schedule's wait, which a `Retry-After` on 429 and 503 can lengthen.
  *
  * @param wait the schedule's wait after this try; `undefined` when it was the last
  * @param retryAfter what the answer's Retry-After asked for
- * @param failingFor how long the endpoint has been failing; `undefined` for callbacks and for endpoints that have not
+ * @param failing how the endpoint has been failing, this attempt included; `undefined` for callbacks and for endpoints that have not
  */
 export const judge = (
   outcome: AttemptOutcome,
   wait: Duration.Duration | undefined,
   retryAfter: Duration.Duration | undefined,
-  failingFor: Duration.Duration | undefined,
+  failing: Failing | undefined,
 ): Verdict => {
   const { status, failure } = outcome
   if (isDelivered(outcome)) return { _tag: "Delivered" }
   if (status === 410 && failure === null) return { _tag: "Deactivate" }
-  if (reachedOut(outcome) && failingFor !== undefined && Duration.isGreaterThanOrEqualTo(failingFor, maxFailing)) {
+  if (reachedOut(outcome) && failing !== undefined && isDead(failing)) {
     return { _tag: "Deactivate" }
   }
   if (wait === undefined) return { _tag: "Exhausted" }

@@ -13,16 +13,29 @@ export interface DeliveryFilter {
   readonly state?: DeliveryState | undefined
 }
 
+/** What a list found. */
+export interface FoundDeliveries {
+  /** Up to `limit + 1`. */
+  readonly deliveries: ReadonlyArray<Delivery>
+  /** The id at which the look ended before it had found those; `null` when there was nothing more to look at. */
+  readonly lookedTo: string | null
+}
+
+/** Which deliveries are sent again: those of an endpoint whose event came at `since` or later, and before `until`. */
+export interface Recovery {
+  readonly orgId: string
+  readonly endpointId: string
+  readonly since: DateTime.Utc
+  /** `null`: without an end. */
+  readonly until: DateTime.Utc | null
+}
+
 /** Where a tenant's deliveries are read, and started again. */
 export class DeliveryRepository extends Context.Service<
   DeliveryRepository,
   {
-    /** Up to `limit + 1` deliveries of the org, newest first. */
-    readonly list: (
-      orgId: string,
-      filter: DeliveryFilter,
-      page: Page,
-    ) => Effect.Effect<ReadonlyArray<Delivery>, Unavailable>
+    /** Deliveries of the org, newest first. */
+    readonly list: (orgId: string, filter: DeliveryFilter, page: Page) => Effect.Effect<FoundDeliveries, Unavailable>
     readonly find: (orgId: string, deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable>
     /**
      * Makes a delivery due now, with the schedule from its start. `Conflict` when its endpoint is inactive or deleted,
@@ -34,16 +47,14 @@ export class DeliveryRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Makes every delivery of the endpoint due now whose event came at `since` or later and that is `failed`, `canceled`
-     * or `skipped`; an attempt of one that is still in flight goes on. Gives how many. `Conflict` when the endpoint is
-     * inactive.
+     * Makes the deliveries due now that are `failed`, `canceled` or `skipped`; an attempt of one that is still in flight goes
+     * on. They count as pending at once, however many they are; the rows of many follow in a sweep. `Conflict` when the
+     * endpoint is inactive, or has too many sweeps.
      */
     readonly recover: (
-      orgId: string,
-      endpointId: string,
-      since: DateTime.Utc,
+      recovery: Recovery,
       now: DateTime.Utc,
-    ) => Effect.Effect<number, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<{ readonly recovered: number; readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryRepository") {}
 
@@ -62,11 +73,12 @@ export class DeliveryLog extends Context.Service<
     >
     readonly get: (deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable, CurrentTenant>
     readonly retry: (deliveryId: string) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
-    /** Sends again everything of an endpoint that was not delivered since a time; gives how many deliveries that is. */
-    readonly recover: (
-      endpointId: string,
-      since: DateTime.Utc,
-    ) => Effect.Effect<number, NotFound | Conflict | Unavailable, CurrentTenant>
+    /** Sends again everything of an endpoint that was not delivered in a time; returns how many deliveries that is. */
+    readonly recover: (input: {
+      readonly webhook_endpoint_id: string
+      readonly since: DateTime.Utc
+      readonly until?: DateTime.Utc | undefined
+    }) => Effect.Effect<number, NotFound | Conflict | Unavailable, CurrentTenant>
   }
 >()("gatehouse/domain/DeliveryLog") {
   static readonly layer = Layer.effect(
@@ -77,9 +89,9 @@ export class DeliveryLog extends Context.Service<
 
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
         const { orgId } = yield* CurrentTenant
-        const rows = yield* repository.list(orgId, query, query)
-        const { items, nextCursor } = toPage(rows, query.limit, (delivery) => delivery.delivery_id)
-        return { deliveries: items, next_cursor: nextCursor }
+        const found = yield* repository.list(orgId, query, query)
+        const { items, nextCursor } = toPage(found.deliveries, query.limit, (delivery) => delivery.delivery_id)
+        return { deliveries: items, next_cursor: nextCursor ?? found.lookedTo }
       })
 
       const get = Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {
@@ -93,10 +105,13 @@ export class DeliveryLog extends Context.Service<
         yield* wakeups.deliveries
       })
 
-      const recover = Effect.fn("DeliveryLog.recover")(function* (endpointId: string, since: DateTime.Utc) {
+      const recover: DeliveryLog["Service"]["recover"] = Effect.fn("DeliveryLog.recover")(function* (input) {
         const { orgId } = yield* CurrentTenant
-        const recovered = yield* repository.recover(orgId, endpointId, since, yield* DateTime.now)
+        const { webhook_endpoint_id: endpointId, since, until = null } = input
+        const now = yield* DateTime.now
+        const { hasMore, recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)
         yield* wakeups.deliveries
+        if (hasMore) yield* wakeups.sweeps
         return recovered
       })
 

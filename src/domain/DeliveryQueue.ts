@@ -25,35 +25,68 @@ export interface Claim {
   /** Until when the deliveries are this claim's; longer than any attempt takes. */
   readonly leaseUntil: DateTime.Utc
   readonly limit: number
-  /** How many deliveries a lane may have in hand here that has none; 1 for an endpoint whose last attempt failed. */
+  /** How many deliveries a lane may have here that has none; 1 for a lane whose last attempt failed. */
   readonly laneCap: number
-  /** The lanes that have some in hand here. */
-  readonly inHand: ReadonlyMap<string, LaneInHand>
+  /** The lanes that have some here, by `slotOf`. */
+  readonly lanes: ReadonlyMap<string, LaneShare>
+  /** Slots and bytes that are free here. */
+  readonly free: OrgShare
+  /**
+   * What stays free when an org takes more, at least, as a multiple of what it then has. So an org alone comes to
+   * 1 ÷ (1 + reserve) of all, and to an equal share with others, and there is always room for the next.
+   */
+  readonly reserve: number
+  /** An org that has so much here takes of its backlog when it has room for as much again: a small claim costs as a large. */
+  readonly minBacklog: number
+  /** What the orgs have here that have some. */
+  readonly orgs: ReadonlyMap<string, OrgShare>
 }
 
 /** What a lane has here of what was claimed. */
-export interface LaneInHand {
+export interface LaneShare {
   readonly count: number
   /** How many it may have. */
   readonly cap: number
+  /** Whether its last attempt succeeded: then it may have them also when its org runs short of slots. */
+  readonly works: boolean
 }
 
-/** The outbox: where pending deliveries are taken from, and where attempts are written down. */
+/** What an org has here of what was claimed. */
+export interface OrgShare {
+  readonly count: number
+  /** Bytes of the bodies. */
+  readonly bytes: number
+}
+
+/** What a claim took. */
+export interface Claimed {
+  readonly deliveries: ReadonlyArray<ClaimedDelivery>
+  /** Whether some of the backlog was not looked at: there may be more to claim at once. */
+  readonly more: boolean
+  /** Whether an org had no share left for something that is due: there may be more to claim when it has. */
+  readonly short: boolean
+}
+
+/** What shares a limit on attempts in flight: an endpoint, whatever its lane, or a lane of callbacks. */
+export const slotOf = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane
+
+/** The outbox: where pending deliveries are claimed, and where attempts are recorded. */
 export class DeliveryQueue extends Context.Service<
   DeliveryQueue,
   {
     /**
-     * Takes up due deliveries, of a lane the longest due first and at most as many as it has room for. Lanes with a
-     * backlog take turns.
+     * Claims due deliveries: of a lane the longest due first and at most as many as it has room for, and of an org no more
+     * than its share, of which a quarter is for lanes that have nothing here and for those that work. Orgs with a backlog take
+     * turns, and the lanes of each.
      */
-    readonly claim: (claim: Claim) => Effect.Effect<ReadonlyArray<ClaimedDelivery>, Unavailable>
+    readonly claim: (claim: Claim) => Effect.Effect<Claimed, Unavailable>
     /**
-     * Writes attempts down and moves their deliveries on, all or nothing; passes over those whose claim is no longer
+     * Records attempts and moves their deliveries on, all or nothing; passes over those whose claim is no longer
      * theirs. `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
      */
     readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
     /**
-     * Gives back deliveries that were claimed and not attempted, to wait behind the others of their lane; passes over
+     * Releases deliveries that were claimed and not attempted, to wait behind the others of their lane; passes over
      * those whose claim is no longer theirs.
      */
     readonly release: (
@@ -133,12 +166,14 @@ export class Dispatcher extends Context.Service<
         outcome: AttemptOutcome,
       ) {
         const now = yield* DateTime.now
-        const { failingSince, tries } = delivery
+        const { failingSince, failures, tries } = delivery
         const verdict = judge(
           outcome,
           yield* delayAfter(policy, tries + 1),
           parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
-          failingSince === null ? undefined : DateTime.distance(failingSince, now),
+          failingSince === null
+            ? undefined
+            : { duration: DateTime.distance(failingSince, now), failures: failures + 1 },
         )
         const nextAttemptAt =
           verdict._tag === "Retry"

@@ -55,7 +55,8 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
      * Finishes a job: its outcome, its event and its deliveries in one transaction. The
-     * same outcome again changes nothing; the other one is a `Conflict`.
+     * same outcome again changes nothing; the other one is a `Conflict`. Returns whether deliveries to the rest of
+     * many endpoints follow in a sweep, which the same transaction has written.
      *
      * @param nonce the event's, 32 hex characters
      * @param onlyIfExpired a job whose lease has not run out is a `Conflict`, too
@@ -67,7 +68,7 @@ export class JobRepository extends Context.Service<
       nonce: string,
       now: DateTime.Utc,
       onlyIfExpired: boolean,
-    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Up to `limit + 1` jobs of the org, newest first. */
     readonly list: (
@@ -184,8 +185,9 @@ export class Jobs extends Context.Service<
         onlyIfExpired = false,
       ) {
         const nonce = Hex.encode(yield* random.randomBytes(16))
-        yield* repository.finish(orgId, jobId, outcome, nonce, yield* DateTime.now, onlyIfExpired)
+        const hasMore = yield* repository.finish(orgId, jobId, outcome, nonce, yield* DateTime.now, onlyIfExpired)
         yield* wakeups.deliveries
+        if (hasMore) yield* wakeups.sweeps
       })
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {

@@ -9,10 +9,14 @@ export class Wakeups extends Context.Service<
   {
     /** Says that deliveries may be due. */
     readonly deliveries: Effect.Effect<void>
+    /** Says that there may be sweeps. */
+    readonly sweeps: Effect.Effect<void>
     /** Says that the org may have queued jobs. */
     readonly jobs: (orgId: string) => Effect.Effect<void>
     /** An element for every word of deliveries. */
     readonly onDeliveries: Stream.Stream<void>
+    /** An element for every word of sweeps. */
+    readonly onSweeps: Stream.Stream<void>
     /** An element now, and at every word of the org's jobs, and every second. */
     readonly onJobs: (orgId: string) => Stream.Stream<void>
   }
@@ -21,9 +25,12 @@ export class Wakeups extends Context.Service<
     Wakeups,
     Effect.gen(function* () {
       const deliveries = yield* PubSub.sliding<void>(1)
+      const sweeps = yield* PubSub.sliding<void>(1)
       const jobs = yield* PubSub.sliding<string>(256)
       return Wakeups.of({
         deliveries: Effect.asVoid(PubSub.publish(deliveries, undefined)),
+        sweeps: Effect.asVoid(PubSub.publish(sweeps, undefined)),
+        onSweeps: Stream.fromPubSub(sweeps),
         jobs: (orgId) => Effect.asVoid(PubSub.publish(jobs, orgId)),
         onDeliveries: Stream.fromPubSub(deliveries),
         onJobs: (orgId) =>

@@ -56,3 +56,30 @@ export const WebhookEndpoint = Schema.Struct({
   updated_at: Timestamp,
 }).annotate({ identifier: "WebhookEndpoint" })
 export interface WebhookEndpoint extends Schema.Schema.Type<typeof WebhookEndpoint> {}
+
+/** Why an endpoint is inactive. */
+export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request"])
+
+const count = Schema.Int.annotate({ examples: [0] })
+
+/** An endpoint with its health. */
+export const WebhookEndpointDetail = Schema.Struct({
+  ...WebhookEndpoint.fields,
+  failing_since: Schema.NullOr(Timestamp).annotate({
+    description: "Since when its attempts fail without one success; null when the last one succeeded.",
+    examples: [null],
+  }),
+  deactivated_at: Schema.NullOr(Timestamp).annotate({ description: "null while it is active.", examples: [null] }),
+  deactivated_reason: Schema.NullOr(DeactivatedReason).annotate({
+    description: "gone: it answered 410; failing: five days of failures; by_request: a request did it.",
+    examples: [null],
+  }),
+  deliveries: Schema.Struct({
+    pending: count,
+    delivered: count,
+    failed: count,
+    canceled: count,
+    skipped: count,
+  }).annotate({ description: "How many of its newest 10,000 deliveries are in each state." }),
+}).annotate({ identifier: "WebhookEndpointDetail" })
+export interface WebhookEndpointDetail extends Schema.Schema.Type<typeof WebhookEndpointDetail> {}

@@ -10,7 +10,13 @@ import type { InvalidRequest, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
 import { Signer } from "./Signature.ts"
 import { CurrentTenant } from "./Tenant.ts"
-import type { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "./WebhookEndpoint.ts"
+import type {
+  CreateWebhookEndpoint,
+  UpdateWebhookEndpoint,
+  WebhookEndpoint,
+  WebhookEndpointDetail,
+} from "./WebhookEndpoint.ts"
+import { Wakeups } from "./Wakeups.ts"
 import { WebhookSender } from "./WebhookSender.ts"
 
 /** An endpoint to be kept; its secret is encrypted for its id. */
@@ -48,14 +54,19 @@ export class WebhookEndpointRepository extends Context.Service<
     readonly insert: (endpoint: NewWebhookEndpoint, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     /** All endpoints of the org, oldest first. */
     readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable>
-    /** Changes an endpoint; one that becomes inactive has its pending deliveries canceled. */
+    /** An endpoint with its health, and the states of its newest deliveries. */
+    readonly get: (orgId: string, id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable>
+    /**
+     * Changes an endpoint; one that becomes inactive has its pending deliveries canceled. They count as canceled at once,
+     * however many they are; the rows of many follow in a sweep.
+     */
     readonly update: (
       orgId: string,
       id: string,
       changes: WebhookEndpointChanges,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
-    /** Deletes an endpoint and cancels its pending deliveries. */
+    /** Deletes an endpoint and cancels its pending deliveries, as `update` does. */
     readonly remove: (
       orgId: string,
       id: string,
@@ -91,6 +102,8 @@ export class WebhookEndpoints extends Context.Service<
       input: typeof CreateWebhookEndpoint.Type,
     ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
     readonly list: Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable, CurrentTenant>
+    /** An endpoint with its health. */
+    readonly get: (id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable, CurrentTenant>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
     ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable, CurrentTenant>
@@ -109,6 +122,7 @@ export class WebhookEndpoints extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const rules = yield* ReceiverRules
       const audit = yield* AuditLog
+      const wakeups = yield* Wakeups
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
@@ -131,6 +145,11 @@ export class WebhookEndpoints extends Context.Service<
       })
 
       const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
+
+      const get = Effect.fn("WebhookEndpoints.get")(function* (id: string) {
+        const { orgId } = yield* CurrentTenant
+        return yield* repository.get(orgId, id)
+      })
 
       /** The secret to keep, when there is one: the same one again, as in a repeated request, replaces nothing. */
       const newSecret = Effect.fnUntraced(function* (
@@ -163,12 +182,14 @@ export class WebhookEndpoints extends Context.Service<
         }
         const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.update", target: id, details })
         yield* repository.update(orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry)
+        if (active === false) yield* wakeups.sweeps
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
         const { orgId } = yield* CurrentTenant
         const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.delete", target: id, details: {} })
         yield* repository.remove(orgId, id, yield* DateTime.now, entry)
+        yield* wakeups.sweeps
       })
 
       const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
@@ -187,7 +208,7 @@ export class WebhookEndpoints extends Context.Service<
         return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }
       })
 
-      return WebhookEndpoints.of({ create, list, update, remove, test })
+      return WebhookEndpoints.of({ create, list, get, update, remove, test })
     }),
   )
 }

@@ -3,14 +3,18 @@ import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/sql/DeliveryQueue.ts"
+import { claimSql } from "#src/infrastructure/sql/claimDeliveries.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
 import { databases } from "../support/databases.ts"
+import * as crypto from "../fakes/crypto.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
 import { insertOrg } from "./support.ts"
 import { attempt, claim, epoch, insertEndpoint, plus, record } from "./webhookSupport.ts"
 
-const sql = Layer.mergeAll(DeliveryQueueSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer)
+const sql = Layer.mergeAll(DeliveryQueueSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
+  Layer.provide(crypto.layer),
+)
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
@@ -66,7 +70,7 @@ interface PlanNode {
 /** What a claim does to deliveries: how it finds them, and how many pages it reads in all. Then it is taken back. */
 const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: string, limit = 256) {
   const sql = yield* SqlClient.SqlClient
-  const statement = DeliveryQueueSql.claimSql(
+  const statement = claimSql(
     sql,
     {
       claimId: "explained",
@@ -74,9 +78,13 @@ const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: strin
       leaseUntil: plus(now, 60),
       limit,
       laneCap: 10,
-      inHand: new Map([[full, { count: 10, cap: 10 }]]),
+      lanes: new Map([[full, { count: 10, cap: 10, works: true }]]),
+      free: { count: 10_000, bytes: 2 ** 30 },
+      reserve: 1,
+      minBacklog: 1,
+      orgs: new Map(),
     },
-    "",
+    { lastOrg: "", lastLanes: new Map(), head: 512 },
     sql`NULL`,
   )
   const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`
@@ -140,7 +148,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* sql`ANALYZE`
       const analyzed = yield* explained(now, full)
       for (const { pages, scans } of [unanalyzed, analyzed]) {
-        assert.deepStrictEqual(scans, ["Tid Scan", "pending_deliveries_due", "pending_deliveries_parked"])
+        assert.deepStrictEqual(scans, ["Tid Scan", "pending_deliveries_backlog", "pending_deliveries_due"])
         assert.isAtMost(pages, before.pages * 1.5)
       }
     }),
@@ -154,11 +162,11 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       // Twenty lanes, and what follows another in its lane is on another page.
       yield* sql`
         UPDATE pending_deliveries SET parked = true, due_at = ${DateTime.toDateUtc(now)},
-          lane = ${orgId}::text || chr(65 + right(delivery_id, -length(${endpoint}) - 9)::int % 20)`
+          lane = ${orgId}::text || ' ' || chr(65 + right(delivery_id, -length(${endpoint}) - 9)::int % 20)`
       yield* sql`VACUUM ANALYZE pending_deliveries`
       const before = yield* explained(now, endpoint, 10)
       const claimed = yield* claim(now, { limit: 200, laneCap: 200 })
-      assert.deepStrictEqual([...new Set(claimed.map(({ lane }) => lane))], [`${orgId}A`])
+      assert.deepStrictEqual([...new Set(claimed.map(({ lane }) => lane))], [`${orgId} A`])
       yield* record(
         claimed.map((delivery) => attempt(delivery, "Delivered", now)),
         now,
@@ -177,7 +185,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const { endpoint, now, orgId } = yield* backlog(10_000)
       const lanes = (count: number) => sql`
         UPDATE pending_deliveries SET parked = true,
-          lane = ${orgId}::text || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`
+          lane = ${orgId}::text || ' ' || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`
       yield* lanes(10)
       yield* sql`VACUUM ANALYZE pending_deliveries`
       const few = yield* explained(now, endpoint, 50)

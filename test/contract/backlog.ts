@@ -40,14 +40,14 @@ export const backlog = (it: It) => {
     }),
   )
 
-  it.effect("lanes: one that has some in hand may have another number than the others; one that fails has one", () =>
+  it.effect("lanes: a lane with some in flight may have another limit than the others; one that fails has one", () =>
     Effect.gen(function* () {
       const now = epoch()
       const [a, b, c] = (yield* Effect.replicateEffect(insertReceiver(now, 6), 3)).map((_) => _.endpoint)
       const [first] = yield* claim(now, { limit: 1, inFlight: new Map([b!, c!].map((lane) => [lane, 10])) })
       yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
-      const inHand = new Map([a!, b!, c!].map((lane, n) => [lane, { count: n, cap: 5 }]))
-      assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 2, inHand }), { [a!]: 1, [b!]: 4, [c!]: 3 })
+      const lanes = new Map([a!, b!, c!].map((lane, n) => [lane, { count: n, cap: 5, works: true }]))
+      assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 2, lanes }), { [a!]: 1, [b!]: 4, [c!]: 3 })
     }),
   )
 
@@ -112,16 +112,21 @@ export const backlog = (it: It) => {
     }),
   )
 
-  it.effect("lanes: callbacks to one origin share one, and do not count as failing", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId } = yield* insertOrg()
-      const callback = { callbackUrl: "https://a.example/x", callbackSecret: "stored secret" }
-      for (let n = 0; n < 5; n++) yield* makeEvent(orgId, now, callback)
-      const [first, ...others] = yield* claim(now, { laneCap: 1 })
-      assert.deepStrictEqual(others, [])
-      yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
-      assert.deepStrictEqual(yield* claimedOf(now, { laneCap: 3 }), { [first!.lane]: 3 })
-    }),
+  it.effect(
+    "lanes: callbacks to one origin share one, which has room for one after a failure, until one succeeds",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId } = yield* insertOrg()
+        const callback = { callbackUrl: "https://a.example/x", callbackSecret: "stored secret" }
+        for (let n = 0; n < 5; n++) yield* makeEvent(orgId, now, callback)
+        const [first, ...others] = yield* claim(now, { laneCap: 1 })
+        assert.deepStrictEqual(others, [])
+        yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
+        const [second, ...more] = yield* claim(now, { laneCap: 3 })
+        assert.deepStrictEqual([second!.lane, second!.failingSince, more], [first!.lane, null, []])
+        yield* record([attempt(second!, "Delivered", now)], now)
+        assert.deepStrictEqual(yield* claimedOf(now, { laneCap: 3 }), { [first!.lane]: 3 })
+      }),
   )
 }

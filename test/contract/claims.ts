@@ -65,6 +65,7 @@ export const claims = (it: It) => {
         attempts: 0,
         tries: 0,
         failingSince: null,
+        failures: 0,
       })
       const { state, attempts, next_attempt_at } = yield* findDelivery(orgId, delivery_id)
       assert.deepStrictEqual([state, attempts, next_attempt_at], ["pending", 0, plus(now, leaseSeconds)])

@@ -8,7 +8,9 @@ import { plus, record, release } from "./webhookSupport.ts"
 
 /** Puts right by a clock, with leases of a minute; what other tests have left is put right, too. */
 const putRight = (now: DateTime.Utc, limit = 10_000) =>
-  DeliveryTimes.use((times) => times.putRight({ now, leaseUntil: plus(now, leaseSeconds), limit }))
+  DeliveryTimes.use((times) =>
+    Effect.map(times.putRight({ now, leaseUntil: plus(now, leaseSeconds), limit, after: null }), ({ moved }) => moved),
+  )
 const dueTimes = (orgId: string) =>
   Effect.map(deliveriesOf(orgId), (all) => all.toReversed().map(({ next_attempt_at }) => next_attempt_at))
 

@@ -5,7 +5,7 @@ import type { Backlog } from "#src/domain/Backlog.ts"
 import type { ClaimedDelivery, Verdict } from "#src/domain/Deliveries.ts"
 import type { DeliveryFilter } from "#src/domain/DeliveryLog.ts"
 import { DeliveryRepository } from "#src/domain/DeliveryLog.ts"
-import type { AttemptRecord, Claim } from "#src/domain/DeliveryQueue.ts"
+import type { AttemptRecord, Claim, OrgShare } from "#src/domain/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
 import type { DeliveryTimes } from "#src/domain/DeliveryTimes.ts"
 import type { JobOutcome, NewJob } from "#src/domain/Jobs.ts"
@@ -138,31 +138,43 @@ export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, ev
 })
 
 export const deliveriesOf = (orgId: string, filter: DeliveryFilter = {}) =>
-  DeliveryRepository.use((log) => log.list(orgId, filter, { limit: 1000 }))
+  DeliveryRepository.use((log) => Effect.map(log.list(orgId, filter, { limit: 1000 }), ({ deliveries }) => deliveries))
 /** The states of the org's deliveries, oldest first. */
 export const statesOf = (orgId: string, filter?: DeliveryFilter) =>
   Effect.map(deliveriesOf(orgId, filter), (all) => all.toReversed().map(({ state }) => state))
 export const findDelivery = (orgId: string, id: string) => DeliveryRepository.use((log) => log.find(orgId, id))
 export const retry = (orgId: string, id: string, now: DateTime.Utc) =>
   DeliveryRepository.use((log) => log.retry(orgId, id, now))
-export const recover = (orgId: string, endpoint: string, since: DateTime.Utc, now: DateTime.Utc) =>
-  DeliveryRepository.use((log) => log.recover(orgId, endpoint, since, now))
+export const recover = (orgId: string, endpointId: string, since: DateTime.Utc, now: DateTime.Utc) =>
+  DeliveryRepository.use((log) =>
+    Effect.map(log.recover({ orgId, endpointId, since, until: null }, now), ({ recovered }) => recovered),
+  )
 
 export const leaseSeconds = 60
 
-export interface ClaimOptions extends Partial<Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "inHand">> {
-  /** How many of a lane are in hand, of as many as any may have. */
+/** More than any test has. */
+const plenty: OrgShare = { count: 100_000, bytes: 2 ** 40 }
+
+export interface ClaimOptions extends Partial<
+  Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "free" | "orgs">
+> {
+  /** How many each lane has in flight, of as many as any may have. */
   readonly inFlight?: ReadonlyMap<string, number>
+  readonly lanes?: Claim["lanes"]
 }
 
-export const claim = Effect.fnUntraced(function* (now: DateTime.Utc, options: ClaimOptions = {}) {
+/** What a claim takes, and whether it left some of the backlog unread. */
+export const claimWithMore = Effect.fnUntraced(function* (now: DateTime.Utc, options: ClaimOptions = {}) {
   const { inFlight = new Map(), laneCap = 10, ...others } = options
   const queue = yield* DeliveryQueue
   const claimId = yield* newId
   const leaseUntil = plus(now, leaseSeconds)
-  const inHand = new Map([...inFlight].map(([lane, count]) => [lane, { count, cap: laneCap }]))
-  return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, laneCap, inHand, ...others })
+  const lanes = new Map([...inFlight].map(([lane, count]) => [lane, { count, cap: laneCap, works: false }]))
+  const shares = { lanes, laneCap, free: plenty, reserve: 1, minBacklog: 1, orgs: new Map() }
+  return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, ...shares, ...others })
 })
+export const claim = (now: DateTime.Utc, options?: ClaimOptions) =>
+  Effect.map(claimWithMore(now, options), ({ deliveries }) => deliveries)
 /** The one delivery that is due. */
 export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)
 

@@ -109,20 +109,26 @@ describe("judge", () => {
     ["a bad certificate", failure("tls"), retry(), exhausted],
     ["a connection refused", failure("connection"), retry(), exhausted],
   ] as const)("%s", (_, outcome, expected, atTheEnd) => {
-    for (const failingFor of [undefined, Duration.zero, almost]) {
+    const spared = [Duration.zero, almost].map((duration) => ({ duration, failures: 50 }))
+    // One failure long ago, and the next few today.
+    const rare = { duration: Duration.days(50), failures: 4 }
+    for (const failingFor of [undefined, ...spared, rare]) {
       assert.deepEqual(judge(outcome, wait, undefined, failingFor), expected)
       assert.deepEqual(judge(outcome, undefined, undefined, failingFor), atTheEnd)
     }
-    // Five days of failures end an endpoint, whatever its schedule; a success is a success.
+    // Five days of failures deactivate an endpoint, whatever its schedule; a success is a success.
     const ended = expected._tag === "Delivered" ? delivered : deactivate
-    for (const failingFor of [Duration.days(5), Duration.days(50)]) {
+    for (const failingFor of [5, 50].map((n) => ({ duration: Duration.days(n), failures: n }))) {
       for (const left of [wait, undefined]) assert.deepEqual(judge(outcome, left, undefined, failingFor), ended)
     }
   })
 
   it("a secret that cannot be read is tried again to the end, and ends no endpoint", () => {
-    assert.deepEqual(judge(failure("secret"), wait, undefined, Duration.days(50)), retry())
-    assert.deepEqual(judge(failure("secret"), undefined, undefined, Duration.days(50)), exhausted)
+    assert.deepEqual(judge(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }), retry())
+    assert.deepEqual(
+      judge(failure("secret"), undefined, undefined, { duration: Duration.days(50), failures: 50 }),
+      exhausted,
+    )
   })
 
   const hour = Duration.hours(1)

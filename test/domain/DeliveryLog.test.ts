@@ -66,7 +66,11 @@ describe("DeliveryLog", () => {
       assert.deepInclude(yield* get(newest!.delivery_id), { state: "pending", next_attempt_at: now })
       // Of the two that are left, the one that came a second after the first.
       const since = DateTime.makeUnsafe(1000)
-      assert.isTrue(yield* wakes(Effect.map(recover(endpoint, since), (count) => assert.strictEqual(count, 1))))
+      assert.isTrue(
+        yield* wakes(
+          Effect.map(recover({ webhook_endpoint_id: endpoint, since }), (count) => assert.strictEqual(count, 1)),
+        ),
+      )
       const states = (yield* list({ limit: 9 })).deliveries.map(({ state }) => state)
       assert.deepStrictEqual(states, ["pending", "pending", "canceled"])
     }).pipe(as("o"), Effect.provide(services())),
@@ -95,7 +99,7 @@ describe("DeliveryLog", () => {
         }
       }
       for (const id of [endpoint, unknownId]) {
-        const recovered = recover(id, DateTime.makeUnsafe(0))
+        const recovered = recover({ webhook_endpoint_id: id, since: DateTime.makeUnsafe(0) })
         assert.strictEqual(yield* failureOf(as("b")(recovered)), missing("webhook endpoint"))
         assert.deepStrictEqual((yield* as("b")(list({ limit: 9, webhook_endpoint_id: id }))).deliveries, [])
       }

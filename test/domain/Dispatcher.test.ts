@@ -26,6 +26,7 @@ const delivery: ClaimedDelivery = {
   attempts: 0,
   tries: 0,
   failingSince: null,
+  failures: 0,
 }
 const attempt = (changes: Partial<ClaimedDelivery> = {}) =>
   Dispatcher.use((dispatcher) => dispatcher.attempt({ ...delivery, ...changes }))
@@ -157,7 +158,10 @@ describe("an attempt", () => {
     Effect.gen(function* () {
       yield* TestClock.setTime(1_800_000_000_000)
       const now = yield* DateTime.now
-      const since = (milliseconds: number) => ({ failingSince: DateTime.subtract(now, { milliseconds }) })
+      const since = (milliseconds: number) => ({
+        failingSince: DateTime.subtract(now, { milliseconds }),
+        failures: 4,
+      })
       const fiveDays = 5 * 86_400_000
       yield* answers(answer(410))
       assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ endpointId: null })], ["Deactivate", "Deactivate"])

@@ -82,8 +82,16 @@ describe("JobSchedules", () => {
         yield* jobs.complete({ job_id: job!.job_id })
         const now = yield* DateTime.now
         const { claim } = yield* DeliveryQueue
-        const lease = { now, leaseUntil: now, limit: 1, laneCap: 1, inHand: new Map() }
-        const [delivery] = yield* claim({ claimId: "c", ...lease })
+        const shares = {
+          laneCap: 1,
+          lanes: new Map(),
+          free: { count: 9, bytes: 1_000 },
+          reserve: 1,
+          minBacklog: 1,
+          orgs: new Map(),
+        }
+        const { deliveries } = yield* claim({ claimId: "c", now, leaseUntil: now, limit: 1, ...shares })
+        const [delivery] = deliveries
         const { stored, owner } = delivery!.secrets[0]!
         assert.strictEqual(Redacted.value(yield* (yield* Cipher).decrypt(stored, owner)), "plain")
       }).pipe(as("o"), Effect.provide(services())),

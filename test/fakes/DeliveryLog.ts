@@ -35,8 +35,8 @@ export const layer = Layer.effect(
 
     return DeliveryRepository.of({
       list: (orgId, { webhook_endpoint_id, job_id, state }, page) =>
-        Effect.sync(() =>
-          pageOf(
+        Effect.sync(() => ({
+          deliveries: pageOf(
             [...deliveries.values()]
               .filter(
                 ({ orgId: owner, row }) =>
@@ -50,7 +50,8 @@ export const layer = Layer.effect(
             page,
             -1,
           ),
-        ),
+          lookedTo: null,
+        })),
 
       find: (orgId, deliveryId) =>
         Effect.map(findOr(ownedBy(deliveries, orgId, deliveryId), deliveryNotFound), (delivery) => ({
@@ -71,18 +72,19 @@ export const layer = Layer.effect(
         startOver(delivery, now)
       }),
 
-      recover: Effect.fnUntraced(function* (orgId, endpointId, since, now) {
+      recover: Effect.fnUntraced(function* ({ orgId, endpointId, since, until }, now) {
         const endpoint = yield* findOr(ownedBy(endpoints, orgId, endpointId), endpointNotFound)
         if (!endpoint.row.active) return yield* inactive
         const lost = [...deliveries.values()].filter(
           ({ row }) =>
             row.webhook_endpoint_id === endpointId &&
             DateTime.isGreaterThanOrEqualTo(row.created_at, since) &&
+            (until === null || DateTime.isLessThan(row.created_at, until)) &&
             row.state !== "pending" &&
             row.state !== "delivered",
         )
         for (const delivery of lost) startOver(delivery, now)
-        return lost.length
+        return { recovered: lost.length, hasMore: false }
       }),
     })
   }),

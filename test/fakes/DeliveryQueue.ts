@@ -14,6 +14,8 @@ export const layer = Layer.effect(
     const { deliveries, endpoints, jobs } = world
     const pending = () => [...deliveries.values()].filter(({ row, dueAt }) => row.state === "pending" && dueAt !== null)
 
+    const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
+
     const take = ({ claimId, leaseUntil, now }: Claim, delivery: StoredDelivery) => {
       const { row, payload, lane, tries } = delivery
       deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
@@ -40,26 +42,61 @@ export const layer = Layer.effect(
         attempts: row.attempts,
         tries,
         failingSince: endpoint?.failingSince ?? null,
+        failures: endpoint?.failures ?? (isFailing(lane) ? 1 : 0),
       }
     }
 
     return DeliveryQueue.of({
       claim: (claim) =>
         Effect.sync(() => {
-          const room = new Map<string, number>()
           const due = pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now))
-          const taken: Array<ReturnType<typeof take>> = []
-          for (const delivery of due.sort(byDue)) {
-            const { lane, row } = delivery
-            const { count, cap } = claim.inHand.get(lane) ?? { count: 0, cap: claim.laneCap }
-            const left = room.get(lane) ?? (endpoints.get(lane)?.failingSince == null ? cap : 1) - count
-            if (left <= 0) deliveries.set(row.delivery_id, { ...delivery, parked: true })
-            else if (taken.length < claim.limit) {
-              room.set(lane, left - 1)
-              taken.push(take(claim, delivery))
-            }
+          const ofLane = new Map<string, number>()
+          const ofOrg = new Map<string, number>()
+          // Of an org, the first of each lane before the second of any; then the orgs in turns.
+          const ranked = due
+            .sort(byDue)
+            .map((delivery) => {
+              const rank = (ofLane.get(delivery.lane) ?? 0) + 1
+              ofLane.set(delivery.lane, rank)
+              return { delivery, rank }
+            })
+            .sort((a, b) => a.rank - b.rank)
+          let ofShare = 0
+          const shareOf = (lane: string) => ({ count: 0, cap: claim.laneCap, works: false, ...claim.lanes.get(lane) })
+          /** Of a lane that works, or the first of one that has nothing here. */
+          const isFirst = ({ delivery: { lane }, rank }: (typeof ranked)[number]) =>
+            shareOf(lane).works || (shareOf(lane).count === 0 && rank === 1)
+          const withRoom = ranked
+            .filter(({ delivery: { lane }, rank }) => {
+              const { cap, count } = shareOf(lane)
+              return rank <= (isFailing(lane) ? 1 : cap) - count
+            })
+            .sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)))
+            .filter((one) => {
+              const { orgId } = one.delivery
+              const org = (ofOrg.get(orgId) ?? 0) + 1
+              ofOrg.set(orgId, org)
+              ofShare++
+              const has = claim.orgs.get(orgId)?.count ?? 0
+              const { free, reserve } = claim
+              const room = Math.ceil((free.count - reserve * has) / (1 + reserve))
+              const common = Math.ceil(((free.count + has) / (1 + reserve)) * 0.75) - has
+              return org <= room && (isFirst(one) || org <= common)
+            })
+          for (const { delivery } of ranked) {
+            if (withRoom.some((one) => one.delivery === delivery)) continue
+            deliveries.set(delivery.row.delivery_id, { ...delivery, parked: true })
           }
-          return taken
+          const turns = new Map<string, number>()
+          const inTurns = withRoom
+            .map(({ delivery }) => {
+              const turn = (turns.get(delivery.orgId) ?? 0) + 1
+              turns.set(delivery.orgId, turn)
+              return { delivery, turn }
+            })
+            .sort((a, b) => a.turn - b.turn)
+          const taken = inTurns.slice(0, claim.limit).map(({ delivery }) => take(claim, delivery))
+          return { deliveries: taken, more: false, short: ofShare > withRoom.length }
         }),
 
       record: (records, now) =>

@@ -18,7 +18,7 @@ export const layer = Layer.effect(
           for (const [id, delivery] of moved) {
             deliveries.set(id, { ...delivery, dueAt: delivery.claimId === null ? now : leaseUntil })
           }
-          return moved.length
+          return { moved: moved.length, next: moved.length === limit ? { orgId: "", lane: "" } : null }
         }),
     }),
   ),

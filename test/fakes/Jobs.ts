@@ -93,7 +93,7 @@ export const layer = Layer.effect(
       finish: Effect.fnUntraced(function* (orgId, jobId, outcome, nonce, now, onlyIfExpired) {
         const stored = yield* find(orgId, jobId)
         const { status } = stored.row
-        if (status === outcome.status) return
+        if (status === outcome.status) return false
         if (status === "completed" || status === "failed") return yield* otherOutcome()
         if (onlyIfExpired && !isExpired(stored, now)) return yield* notRunning()
         const finished = {
@@ -104,6 +104,7 @@ export const layer = Layer.effect(
         }
         change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })
         yield* writeEvent(world, random, stored, finished, nonce, now)
+        return false
       }),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),

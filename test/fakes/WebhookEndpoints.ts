@@ -1,4 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
+import type { DeliveryState } from "#src/domain/Delivery.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry } from "./World.ts"
@@ -21,6 +22,8 @@ export const layer = Layer.effect(
             secret,
             previous: null,
             failingSince: null,
+            failures: 0,
+            deactivated: active ? null : { at: now, reason: "by_request" },
           })
         }),
 
@@ -28,6 +31,25 @@ export const layer = Layer.effect(
         Effect.sync(() =>
           rowsOf(endpoints, orgId).sort((a, b) => (a.webhook_endpoint_id < b.webhook_endpoint_id ? -1 : 1)),
         ),
+
+      get: (orgId, id) =>
+        Effect.map(find(orgId, id), ({ deactivated, failingSince, row }) => {
+          const states = [...world.deliveries.values()].filter((one) => one.row.webhook_endpoint_id === id)
+          const count = (state: DeliveryState) => states.filter((one) => one.row.state === state).length
+          return {
+            ...row,
+            failing_since: failingSince,
+            deactivated_at: deactivated?.at ?? null,
+            deactivated_reason: deactivated?.reason ?? null,
+            deliveries: {
+              pending: count("pending"),
+              delivered: count("delivered"),
+              failed: count("failed"),
+              canceled: count("canceled"),
+              skipped: count("skipped"),
+            },
+          }
+        }),
 
       update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry) =>
         Effect.map(find(orgId, id), (stored) => {
@@ -46,6 +68,13 @@ export const layer = Layer.effect(
             secret: secret ?? stored.secret,
             previous: secret === undefined ? stored.previous : { secret: stored.secret, until: previousSecretUntil },
             failingSince: isOther || active === true ? null : stored.failingSince,
+            failures: isOther || active === true ? 0 : stored.failures,
+            deactivated:
+              active === true
+                ? null
+                : active === false && row.active
+                  ? { at: now, reason: "by_request" }
+                  : stored.deactivated,
           })
           if (active === false) cancelPending(world, id, now)
         }),

@@ -12,6 +12,8 @@ export interface StoredEndpoint {
   readonly secret: string
   readonly previous: { readonly secret: string; readonly until: DateTime.Utc } | null
   readonly failingSince: DateTime.Utc | null
+  readonly failures: number
+  readonly deactivated: { readonly at: DateTime.Utc; readonly reason: "gone" | "failing" | "by_request" } | null
 }
 
 export interface StoredJob {
@@ -58,6 +60,8 @@ export class WebhookWorld extends Context.Service<
     readonly schedules: Map<string, StoredSchedule>
     readonly events: Map<string, StoredEvent>
     readonly deliveries: Map<string, StoredDelivery>
+    /** The lanes of callbacks whose last attempt failed. */
+    readonly failingCallbacks: Set<string>
     readonly audit: World["Service"]["audit"]
     /** Dies of an org that does not exist, as a database does of a row without its parent. */
     readonly needOrg: (orgId: string) => void
@@ -72,6 +76,7 @@ export class WebhookWorld extends Context.Service<
       schedules: new Map(),
       events: new Map(),
       deliveries: new Map(),
+      failingCallbacks: new Set(),
       needOrg: (orgId) => {
         if (!orgs.has(orgId)) throw new Error("The org does not exist")
       },

@@ -2,7 +2,7 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { FinishedJob } from "#src/domain/Deliveries.ts"
-import { eventBody, eventType, receivers } from "#src/domain/Deliveries.ts"
+import { callbackLane, eventBody, eventType, receivers } from "#src/domain/Deliveries.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
 
@@ -53,5 +53,5 @@ export const writeEvent = Effect.fnUntraced(function* (
     })
   })
   for (const { id, state } of to.endpoints) yield* add(id, id, state)
-  if (to.callback) yield* add(null, `${orgId} ${new URL(callback_url!).origin}`, "pending")
+  if (to.callback) yield* add(null, callbackLane(orgId, callback_url!), "pending")
 })

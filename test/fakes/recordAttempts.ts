@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { reachedOut, type Verdict } from "#src/domain/Deliveries.ts"
+import { minFailures, reachedOut, type Verdict } from "#src/domain/Deliveries.ts"
 import type { DeliveryState } from "#src/domain/Delivery.ts"
 import type { AttemptRecord } from "#src/domain/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
@@ -46,27 +46,40 @@ export const recordAttempt = (
 
 /** What attempts tell of their endpoints, one after the other. Gives those that are deactivated now. */
 export const recordEndpoints = (
-  { endpoints }: WebhookWorld["Service"],
+  world: WebhookWorld["Service"],
   records: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
 ) => {
+  const { endpoints, failingCallbacks } = world
   const ended: Array<string> = []
   for (const { delivery, outcome, verdict } of records) {
+    if (delivery.endpointId === null && reachedOut(outcome)) {
+      if (verdict._tag === "Delivered") failingCallbacks.delete(delivery.lane)
+      else failingCallbacks.add(delivery.lane)
+    }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
     // An endpoint whose url was changed since is another receiver.
     if (endpoint === undefined || endpoint.row.url !== delivery.url || !reachedOut(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
     if (verdict._tag === "Delivered") {
-      endpoints.set(id, { ...endpoint, failingSince: null })
+      endpoints.set(id, { ...endpoint, failingSince: null, failures: 0 })
       continue
     }
     const isSaid = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
     const ends = verdict._tag === "Deactivate" && row.active && isSaid
-    if (ends) ended.push(id)
+    const reason = outcome.status === 410 ? "gone" : "failing"
+    if (ends) {
+      ended.push(id)
+      const change = { action: "webhook_endpoint.deactivate", target: id, details: { reason } } as const
+      const entry = { id: delivery.deliveryId, at: now, actor: "service", ...change, requestId: null }
+      world.audit.set(entry.id, { orgId: endpoint.orgId, row: entry })
+    }
     endpoints.set(id, {
       ...endpoint,
       failingSince: failingSince ?? now,
+      failures: failingSince === null ? 1 : Math.min(endpoint.failures + 1, minFailures),
+      deactivated: ends ? { at: now, reason } : endpoint.deactivated,
       row: ends ? { ...row, active: false, updated_at: now } : row,
     })
   }

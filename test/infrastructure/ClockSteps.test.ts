@@ -20,7 +20,10 @@ const begin = Effect.gen(function* () {
   const wall = () => clock.currentTimeMillisUnsafe() + ahead
   const services = Layer.mergeAll(
     Layer.mock(DeliveryTimes, {
-      putRight: (right) => Effect.suspend(() => (asked.push(right), world.answer)),
+      putRight: (right) =>
+        Effect.suspend(() => (asked.push(right), world.answer)).pipe(
+          Effect.map((moved) => ({ moved, next: moved === right.limit ? { orgId: "", lane: "" } : null })),
+        ),
     }),
     Layer.mock(Wakeups, { deliveries: Effect.sync(() => void world.woken++) }),
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),

@@ -19,7 +19,7 @@ const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<Verdict["_tag"], "
 const world = Effect.gen(function* () {
   const database = { away: false }
   const queue = DeliveryQueue.of({
-    claim: () => Effect.succeed([]),
+    claim: () => Effect.succeed({ deliveries: [], more: false, short: false }),
     record: () => Effect.suspend(() => (database.away ? Effect.fail(new Unavailable({ error: "away" })) : Effect.void)),
     release: () => Effect.void,
     nextDueAt: Effect.succeed(null),

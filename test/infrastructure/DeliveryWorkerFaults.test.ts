@@ -12,6 +12,7 @@ describe("the delivery worker, when something fails", () => {
       const world = yield* makeWorld
       let away = true
       world.onRecord = () => (away ? unavailable : Effect.void)
+      world.onLook = Effect.suspend(() => (away ? unavailable : Effect.void))
       // Their lanes have room for them once more.
       for (let lane = 0; lane < 80; lane++) yield* world.add(`lane${lane}`, 5)
       yield* world.start()
@@ -139,6 +140,7 @@ describe("the delivery worker, when something fails", () => {
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = () => unavailable
+      world.onLook = unavailable
       yield* world.add("a", 3)
       const { stop } = yield* world.start({ attemptTimeout: Duration.seconds(2) })
       yield* adjust("1 second")

@@ -68,23 +68,25 @@ export const makeWorld = Effect.gen(function* () {
     /** What a receiver answers. */
     receive: (() => Effect.succeed(answer(200))) as (sent: Sent) => Effect.Effect<AttemptOutcome>,
     /** Deliveries to the endpoint of that name which are due after a time, and of which nobody is told. */
-    add: (lane: string, count = 1, after: Duration.Input = 0) =>
+    add: (lane: string, count = 1, after: Duration.Input = 0, orgId = "org") =>
       Effect.map(DateTime.now, (now) => {
         if (!endpoints.has(lane)) {
           const row = { webhook_endpoint_id: lane, url: lane, description: null, active: true }
           const times = { created_at: now, updated_at: now }
           endpoints.set(lane, {
-            orgId: "org",
+            orgId,
             row: { ...row, ...times },
             secret: "s",
             previous: null,
             failingSince: null,
+            failures: 0,
+            deactivated: null,
           })
         }
         for (let n = 0; n < count; n++) {
           const id = `${lane}${deliveries.size}`
           deliveries.set(id, {
-            orgId: "org",
+            orgId,
             row: {
               delivery_id: id,
               event_id: id,
@@ -112,7 +114,10 @@ export const makeWorld = Effect.gen(function* () {
     claim: (claim) =>
       Effect.suspend(() => {
         claims.push(claim)
-        return Effect.andThen(world.onClaim, world.isLocked ? Effect.succeed([]) : outbox.claim(claim))
+        return Effect.andThen(
+          world.onClaim,
+          world.isLocked ? Effect.succeed({ deliveries: [], more: false, short: false }) : outbox.claim(claim),
+        )
       }),
     record: (records, now) =>
       Effect.suspend(() => {

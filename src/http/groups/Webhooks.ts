@@ -3,7 +3,12 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/Delivery.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
-import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
+import {
+  CreateWebhookEndpoint,
+  UpdateWebhookEndpoint,
+  WebhookEndpoint,
+  WebhookEndpointDetail,
+} from "../../domain/WebhookEndpoint.ts"
 import { idempotencyKey } from "../idempotencyKey.ts"
 import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
@@ -29,6 +34,16 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     })
       .annotate(OpenApi.Summary, "List webhook endpoints")
       .annotate(OpenApi.Description, "All of the tenant's, oldest first, without their secrets."),
+    HttpApiEndpoint.post("get", "/v1/webhooks/get", {
+      payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
+      success: WebhookEndpointDetail,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Get a webhook endpoint")
+      .annotate(
+        OpenApi.Description,
+        "With its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
+      ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
       success: Done,
@@ -105,7 +120,11 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         "Now, whatever its state, with the retries from their start. 409 while its endpoint is inactive or an attempt is under way.",
       ),
     HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
-      payload: Schema.Struct({ webhook_endpoint_id: Id, since: Timestamp }).annotate({
+      payload: Schema.Struct({
+        webhook_endpoint_id: Id,
+        since: Timestamp,
+        until: Schema.optionalKey(Timestamp).annotate({ description: "Events before this time only. Default: all." }),
+      }).annotate({
         identifier: "RecoverDeliveries",
       }),
       success: Schema.Struct({ ...Done.fields, recovered: Schema.Int }).annotate({ identifier: "Recovered" }),

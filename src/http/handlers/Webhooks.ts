@@ -15,6 +15,7 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
           webhook_endpoint_id: id,
         })),
       list: () => Effect.map(endpoints.list, (webhook_endpoints) => ({ webhook_endpoints })),
+      get: ({ payload }) => endpoints.get(payload.id),
       update: ({ payload }) => Effect.as(endpoints.update(payload), done("The webhook endpoint is changed.")),
       delete: ({ payload }) => Effect.as(endpoints.remove(payload.id), done("The webhook endpoint is deleted.")),
       test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
@@ -29,7 +30,7 @@ const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
       get: ({ payload }) => log.get(payload.delivery_id),
       retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
       recover: ({ payload }) =>
-        Effect.map(log.recover(payload.webhook_endpoint_id, payload.since), (recovered) => ({
+        Effect.map(log.recover(payload), (recovered) => ({
           ...done("What was not delivered is sent again."),
           recovered,
         })),

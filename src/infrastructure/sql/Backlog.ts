@@ -4,9 +4,12 @@ import { Backlog } from "../../domain/Backlog.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { date } from "./fragments.ts"
 
+/** Of how many lanes the age of the backlog is read. */
+const maxLanes = 1_000
+
 /**
  * The backlog in PostgreSQL, by the indexes that claims read: no more rows than the limit are looked at, and of the
- * parked ones' ages the first of each lane.
+ * parked ones' ages the first of each of the first thousand lanes.
  */
 export const layer = Layer.effect(
   Backlog,
@@ -16,12 +19,13 @@ export const layer = Layer.effect(
         const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
         return sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
-            (SELECT lane, due_at FROM pending_deliveries p WHERE parked AND ${unclaimed} ORDER BY lane, due_at LIMIT 1)
+            SELECT '' COLLATE "C" AS org_id, '' COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn
             UNION ALL
-            SELECT next.lane, next.due_at FROM heads CROSS JOIN LATERAL (
-              SELECT p.lane, p.due_at FROM pending_deliveries p WHERE p.parked AND p.lane > heads.lane AND ${unclaimed}
-              ORDER BY p.lane, p.due_at LIMIT 1
-            ) AS next
+            SELECT next.*, heads.turn + 1 FROM heads CROSS JOIN LATERAL (
+              SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
+              WHERE p.parked AND (p.org_id, p.lane) > (heads.org_id, heads.lane) AND ${unclaimed}
+              ORDER BY p.org_id, p.lane, p.due_at LIMIT 1
+            ) AS next WHERE heads.turn < ${maxLanes}
           ), due AS (
             SELECT 1 FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)}
             UNION ALL

@@ -1,11 +1,13 @@
 import { Effect, Layer, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
-import { WebhookEndpoint } from "../../domain/WebhookEndpoint.ts"
+import { WebhookEndpoint, WebhookEndpointDetail } from "../../domain/WebhookEndpoint.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/WebhookEndpoints.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
-import { cancelPending } from "./cancelPending.ts"
+import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
 import { date, decodeRows, Time } from "./fragments.ts"
+import { nextLane, stateNow } from "./lanes.ts"
 
 const Row = Schema.Struct({
   ...WebhookEndpoint.fields,
@@ -13,12 +15,24 @@ const Row = Schema.Struct({
   updated_at: Time,
 })
 const decode = decodeRows(Row)
+const decodeDetail = decodeRows(
+  Schema.Struct({
+    ...WebhookEndpointDetail.fields,
+    ...Row.fields,
+    failing_since: Schema.NullOr(Time),
+    deactivated_at: Schema.NullOr(Time),
+  }),
+)
+
+/** Of how many deliveries the states are counted: the newest ones. */
+const maxCounted = 10_000
 
 /** Webhook endpoints in PostgreSQL. */
 export const layer = Layer.effect(
   WebhookEndpointRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const random = yield* SecureRandom.SecureRandom
 
     const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
       rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
@@ -30,8 +44,11 @@ export const layer = Layer.effect(
           sql,
           entry,
           sql`
-            INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at)
-            VALUES (${id}, ${orgId}, ${url}, ${secret}, ${description}, ${active}, ${date(now)}, ${date(now)})
+            INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
+              deactivated_at, deactivated_reason)
+            SELECT ${id}, ${orgId}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
+              CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END
+            FROM (SELECT ${active}::boolean AS active) AS given
             RETURNING org_id AS "orgId"`,
         ).pipe(Effect.asVoid, orUnavailable),
 
@@ -40,16 +57,47 @@ export const layer = Layer.effect(
           SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
           FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
 
+      get: (orgId, id) =>
+        sql`
+          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, failing_since,
+            deactivated_at, deactivated_reason, (
+              SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
+                || coalesce(jsonb_object_agg(state, count), '{}') FROM (
+                SELECT state, count(*) FROM (
+                  SELECT ${stateNow(sql)} AS state FROM deliveries d WHERE d.endpoint_id = ${id} AND d.org_id = ${orgId}
+                  ORDER BY d.id DESC LIMIT ${maxCounted}
+                ) AS newest GROUP BY state
+              ) AS counted
+            ) AS deliveries
+          FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}`.pipe(
+          decodeDetail,
+          orUnavailable,
+          Effect.flatMap(([row]) => (row === undefined ? Effect.fail(endpointNotFound()) : Effect.succeed(row))),
+        ),
+
       update: (orgId, id, changes, entry) =>
         Effect.gen(function* () {
+          // Of an active endpoint that is deactivated: the lane that ends with it.
+          const ended =
+            changes.active === false
+              ? yield* sql<EndedLane>`
+                  SELECT org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane FROM webhook_endpoints
+                  WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
+              : []
           const sets = [sql`updated_at = ${date(changes.now)}`]
           if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
           if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
           if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
-          // An endpoint that is switched on, or is another receiver from now on, starts with a clean record.
-          if (changes.active === true) sets.push(sql`failing_since = NULL`)
-          else if (changes.url !== undefined) {
+          // An endpoint that is activated, or is another receiver from now on, starts with a clean record.
+          if (changes.active === true) {
+            sets.push(sql`failing_since = NULL, failures = 0, deactivated_at = NULL, deactivated_reason = NULL`)
+          } else if (changes.url !== undefined) {
             sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
+          }
+          if (ended.length > 0) {
+            sets.push(
+              sql`lane = ${nextLane(sql)}, deactivated_at = ${date(changes.now)}, deactivated_reason = 'by_request'`,
+            )
           }
           if (changes.secret !== undefined) {
             sets.push(
@@ -65,18 +113,20 @@ export const layer = Layer.effect(
               UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
               RETURNING org_id AS "orgId"`,
           )
-          if (updated.length > 0 && changes.active === false) yield* cancelPending(sql, [id], changes.now)
+          yield* cancelLanes(sql, random, ended, changes.now)
           return updated
         }).pipe(sql.withTransaction, orUnavailable, orNotFound),
 
       remove: (orgId, id, now, entry) =>
         Effect.gen(function* () {
-          const deleted = yield* audited(
+          const deleted = (yield* audited(
             sql,
             entry,
-            sql`DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
-          )
-          if (deleted.length > 0) yield* cancelPending(sql, [id], now)
+            sql`
+              DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}
+              RETURNING org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane`,
+          )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
+          yield* cancelLanes(sql, random, deleted, now)
           return deleted
         }).pipe(sql.withTransaction, orUnavailable, orNotFound),
 

@@ -1,7 +1,7 @@
 import { DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { eventBody, eventType, receivers } from "../../domain/Deliveries.ts"
+import { callbackLane, eventBody, eventType, receivers } from "../../domain/Deliveries.ts"
 import type { JobOutcome } from "../../domain/Jobs.ts"
 import { jobNotFound, notRunning, otherOutcome } from "../../domain/Jobs.ts"
 import { texts } from "./arrays.ts"
@@ -34,6 +34,12 @@ const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: Finish) => sql<JobR
     ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints
   FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
 
+/**
+ * How many deliveries are made with their event. The others are made right after it, in the background, so that a job
+ * of an org with hundreds of endpoints is finished about as fast as one with a few.
+ */
+const inlineReceivers = 32
+
 /** Whether the job still has to be finished: not when it was with the same outcome. */
 const isOpen = Effect.fnUntraced(function* (job: JobRow | undefined, { outcome, now, onlyIfExpired }: Finish) {
   if (job === undefined) return yield* jobNotFound()
@@ -44,7 +50,7 @@ const isOpen = Effect.fnUntraced(function* (job: JobRow | undefined, { outcome, 
   return true
 })
 
-/** The outcome, the event and its deliveries, in one statement; gives nothing when the job has changed since it was read. */
+/** The outcome, the event and its deliveries, in one statement; not done when the job has changed since it was read. */
 const write = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -63,10 +69,14 @@ const write = Effect.fnUntraced(function* (
     { ...job, hasCallbackSecret: job.has_callback_secret },
     job.endpoints.map((id) => ({ id, active: true })),
   )
-  const lanes = to.callback ? [`${orgId} ${new URL(job.callback_url!).origin}`] : to.endpoints.map(({ id }) => id)
+  const endpoints = to.endpoints.map(({ id }) => id)
+  const first = to.callback ? [null] : endpoints.slice(0, inlineReceivers)
+  const others = endpoints.slice(inlineReceivers)
+  const callback = to.callback ? callbackLane(orgId, job.callback_url!) : null
   const eventId = yield* random.ulid
-  const ids = yield* Effect.forEach(lanes, () => random.ulid)
-  return yield* sql`
+  const ids = yield* Effect.forEach(first, () => random.ulid)
+  const sweepId = yield* random.ulid
+  const written = yield* sql`
     WITH job AS (
       UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
         mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
@@ -78,37 +88,46 @@ const write = Effect.fnUntraced(function* (
       SELECT ${eventId}, ${orgId}, id, ${eventType(status)}, ${body}, ${at} FROM job
     ), endpoints AS (
       -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
-      SELECT id, active FROM webhook_endpoints
-      WHERE org_id = ${orgId} AND id = ANY(${texts(to.callback ? [] : lanes)}) AND EXISTS (SELECT FROM job)
+      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+      WHERE org_id = ${orgId} AND id = ANY(${texts(first)}) AND EXISTS (SELECT FROM job)
       ORDER BY id FOR SHARE
     ), receivers AS (
-      SELECT d.id, d.lane, w.id AS endpoint, CASE WHEN w.active IS FALSE THEN 'skipped' ELSE 'pending' END AS state
-      FROM unnest(${texts(ids)}, ${texts(lanes)}) AS d (id, lane)
-      LEFT JOIN endpoints w ON w.id = d.lane
+      SELECT d.id, coalesce(w.lane, ${callback}) AS lane, w.id AS endpoint,
+        CASE WHEN w.active IS FALSE THEN 'skipped' ELSE 'pending' END AS state
+      FROM unnest(${texts(ids)}, ${texts(first)}) AS d (id, endpoint)
+      LEFT JOIN endpoints w ON w.id = d.endpoint
       WHERE (w.id IS NOT NULL OR ${to.callback}::boolean) AND EXISTS (SELECT FROM job)
     ), made AS (
       INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
       SELECT id, ${orgId}, ${eventId}, ${jobId}, endpoint, lane, state, ${at}, ${at} FROM receivers
     ), queued AS (
       -- What comes for a lane that has parked deliveries joins them.
-      INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+      INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
       SELECT lane, id, ${eventId}, 0, 0, ${at},
-        EXISTS (SELECT FROM pending_deliveries p WHERE p.parked AND p.lane = receivers.lane)
+        EXISTS (SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = receivers.lane),
+        ${orgId}, ${Buffer.byteLength(body)}::int
       FROM receivers WHERE state = 'pending'
+    ), sweep AS (
+      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+      SELECT ${sweepId}, ${orgId}, 'deliver', ${eventId}, ${texts(others)}, ${at} FROM job WHERE ${others.length > 0}::boolean
     )
     SELECT id FROM job`
+  return { isDone: written.length > 0, hasMore: others.length > 0 }
 })
 
-/** The outbox: a job's outcome, its event and its deliveries, all or nothing. */
+/**
+ * The outbox: a job's outcome, its event and its deliveries, all or nothing. Returns whether the rest of the deliveries
+ * follows in a sweep.
+ */
 export const finishJob = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   finish: Finish,
 ) {
-  let written: ReadonlyArray<unknown> = []
-  while (written.length === 0) {
+  while (true) {
     const [job] = yield* findJob(sql, finish)
-    if (!(yield* isOpen(job, finish))) return
-    written = yield* write(sql, random, job!, finish)
+    if (!(yield* isOpen(job, finish))) return false
+    const { hasMore, isDone } = yield* write(sql, random, job!, finish)
+    if (isDone) return hasMore
   }
 })

@@ -1,10 +1,11 @@
 import type { DateTime } from "effect"
 import { Duration, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Verdict } from "../../domain/Deliveries.ts"
 import type { AttemptRecord } from "../../domain/DeliveryQueue.ts"
 import { integers, texts, times } from "./arrays.ts"
-import { cancelPending } from "./cancelPending.ts"
+import { cancelLanes } from "./cancelLanes.ts"
 import { date } from "./fragments.ts"
 import { endpointNews, endpointsOf, recordEndpoints } from "./recordEndpoints.ts"
 
@@ -42,7 +43,7 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
 /**
  * Writes attempts down and moves their deliveries on, in one statement. The delivery's row is what everyone locks who
  * changes it, in the order of the ids; the row in the queue, which a claim may have changed since, says whose it is.
- * Gives the ids of those that were another's.
+ * Returns the ids of those whose claim belongs to another worker.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -54,20 +55,19 @@ const moveOn = (
     SELECT ${commit}
   ), made AS (
     SELECT made.* FROM transaction CROSS JOIN unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.lane)},
-      ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])},
-      ${time(records, (r) => r.nextAttemptAt)}, ${integer(records, (r) => r.delivery.attempts + 1)},
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])}, ${time(records, (r) => r.nextAttemptAt)},
+      ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
-    ) AS made (id, lane, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
   ), held AS (
     SELECT made.*, d.last, p.place
     FROM made
     CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
-      WHERE p.lane = made.lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
+      WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
     ) AS p ON true
   ), ended AS (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
@@ -102,6 +102,7 @@ const moveOn = (
  */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
   unsorted: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
   commit: Statement.Fragment,
@@ -118,14 +119,14 @@ export const recordAttempts = Effect.fnUntraced(function* (
         commit,
       )
   })
-  // Without a lock: of a healthy endpoint nothing changes, and nobody is to wait for it.
+  // Without a lock: of a healthy endpoint nothing changes, and nobody waits for it.
   const endpoints = yield* endpointsOf(sql, records)
   if (endpointNews(unsorted, endpoints) === undefined) return yield* move
   yield* Effect.gen(function* () {
     const theirs = yield* claimsHeld(sql, unsorted)
-    const ended = yield* recordEndpoints(sql, theirs, endpoints, now)
+    const ended = yield* recordEndpoints(sql, random, theirs, endpoints, now)
     yield* move
     // After the deliveries that got the answer have moved to failed.
-    if (ended.length > 0) yield* cancelPending(sql, ended, now)
+    yield* cancelLanes(sql, random, ended, now)
   }).pipe(sql.withTransaction)
 })

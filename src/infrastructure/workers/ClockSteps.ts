@@ -1,5 +1,5 @@
 import { Clock, DateTime, Duration, Effect, Layer, Schedule } from "effect"
-import { DeliveryTimes } from "../../domain/DeliveryTimes.ts"
+import { DeliveryTimes, type MovedTimes, type QueuePlace } from "../../domain/DeliveryTimes.ts"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { DeliveryWorkerOptions, leaseFor } from "./Deliveries.ts"
 
@@ -32,10 +32,12 @@ export const layer = Layer.effectDiscard(
     const putRight = Effect.gen(function* () {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
-      yield* times.putRight({ now, leaseUntil, limit: batch }).pipe(
-        Effect.tap((moved) => (moved > 0 ? wakeups.deliveries : Effect.void)),
-        Effect.repeat({ while: (moved) => moved === batch }),
-      )
+      let after: QueuePlace | null = null
+      do {
+        const { moved, next }: MovedTimes = yield* times.putRight({ now, leaseUntil, limit: batch, after })
+        if (moved > 0) yield* wakeups.deliveries
+        after = next
+      } while (after !== null)
     })
 
     const look = Effect.gen(function* () {
