@@ -76,6 +76,20 @@ it.effect("half of the time is the others'", () =>
   }),
 )
 
+it.effect("an event is delivered without a pause, and many of one org with one", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    for (const org of ["a", "b", "c"]) world.add(org, `one of ${org}`, 100, "deliver")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("600 millis")
+    assert.lengthOf(world.batches, 3)
+    for (let n = 0; n < 5; n++) world.add("d", `${n} of d`, 100, "deliver")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("900 millis")
+    assert.lengthOf(world.batches, 6)
+  }),
+)
+
 it.effect("a batch that is too slow is halved, and a sweep whose smallest batch fails is set aside for a minute", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
