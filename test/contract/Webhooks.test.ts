@@ -29,6 +29,7 @@ import { records } from "./records.ts"
 import { retention } from "./retention.ts"
 import { retries } from "./retries.ts"
 import { schedules } from "./schedules.ts"
+import { shares } from "./shares.ts"
 
 const sql = Layer.mergeAll(
   AuditLogSql.layer,
@@ -63,6 +64,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     schedules(it)
     claims(it)
     backlog(it)
+    shares(it)
     dueDeliveries(it)
     deliveryTimes(it)
     records(it)

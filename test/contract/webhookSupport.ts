@@ -156,7 +156,7 @@ export const leaseSeconds = 60
 const plenty: OrgShare = { count: 100_000, bytes: 2 ** 40 }
 
 export interface ClaimOptions extends Partial<
-  Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "free" | "orgs">
+  Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "free" | "reserve" | "orgs">
 > {
   /** How many each lane has in flight, of as many as any may have. */
   readonly inFlight?: ReadonlyMap<string, number>

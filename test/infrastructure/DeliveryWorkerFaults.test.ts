@@ -71,6 +71,48 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
+  // Seen failing: with records that wait for ever, and no claim meanwhile.
+  it.effect("a record that is too slow is split and set aside while the database answers, and claims go on", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      let slow = true
+      world.onRecord = (records) =>
+        slow && records.some(({ delivery }) => delivery.lane === "slow") ? unavailable : Effect.void
+      yield* world.add("slow")
+      yield* world.add("a", 9)
+      yield* world.start()
+      yield* settle
+      assert.deepStrictEqual(world.sentTo("a").length, 9)
+      // All others are recorded at once, and new ones are claimed while the one is tried again.
+      assert.deepStrictEqual(world.states(), ["pending", ...Array.from({ length: 9 }, () => "delivered")])
+      yield* world.add("b")
+      yield* world.wake
+      yield* adjust("1 second")
+      assert.strictEqual(world.sentTo("b").length, 1)
+      // After some tries it is set aside, and its delivery is attempted again.
+      slow = false
+      yield* adjust("20 seconds")
+      assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
+    }),
+  )
+
+  it.effect("a delivery whose attempt can never be recorded is released, and keeps no slot", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      world.onRecord = (records) =>
+        records.some(({ delivery }) => delivery.lane === "slow") ? unavailable : Effect.void
+      yield* world.add("slow")
+      yield* world.start()
+      yield* adjust("30 seconds")
+      assert.include(world.log(), "An attempt could not be recorded")
+      assert.include(world.released, world.sentTo("slow")[0]!.id)
+      yield* world.add("b", 3)
+      yield* world.wake
+      yield* adjust("1 second")
+      assert.strictEqual(world.sentTo("b").length, 3)
+    }),
+  )
+
   it.effect("an attempt that dies is logged, frees its place, and is made again when its lease ends", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
