@@ -79,8 +79,8 @@ export class InternalError extends Schema.Error<InternalError>("InternalError")(
   { httpApiStatus: 500, description: "A fault of the service, logged under the answer's x-request-id." },
 ) {}
 
-/** 503: something this needs (the database, a token provider) cannot be reached; the same request may succeed later. */
+/** 503: something this needs (the database, a token provider) cannot be reached or is too slow; the same request may succeed later. */
 export class Unavailable extends Schema.Error<Unavailable>("Unavailable")(body("Unavailable", "unavailable"), {
   httpApiStatus: 503,
-  description: "Something this needs cannot be reached just now; try again.",
+  description: "Something this needs cannot be reached or does not answer in time; try again.",
 }) {}

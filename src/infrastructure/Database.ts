@@ -8,7 +8,7 @@ import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import { upkeep } from "./EmbeddedUpkeep.ts"
 import * as Migrations from "./Migrations.ts"
 import * as Notifications from "./Notifications.ts"
-import { isUnreachable } from "./orUnavailable.ts"
+import { isPassing } from "./orUnavailable.ts"
 import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "./StartupError.ts"
 
@@ -102,8 +102,7 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
       return Effect.logWarning(`The database at ${new URL(Redacted.value(url)).host} cannot be used yet: ${fault}`)
     }),
     Effect.retry({
-      while: (error) =>
-        SqlError.isSqlError(error) && isUnreachable(error) && error.reason._tag !== "AuthenticationError",
+      while: (error) => SqlError.isSqlError(error) && isPassing(error) && error.reason._tag !== "AuthenticationError",
       schedule: Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(20)]),
     }),
     cannotStart("DATABASE_URL"),

@@ -1,57 +1,76 @@
 import type { Context } from "effect"
-import { Cause, Effect, Fiber } from "effect"
+import { Cause, Effect, Fiber, Option } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
 import { measured } from "./databaseMetrics.ts"
+import { type Deadline, deadlines } from "./deadlines.ts"
 
 /** How many requests may wait for the database at one time: a second's worth or two, on a small machine. */
 const maxWaiting = 1024
 const busy = new Unavailable({ error: "Too many requests wait for the database; try again." })
-const unavailable = new Unavailable({ error: "The database cannot be reached; try again." })
+const unreachable = new Unavailable({ error: "The database cannot be reached; try again." })
+const refused = new Unavailable({ error: "The database cannot do this just now; try again." })
+const stopped = new Unavailable({ error: "The database stopped the statement after its own time limit; try again." })
 
-/** SQLSTATEs of a database that is there and cannot serve just now; the connection classes 08 and 28 come typed. */
-const passing = new Set([
-  "25006", // read-only: a standby that is not promoted yet
-  "53100", // disk full
-  "53200", // out of memory
-  "53300", // too many connections
-  "57014", // statement_timeout: it did not get through in time
-  "57P01", // shutting down
-  "57P02",
-  "57P03", // starting up
-  "57P05", // idle-session time-out
+/** SQLSTATEs after which the same operation may succeed later; the connection classes 08 and 28 come typed. */
+const passingStates: ReadonlyMap<string, Unavailable> = new Map([
+  ["25006", refused], // read-only: a standby that is not promoted yet
+  ["53100", refused], // disk full
+  ["53200", refused], // out of memory
+  ["53300", unreachable], // too many connections
+  ["57014", stopped], // statement_timeout
+  ["57P01", unreachable], // shutting down
+  ["57P02", unreachable],
+  ["57P03", unreachable], // starting up
+  ["57P05", unreachable], // idle-session timeout
 ])
 
-/** Whether an SQL error says that the database cannot be had just now, rather than that the statement is wrong. */
-export const isUnreachable = ({ reason }: SqlError.SqlError) =>
-  reason._tag === "ConnectionError" ||
-  reason._tag === "AuthenticationError" ||
-  passing.has((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
+/** The answer to an SQL error that may pass; none for one that says that the statement is wrong. */
+const passingAnswer = ({ reason }: SqlError.SqlError) =>
+  reason._tag === "ConnectionError" || reason._tag === "AuthenticationError"
+    ? unreachable
+    : passingStates.get((reason.cause as { readonly code?: string } | undefined)?.code ?? "")
 
-/** How long an operation may take, in milliseconds. */
-const patience = 4_000
+/** Whether an SQL error may pass, rather than say that the statement is wrong. */
+export const isPassing = (error: SqlError.SqlError) => passingAnswer(error) !== undefined
+
+const tooSlow = (deadline: Deadline) =>
+  new Unavailable({ error: `The database did not answer within ${deadlines[deadline] / 1000} s; try again.` })
+
+/** Fails with what the caller is told of an operation past its deadline, and logs which operation that was. */
+const failTooSlow = (deadline: Deadline) =>
+  Effect.option(Effect.currentSpan).pipe(
+    Effect.flatMap((span) =>
+      Effect.logWarning(`The database did not answer within ${deadlines[deadline] / 1000} s`).pipe(
+        Effect.annotateLogs({ operation: Option.match(span, { onNone: () => "unknown", onSome: ({ name }) => name }) }),
+      ),
+    ),
+    Effect.andThen(Effect.fail(tooSlow(deadline))),
+  )
 
 /**
- * Takes an operation back that is not done in time, and fails with `unavailable` when that is done. As `Effect.timeout`,
- * with one fiber in the place of two and the platform's timer: that is a tenth of a read's CPU.
+ * Cancels an operation at its deadline, and fails with `unavailable` when it has ended. As `Effect.timeout`, with one
+ * fiber in the place of two and the platform's timer: that is a tenth of a read's CPU.
  */
-const inTime = <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
-  Effect.contextWith((context: Context.Context<R>) =>
-    Effect.callback<A, E | Unavailable>((resume) => {
-      let late = false
-      const running = Effect.runForkWith(context)(operation)
-      const timer = setTimeout(() => {
-        late = true
-        running.interruptUnsafe()
-      }, patience)
-      running.addObserver((exit) => {
-        clearTimeout(timer)
-        resume(late ? Effect.fail(unavailable) : exit)
-      })
-      return Fiber.interrupt(running)
-    }),
-  )
+const inTime =
+  (deadline: Deadline) =>
+  <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
+    Effect.contextWith((context: Context.Context<R>) =>
+      Effect.callback<A, E | Unavailable>((resume) => {
+        let late = false
+        const running = Effect.runForkWith(context)(operation)
+        const timer = setTimeout(() => {
+          late = true
+          running.interruptUnsafe()
+        }, deadlines[deadline])
+        running.addObserver((exit) => {
+          clearTimeout(timer)
+          resume(late ? failTooSlow(deadline) : exit)
+        })
+        return Fiber.interrupt(running)
+      }),
+    )
 
 /** Refuses what is more than may wait, so that a flood is answered and does not pile up in memory. */
 const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
@@ -67,34 +86,40 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
   })
 
 /**
- * Bounds and measures a repository's operation and sorts its faults: a database that cannot be reached, or is not done
- * within 4 seconds, is `Unavailable` (503; a connection gone silent takes 5 seconds more to be given up); any other SQL error is a defect
- * (500). More than 1,024 requests that wait are `Unavailable` at once. Put it around the whole operation, `withTransaction`
- * included: a rollback on a lost connection dies of the SQL error instead of failing with it.
+ * Bounds and measures a repository's operation and sorts its faults. An operation past its deadline is canceled, logged
+ * once, and `Unavailable` (503) with a sentence that says so; a connection gone silent takes 5 seconds more to be closed.
+ * So is, with its own sentence, a database that cannot be reached or cannot do this just now. Any other SQL error is a
+ * defect (500). More than 1,024 requests that wait are `Unavailable` at once. Put it around the whole operation,
+ * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
-export const orUnavailable = <A, E, R>(
-  effect: Effect.Effect<A, E, R>,
-): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
-  effect.pipe(
-    inTime,
-    Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
-      const faults = cause.reasons
-        .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))
-        .filter(SqlError.isSqlError)
-      if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
-      return faults.some(isUnreachable)
-        ? Effect.andThen(Effect.logDebug("The database cannot be reached", cause), Effect.fail(unavailable))
-        : Effect.die(faults[0])
-    }),
-    measured,
-    admitted,
-  )
+export const orUnavailableWithin = (deadline: Deadline) => {
+  const bounded = inTime(deadline)
+  return <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
+    effect.pipe(
+      bounded,
+      Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
+        const faults = cause.reasons
+          .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))
+          .filter(SqlError.isSqlError)
+        if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
+        const answer = faults.map(passingAnswer).find((passing) => passing !== undefined)
+        return answer === undefined
+          ? Effect.die(faults[0])
+          : Effect.andThen(Effect.logDebug(answer.error, cause), Effect.fail(answer))
+      }),
+      measured,
+      admitted,
+    )
+}
+
+/** `orUnavailableWithin` the deadline of requests. */
+export const orUnavailable = orUnavailableWithin("request")
 
 /**
- * Bounds the wait of one of several whom one operation answers together: 4 seconds, whatever it waits behind, and no more
- * of them at one time than of operations. The operation itself is still to be put in `orUnavailable`.
+ * Bounds the wait of one of several callers whom one operation answers together by the deadline of requests, and counts it
+ * as one request that waits. The operation itself is to be put in `orUnavailable`, which logs when it is too slow.
  *
- * @param wait is called with what is to be called with the answer; gives how to take back what has not begun
+ * @param wait is called with what is to be called with the answer; returns how to withdraw what has not begun
  */
 export const answerOrUnavailable = <A, E>(
   wait: (done: (answer: Effect.Effect<A, E>) => void) => () => void,
@@ -103,8 +128,8 @@ export const answerOrUnavailable = <A, E>(
     Effect.callback<A, E | Unavailable>((resume) => {
       const timer = setTimeout(() => {
         withdraw()
-        resume(Effect.fail(unavailable))
-      }, patience)
+        resume(Effect.fail(tooSlow("request")))
+      }, deadlines.request)
       const withdraw = wait((answer) => {
         clearTimeout(timer)
         resume(answer)
