@@ -7,6 +7,7 @@ import { Callbacks } from "./Callbacks.ts"
 import type { Unavailable } from "./Errors.ts"
 import { InvalidRequest, NotFound } from "./Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
+import { inTurns, type TurnBatch } from "./Turns.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import { Wakeups } from "./Wakeups.ts"
 
@@ -23,6 +24,20 @@ export interface NewJobSchedule extends StoredCallback {
   readonly now: DateTime.Utc
 }
 
+/** What one batch of due schedules looks at. */
+export interface FireBatch extends TurnBatch {
+  readonly now: DateTime.Utc
+}
+
+/** What one batch of due schedules did. */
+export interface FiredSchedules {
+  readonly orgs: ReadonlyArray<string>
+  readonly next: string | null
+}
+
+/** How many schedules one transaction fires. */
+const batchSize = 500
+
 /** Where schedules are kept. */
 export class JobScheduleRepository extends Context.Service<
   JobScheduleRepository,
@@ -36,10 +51,10 @@ export class JobScheduleRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Creates one job for each schedule that is due, and moves the schedule to its next firing, in one transaction;
-     * schedules that another replica has at hand are passed over. Gives the orgs whose schedules fired.
+     * Creates one job for each due schedule of a sweep's batch, and moves the schedules to their next firing, in one
+     * transaction; schedules that another replica fires at the moment are passed over. Returns the org of each that fired.
      */
-    readonly fireDue: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+    readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
 
@@ -85,7 +100,7 @@ export class JobSchedules extends Context.Service<
     ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
     readonly list: Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable, CurrentTenant>
     readonly remove: (scheduleId: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
-    /** Creates the jobs of the schedules that are due. */
+    /** Creates the jobs of all schedules that are due, orgs in turn. */
     readonly fireDue: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules") {
@@ -133,10 +148,14 @@ export class JobSchedules extends Context.Service<
         yield* repository.remove(orgId, scheduleId, entry)
       })
 
-      const fireDue = Effect.gen(function* () {
-        const orgs = yield* repository.fireDue(yield* DateTime.now)
-        yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
-      })
+      const fireDue = inTurns(
+        batchSize,
+        Effect.fnUntraced(function* (batch) {
+          const { next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
+          yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
+          return { moved: orgs.length, next }
+        }),
+      )
 
       return JobSchedules.of({ create, list, remove, fireDue })
     }),

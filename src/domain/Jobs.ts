@@ -6,6 +6,8 @@ import { Callbacks } from "./Callbacks.ts"
 import { Conflict, NotFound } from "./Errors.ts"
 import type { InvalidRequest, Unavailable } from "./Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
+import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
+import { expiry } from "./Leases.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
 import { CurrentTenant } from "./Tenant.ts"
@@ -76,14 +78,8 @@ export class JobRepository extends Context.Service<
       filter: { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
       page: Page,
     ) => Effect.Effect<ReadonlyArray<Job>, Unavailable>
-    /**
-     * Puts jobs whose lease ran out back into the queue; gives those that had their last attempt, still running, to be
-     * failed.
-     */
-    readonly expireLeases: (
-      now: DateTime.Utc,
-      maxAttempts: number,
-    ) => Effect.Effect<ReadonlyArray<{ readonly orgId: string; readonly jobId: string }>, Unavailable>
+    /** Queues jobs again whose lease ran out, and returns those that had their last attempt: one batch of a sweep. */
+    readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
   }
 >()("gatehouse/domain/Jobs/JobRepository") {}
 
@@ -91,8 +87,6 @@ export const jobNotFound = () => new NotFound({ error: "There is no such job." }
 export const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
 export const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
 
-/** After how many leases that ran out a job fails. */
-const maxAttempts = 3
 const defaultLease = 60
 
 /** Jobs: work that a tenant's workers claim and finish, and whose end is told by webhook. */
@@ -121,7 +115,7 @@ export class Jobs extends Context.Service<
       Unavailable,
       CurrentTenant
     >
-    /** Puts back, or fails after the third, what was claimed and not finished in time. */
+    /** Queues jobs again whose lease ran out, or fails them after the third: all that there are, orgs in turn. */
     readonly expireLeases: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/Jobs") {
@@ -218,15 +212,9 @@ export class Jobs extends Context.Service<
         return { jobs: items, next_cursor: nextCursor }
       })
 
-      const expireLeases = Effect.gen(function* () {
-        const ended = yield* repository.expireLeases(yield* DateTime.now, maxAttempts)
-        yield* Effect.forEach(ended, ({ orgId, jobId }) =>
-          // Finished or extended in between: then it is no longer ours to say.
-          finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, true).pipe(
-            Effect.catchTags({ NotFound: () => Effect.void, Conflict: () => Effect.void }),
-          ),
-        )
-      })
+      const expireLeases = expiry(repository.expireLeases, ({ orgId, jobId }) =>
+        finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, true),
+      )
 
       return Jobs.of({ create, claim, heartbeat, complete, fail, get, list, expireLeases })
     }),

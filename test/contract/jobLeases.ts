@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { ClaimedJob } from "#src/domain/Job.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import type { TurnBatch } from "#src/domain/Turns.ts"
 import { failureOf, insertOrg, newId } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
 import { completed, epoch, findJob, finish, insertJob, noSuchJob, notRunning, plus } from "./webhookSupport.ts"
@@ -15,7 +16,19 @@ const claimIds = (...args: Parameters<typeof claimJobs>) =>
   Effect.map(claimJobs(...args), (jobs) => jobs.map(({ job_id }) => job_id))
 const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime.Utc) =>
   JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, until, now))
-const expire = (now: DateTime.Utc) => JobRepository.use((jobs) => jobs.expireLeases(now, 3))
+const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+  JobRepository.use((jobs) => jobs.expireLeases({ now, maxAttempts: 3, limit: 1_000, after: null, ...batch }))
+const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ ended }) => ended)
+/** Claims so many new jobs of an org, whose lease runs out in a minute. */
+const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, count: number) {
+  for (let n = 0; n < count; n++) yield* insertJob(orgId)
+  return yield* claimIds(orgId, now, { limit: count })
+})
+const runningOf = (orgId: string) =>
+  Effect.map(
+    JobRepository.use((jobs) => jobs.list(orgId, { status: "running" }, { limit: 100 })),
+    (jobs) => jobs.length,
+  )
 
 /** What every JobRepository does with jobs that are claimed. */
 export const jobLeases = (it: It) => {
@@ -144,6 +157,47 @@ export const jobLeases = (it: It) => {
       assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
       yield* giveUp(jobId, plus(now, 90))
       assert.strictEqual((yield* findJob(orgId, jobId)).status, "completed")
+    }),
+  )
+
+  it.effect("leases: a batch expires those that ran out first, and says whether there may be more", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const first = yield* insertRunning(orgId, now, 2)
+      yield* insertRunning(orgId, plus(now, 1), 1)
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 2, ended: [], next: "" })
+      assert.deepStrictEqual((yield* claimIds(orgId, plus(now, 61))).toSorted(), first.toSorted())
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 1, ended: [], next: null })
+      yield* expireBatch(plus(now, 200))
+    }),
+  )
+
+  it.effect("leases: in turns every org has the same share of a batch, and the next batch goes on after them", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const orgs: Array<string> = []
+      for (const count of [5, 1, 2, 3]) {
+        const { orgId } = yield* insertOrg()
+        yield* insertRunning(orgId, now, count)
+        orgs.push(orgId)
+      }
+      const { orgId: later } = yield* insertOrg()
+      yield* insertRunning(later, plus(now, 30), 1)
+      orgs.push(later)
+      // The orgs of the tests before have ids before theirs.
+      const after = orgs[0]!.slice(0, -1)
+      const due = plus(now, 60)
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), { queued: 4, ended: [], next: orgs[3]! })
+      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [4, 0, 1, 2, 1])
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after: orgs[3]! }), {
+        queued: 0,
+        ended: [],
+        next: null,
+      })
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, ended: [], next: null })
+      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [0, 0, 0, 0, 1])
+      yield* expireBatch(plus(now, 200))
     }),
   )
 }

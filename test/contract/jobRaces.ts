@@ -102,7 +102,7 @@ export const jobRaces = {
     const late = plus(now, 61)
     const outcomes = yield* meet(
       jobs((all) => all.extendLease(orgId, jobId, plus(late, 60), late)),
-      jobs((all) => all.expireLeases(late, 3)),
+      jobs((all) => all.expireLeases({ now: late, maxAttempts: 3, limit: 1_000, after: null })),
     )
     const { status } = yield* findJob(orgId, jobId)
     // Who was told that the lease goes on has it.
@@ -125,7 +125,7 @@ export const jobRaces = {
     const { orgId } = yield* insertOrg()
     const now = epoch()
     yield* insertSchedule(orgId, now)
-    const fire = JobScheduleRepository.use((schedules) => schedules.fireDue(now))
+    const fire = JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
     const outcomes = yield* meet(fire, fire)
     assert.strictEqual((yield* jobsOf(orgId)).length, 1)
     return outcomes
@@ -136,7 +136,7 @@ export const jobRaces = {
     const now = epoch()
     const id = yield* insertSchedule(orgId, now)
     const outcomes = yield* meet(
-      JobScheduleRepository.use((schedules) => schedules.fireDue(now)),
+      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
       JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry())),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])

@@ -6,6 +6,7 @@ import { JobSchedule } from "#src/domain/JobSchedule.ts"
 import type { NewJobSchedule } from "#src/domain/JobSchedules.ts"
 import { JobScheduleRepository, nextFiring } from "#src/domain/JobSchedules.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import type { TurnBatch } from "#src/domain/Turns.ts"
 import { assertAudited } from "./auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
 import { assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "./support.ts"
@@ -36,7 +37,10 @@ export const insertSchedule = Effect.fnUntraced(function* (
 const schedulesOf = (orgId: string) => JobScheduleRepository.use((schedules) => schedules.list(orgId))
 const remove = (orgId: string, id: string) =>
   JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
-const fireDue = (now: DateTime.Utc) => JobScheduleRepository.use((schedules) => schedules.fireDue(now))
+const fireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+  JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null, ...batch }))
+/** Fires everything that is due; returns the org of each. */
+const fireDue = (now: DateTime.Utc) => Effect.map(fireBatch(now), ({ orgs }) => orgs)
 const allJobs = (orgId: string) => JobRepository.use((jobs) => jobs.list(orgId, {}, { limit: 100 }))
 
 /** What every JobScheduleRepository does. */
@@ -183,6 +187,37 @@ export const schedules = (it: It) => {
         url: "https://example.com/cb?x=1",
         secrets: [{ stored: "stored secret", owner: id }],
       })
+    }),
+  )
+
+  it.effect("schedules: a batch fires those that are longest due, and says whether there may be more", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const due = epoch()
+      for (const [n, workflow] of ["c", "a", "b"].entries()) {
+        yield* insertSchedule(orgId, plus(due, (n + 2) % 3), { workflow })
+      }
+      const now = plus(due, 5)
+      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId, orgId], next: "" })
+      assert.deepStrictEqual((yield* allJobs(orgId)).map(({ workflow }) => workflow).sort(), ["a", "b"])
+      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId], next: null })
+    }),
+  )
+
+  it.effect("schedules: in turns every org has the same share of a batch, and the next batch goes on after them", () =>
+    Effect.gen(function* () {
+      const due = epoch()
+      const [one, two, later] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()].map(({ orgId }) => orgId)
+      for (let n = 0; n < 4; n++) yield* insertSchedule(one!, due)
+      yield* insertSchedule(two!, due)
+      yield* insertSchedule(later!, plus(due, 60))
+      // The orgs of the tests before have ids before theirs.
+      const after = one!.slice(0, -1)
+      const first = yield* fireBatch(due, { limit: 3, after })
+      assert.deepStrictEqual({ ...first, orgs: first.orgs.toSorted() }, { orgs: [one!, two!], next: later! })
+      assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], next: null })
+      assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], next: null })
+      yield* fireBatch(plus(due, 60))
     }),
   )
 }

@@ -105,9 +105,11 @@ describe("Jobs", () => {
       Effect.map(JobRepository, (repository) => ({
         ...repository,
         expireLeases: () =>
-          Effect.map(repository.list("o", {}, { limit: 9 }), (jobs) =>
-            [...jobs.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
-          ),
+          Effect.map(repository.list("o", {}, { limit: 9 }), (jobs) => ({
+            queued: 0,
+            ended: [...jobs.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
+            next: null,
+          })),
       })),
     ).pipe(Layer.provideMerge(fakes.layer))
     return Effect.gen(function* () {

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/JobSchedules.ts"
 import { storedJob } from "./Jobs.ts"
 import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { batchOf } from "./turns.ts"
 import { findOr, keepEntry } from "./World.ts"
 
 /** Job schedules in memory. */
@@ -45,9 +46,15 @@ export const layer = Layer.effect(
           schedules.delete(scheduleId)
         }),
 
-      fireDue: Effect.fnUntraced(function* (now) {
-        const due = [...schedules.values()].filter(({ row }) => DateTime.isLessThanOrEqualTo(row.next_at, now))
-        for (const { orgId, row, callbackSecret } of due) {
+      fireDue: Effect.fnUntraced(function* ({ now, ...batch }) {
+        const { next, picked } = batchOf(
+          [...schedules.values()].toSorted(
+            (a, b) => DateTime.toEpochMillis(a.row.next_at) - DateTime.toEpochMillis(b.row.next_at),
+          ),
+          ({ row }) => DateTime.isLessThanOrEqualTo(row.next_at, now),
+          batch,
+        )
+        for (const { orgId, row, callbackSecret } of picked) {
           const { schedule_id: id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks } = row
           const job = {
             jobId: yield* random.ulid,
@@ -62,11 +69,11 @@ export const layer = Layer.effect(
             now,
           }
           jobs.set(job.jobId, storedJob(job, id))
-          const next = Result.getOrUndefined(nextFiring(cron, timezone, now))
-          if (next === undefined) schedules.delete(id)
-          else schedules.set(id, { orgId, row: { ...row, next_at: next }, callbackSecret })
+          const nextAt = Result.getOrUndefined(nextFiring(cron, timezone, now))
+          if (nextAt === undefined) schedules.delete(id)
+          else schedules.set(id, { orgId, row: { ...row, next_at: nextAt }, callbackSecret })
         }
-        return due.map(({ orgId }) => orgId)
+        return { orgs: picked.map(({ orgId }) => orgId), next }
       }),
     })
   }),

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/Jobs.ts"
 import { jobNotFound, JobRepository, notRunning, otherOutcome } from "#src/domain/Jobs.ts"
 import { writeEvent } from "./outbox.ts"
+import { batchOf } from "./turns.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
 import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, pageOf } from "./World.ts"
@@ -123,15 +124,22 @@ export const layer = Layer.effect(
           ),
         ),
 
-      expireLeases: (now, maxAttempts) =>
+      expireLeases: ({ now, maxAttempts, ...batch }) =>
         Effect.sync(() => {
-          const expired = [...jobs.values()].filter((stored) => isExpired(stored, now))
-          for (const stored of expired.filter(({ row }) => row.attempt < maxAttempts)) {
-            change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
-          }
-          return expired
-            .filter(({ row }) => row.attempt >= maxAttempts)
-            .map(({ orgId, row }) => ({ orgId, jobId: row.job_id }))
+          const leaseOf = ({ row }: StoredJob) => DateTime.toEpochMillis(row.lease_expires_at!)
+          const { next, picked } = batchOf(
+            [...jobs.values()]
+              .filter((stored) => stored.row.status === "running")
+              .toSorted((a, b) => leaseOf(a) - leaseOf(b)),
+            (stored) => isExpired(stored, now),
+            batch,
+          )
+          const [again, ended] = [
+            picked.filter(({ row }) => row.attempt < maxAttempts),
+            picked.filter(({ row }) => row.attempt >= maxAttempts),
+          ]
+          for (const stored of again) change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
+          return { queued: again.length, ended: ended.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })), next }
         }),
     })
   }),

@@ -1,10 +1,11 @@
-import { Effect, Layer, Result, Schema } from "effect"
+import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { JobSchedule } from "../../domain/JobSchedule.ts"
-import { JobScheduleRepository, nextFiring, scheduleNotFound } from "../../domain/JobSchedules.ts"
-import { orUnavailable } from "../orUnavailable.ts"
+import { JobScheduleRepository, scheduleNotFound } from "../../domain/JobSchedules.ts"
+import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
+import { fireSchedules } from "./fireSchedules.ts"
 import { date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
@@ -52,26 +53,7 @@ export const layer = Layer.effect(
           Effect.flatMap((rows) => (rows.length === 0 ? Effect.fail(scheduleNotFound()) : Effect.void)),
         ),
 
-      fireDue: (now) =>
-        Effect.gen(function* () {
-          const due = yield* sql<{ id: string; orgId: string; cron: string; timezone: string }>`
-            SELECT id, org_id AS "orgId", cron, timezone FROM job_schedules WHERE next_at <= ${date(now)}
-            ORDER BY next_at LIMIT 100 FOR UPDATE SKIP LOCKED`
-          for (const { id, cron, timezone } of due) {
-            yield* sql`
-              INSERT INTO jobs (id, org_id, workflow, input, deployment_id, callback_url, callback_secret,
-                callback_secret_owner, skip_callbacks, status, created_at, updated_at)
-              SELECT ${yield* random.ulid}, org_id, workflow, input, deployment_id, callback_url, callback_secret, id,
-                skip_callbacks, 'queued', ${date(now)}, ${date(now)}
-              FROM job_schedules WHERE id = ${id}`
-            // Counted from now, so that firings missed while nothing ran come as one.
-            const next = Result.getOrUndefined(nextFiring(cron, timezone, now))
-            yield* next === undefined
-              ? sql`DELETE FROM job_schedules WHERE id = ${id}`
-              : sql`UPDATE job_schedules SET next_at = ${date(next)} WHERE id = ${id}`
-          }
-          return due.map(({ orgId }) => orgId)
-        }).pipe(sql.withTransaction, orUnavailable),
+      fireDue: (batch) => fireSchedules(sql, random, batch).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )
