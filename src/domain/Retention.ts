@@ -1,4 +1,4 @@
-import { Context, DateTime, Duration, Effect, Layer } from "effect"
+import { Cause, Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { Unavailable } from "./Errors.ts"
 
 /** What a batch looks at. */
@@ -7,8 +7,14 @@ export interface RetentionBatch {
   readonly after: string
   /** What is older may go. */
   readonly before: DateTime.Utc
-  /** How many events are looked at. */
+  /** How many deliveries the events may have together; an event without any counts as one. */
   readonly limit: number
+}
+
+/** An event that is old. */
+export interface OldEvent {
+  readonly id: string
+  readonly jobId: string
 }
 
 /** Where what is past its time is removed. */
@@ -16,14 +22,16 @@ export class RetentionRepository extends Context.Service<
   RetentionRepository,
   {
     /**
-     * Looks at the next events, oldest first, and removes those made before `before` of which no delivery is pending,
-     * with their deliveries, attempts and finished jobs, all or nothing. A job with an idempotency key stays, for the key
-     * holds as long. What is being changed at the moment stays for a later time. Gives how many events went, and the id
-     * to go on after; `null` when there is nothing older left to look at, or another replica is at it.
+     * The next events that were made before `before`, oldest first: as many as the limit allows, and one at least, which may
+     * have more deliveries than that. None when there is no older one left.
      */
-    readonly removeOld: (
-      batch: RetentionBatch,
-    ) => Effect.Effect<{ readonly removed: number; readonly next: string | null }, Unavailable>
+    readonly findOld: (batch: RetentionBatch) => Effect.Effect<ReadonlyArray<OldEvent>, Unavailable>
+    /**
+     * Removes these events where no delivery is pending, with their deliveries, attempts and finished jobs, all or nothing.
+     * A job with an idempotency key stays, for the key holds as long. What is being changed at the moment stays for a later
+     * time. Returns how many events it removed; `null` when another replica is removing some.
+     */
+    readonly remove: (events: ReadonlyArray<OldEvent>) => Effect.Effect<number | null, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -32,16 +40,21 @@ export const RetentionDays = Context.Reference<number | undefined>("gatehouse/do
   defaultValue: () => 90,
 })
 
-/** How many events are looked at in one transaction: few enough to be done in some ten milliseconds. */
-const batch = 500
+/** How many deliveries are removed in one transaction: few enough to be done in some tens of milliseconds. */
+const batchSize = 2_000
 /** Between two batches, so that requests and deliveries have the database to themselves for most of the time. */
 const pause = Duration.millis(200)
+
+const logSkipped = ({ id }: OldEvent, cause: Cause.Cause<Unavailable>) =>
+  Effect.logWarning("An old event is not removed; it is tried again next time", cause).pipe(
+    Effect.annotateLogs({ eventId: id }),
+  )
 
 /** Ends what is kept of webhooks and jobs when it is past its time. */
 export class Retention extends Context.Service<
   Retention,
   {
-    /** Removes everything that may go by now, batch by batch; gives how many events that was. */
+    /** Removes everything that may go by now, batch by batch; returns how many events that was. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
@@ -52,18 +65,37 @@ export class Retention extends Context.Service<
       const days = yield* RetentionDays
       if (days === undefined) return Retention.of({ removeOld: Effect.succeed(0) })
 
+      /** Removes a batch; one that fails is `undefined`, whatever the reason. */
+      const remove = (events: ReadonlyArray<OldEvent>) =>
+        repository
+          .remove(events)
+          .pipe(
+            Effect.catchCause((cause) =>
+              Cause.hasInterruptsOnly(cause)
+                ? Effect.failCause(cause)
+                : Effect.as(events.length > 1 ? Effect.void : logSkipped(events[0]!, cause), undefined),
+            ),
+          )
+
       const removeOld = Effect.gen(function* () {
         const before = DateTime.subtract(yield* DateTime.now, { days })
         let total = 0
-        let after: string | null = ""
-        while (after !== null) {
-          if (after !== "") yield* Effect.sleep(pause)
-          const { next, removed }: { readonly next: string | null; readonly removed: number } =
-            yield* repository.removeOld({ after, before, limit: batch })
-          total += removed
-          after = next
+        let limit = batchSize
+        let after = ""
+        while (true) {
+          const events = yield* repository.findOld({ after, before, limit })
+          if (events.length === 0) return total
+          const removed = yield* remove(events)
+          if (removed === null) return total
+          if (removed === undefined && events.length > 1) {
+            limit = Math.max(1, Math.floor(Math.min(limit, events.length) / 2))
+          } else {
+            limit = Math.min(batchSize, limit * 2)
+            after = events.at(-1)!.id
+            total += removed ?? 0
+          }
+          yield* Effect.sleep(pause)
         }
-        return total
       }).pipe(Effect.withSpan("Retention.removeOld"))
 
       return Retention.of({ removeOld })

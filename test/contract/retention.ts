@@ -26,10 +26,10 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** Removes what is older than `before`; gives how many events that was. */
+/** Removes what is older than `before`; returns how many events that was. */
 export const removeOld = (before: DateTime.Utc) =>
-  RetentionRepository.use((repository) =>
-    Effect.map(repository.removeOld({ after: "", before, limit: 10_000 }), ({ removed }) => removed),
+  RetentionRepository.use(({ findOld, remove }) =>
+    Effect.map(Effect.flatMap(findOld({ after: "", before, limit: 10_000 }), remove), (removed) => removed ?? 0),
   )
 
 /** Claims everything that is due, and ends each delivery with the verdict of its turn, oldest first. */
@@ -148,19 +148,45 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: batch by batch, past what may not go, to the first that is not old", () =>
+  it.effect("retention: old events are found oldest first, up to the first that is not old", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 8)
       yield* settleAll(plus(now, 7), [undefined, undefined, undefined, ...Array(5).fill("Delivered")])
       const events = (yield* deliveriesOf(orgId)).map(({ event_id }) => event_id).toReversed()
-      const batch = (after: string) =>
-        RetentionRepository.use((repository) => repository.removeOld({ after, before: plus(now, 6), limit: 2 }))
-      assert.deepStrictEqual(yield* batch(events[0]!), { removed: 0, next: events[2]! })
-      assert.deepStrictEqual(yield* batch(events[2]!), { removed: 2, next: events[4]! })
-      assert.deepStrictEqual(yield* batch(events[4]!), { removed: 1, next: null })
-      assert.deepStrictEqual(yield* batch(events[7]!), { removed: 0, next: null })
+      const { findOld, remove } = yield* RetentionRepository
+      const find = (after: string, limit: number) => findOld({ after, before: plus(now, 6), limit })
+      const idsOf = (found: Effect.Success<ReturnType<typeof find>>) => found.map(({ id }) => id)
+      assert.deepStrictEqual(idsOf(yield* find(events[0]!, 2)), events.slice(1, 3))
+      assert.deepStrictEqual(idsOf(yield* find(events[2]!, 9)), events.slice(3, 6))
+      assert.deepStrictEqual(idsOf(yield* find(events[5]!, 9)), [])
+      const all = yield* find(events[0]!, 100)
+      assert.strictEqual(yield* remove(all), 3)
+      assert.strictEqual(yield* remove(all), 0)
       assert.deepStrictEqual(yield* statesOf(orgId), [...Array(3).fill("pending"), ...Array(2).fill("delivered")])
+    }),
+  )
+
+  it.effect("retention: a batch is bounded by deliveries, and one event has room in any", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const nobody = yield* makeEvent(orgId, now)
+      yield* Effect.replicateEffect(insertEndpoint(orgId), 3)
+      const [first, second] = [yield* makeEvent(orgId, now), yield* makeEvent(orgId, now)]
+      const { findOld, remove } = yield* RetentionRepository
+      const old = { after: "", before: plus(now, 1), limit: 10_000 }
+      const before = (yield* findOld(old)).find(({ jobId }) => jobId === nobody)!.id
+      const find = (limit: number, after = before.slice(0, -1)) =>
+        Effect.map(findOld({ ...old, after, limit }), (found) => found.map(({ jobId }) => jobId))
+      assert.deepStrictEqual(yield* find(3), [nobody])
+      assert.deepStrictEqual(yield* find(4), [nobody, first])
+      assert.deepStrictEqual(yield* find(7), [nobody, first, second])
+      assert.deepStrictEqual(yield* find(1, before), [first])
+      assert.strictEqual(yield* remove(yield* findOld({ ...old, after: before, limit: 1 })), 0)
+      yield* settleAll(now, Array(6).fill("Delivered"))
+      assert.strictEqual(yield* remove(yield* findOld({ ...old, after: before, limit: 1 })), 1)
+      assert.strictEqual((yield* deliveriesOf(orgId)).length, 3)
     }),
   )
 }

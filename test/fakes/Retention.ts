@@ -5,27 +5,34 @@ import { WebhookWorld } from "./WebhookWorld.ts"
 /** The removal of what is past its time, in memory. */
 export const layer = Layer.effect(
   RetentionRepository,
-  Effect.map(WebhookWorld, ({ deliveries, events, jobs }) =>
-    RetentionRepository.of({
-      removeOld: ({ after, before, limit }) =>
+  Effect.map(WebhookWorld, ({ deliveries, events, jobs }) => {
+    const deliveriesOf = (event: string) => [...deliveries.values()].filter(({ row }) => row.event_id === event)
+    return RetentionRepository.of({
+      findOld: ({ after, before, limit }) =>
         Effect.sync(() => {
-          const rows = [...events.values()]
-            .filter(({ id }) => id > after)
+          let rows = 0
+          return [...events.values()]
+            .filter(({ createdAt, id }) => id > after && DateTime.isLessThan(createdAt, before))
             .sort((a, b) => (a.id < b.id ? -1 : 1))
-            .slice(0, limit)
-          let removed = 0
-          for (const event of rows) {
-            const of = [...deliveries.values()].filter(({ row }) => row.event_id === event.id)
-            if (!DateTime.isLessThan(event.createdAt, before) || of.some(({ row }) => row.state === "pending")) continue
-            for (const { row } of of) deliveries.delete(row.delivery_id)
-            events.delete(event.id)
-            if (jobs.get(event.jobId)!.idempotencyKey === null) jobs.delete(event.jobId)
-            removed++
-          }
-          const last = rows.at(-1)
-          const goesOn = rows.length === limit && last !== undefined && DateTime.isLessThan(last.createdAt, before)
-          return { removed, next: goesOn ? last.id : null }
+            .filter(({ id }, n) => {
+              rows += Math.max(1, deliveriesOf(id).length)
+              return n === 0 || rows <= limit
+            })
+            .map(({ id, jobId }) => ({ id, jobId }))
         }),
-    }),
-  ),
+
+      remove: (old) =>
+        Effect.sync(() => {
+          const going = old.filter(
+            ({ id }) => events.has(id) && deliveriesOf(id).every(({ row }) => row.state !== "pending"),
+          )
+          for (const { id, jobId } of going) {
+            for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
+            events.delete(id)
+            if (jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
+          }
+          return going.length
+        }),
+    })
+  }),
 )

@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
+import type { Unavailable } from "#src/domain/Errors.ts"
 import { Retention, type RetentionBatch, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
 import * as RetentionWorker from "#src/infrastructure/workers/Retention.ts"
 import { unavailable } from "./deliveryWorld.ts"
@@ -29,39 +30,48 @@ it.effect("removes at the start and every hour or so, and no fault stops it", ()
   }),
 )
 
-/** A repository that has so many batches, and what was asked of it. */
-const batches = (ends: ReadonlyArray<{ readonly removed: number; readonly next: string | null }>) => {
+/** A repository of so many old events, and what was asked of it. */
+const repositoryOf = (
+  count: number,
+  remove: (ids: ReadonlyArray<string>) => Effect.Effect<number | null, Unavailable>,
+) => {
   const asked: Array<RetentionBatch> = []
-  const repository = Layer.mock(RetentionRepository, {
-    removeOld: (batch) => Effect.sync(() => ends[asked.push(batch) - 1]!),
+  const removed: Array<ReadonlyArray<string>> = []
+  const events = Array.from({ length: count }, (_, n) => ({ id: `e${n}`, jobId: `j${n}` }))
+  const layer = Layer.mock(RetentionRepository, {
+    findOld: (batch) =>
+      Effect.sync(() => {
+        asked.push(batch)
+        return events.slice(events.findIndex(({ id }) => id === batch.after) + 1).slice(0, Math.min(batch.limit, 4))
+      }),
+    remove: (old) => {
+      const ids = old.map(({ id }) => id)
+      removed.push(ids)
+      return remove(ids)
+    },
   })
-  return { asked, repository }
+  return { asked, removed, layer }
 }
+const retentionOf = (repository: Layer.Layer<RetentionRepository>) =>
+  Effect.provide(Retention, Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, 10)]))
 
 it.effect("goes on batch by batch, with a pause in between, to the last", () =>
   Effect.gen(function* () {
-    const { asked, repository } = batches([
-      { removed: 500, next: "a" },
-      { removed: 0, next: "b" },
-      { removed: 3, next: null },
-    ])
+    const { asked, layer } = repositoryOf(9, ({ length }) => Effect.succeed(length))
     yield* TestClock.setTime(Date.UTC(2026, 10, 20))
-    const { removeOld } = yield* Effect.provide(
-      Retention,
-      Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, 10)]),
-    )
+    const { removeOld } = yield* retentionOf(layer)
     const running = yield* Effect.forkChild(removeOld)
-    for (const expected of [1, 2, 3]) {
+    for (const expected of [1, 2, 3, 4]) {
       yield* Effect.yieldNow
       assert.strictEqual(asked.length, expected)
       yield* TestClock.adjust("199 millis")
       assert.strictEqual(asked.length, expected)
       yield* TestClock.adjust("1 millis")
     }
-    assert.strictEqual(yield* Fiber.join(running), 503)
+    assert.strictEqual(yield* Fiber.join(running), 9)
     assert.deepStrictEqual(
       asked.map(({ after }) => after),
-      ["", "a", "b"],
+      ["", "e3", "e7", "e8"],
     )
     assert.deepStrictEqual(
       new Set(asked.map(({ before }) => DateTime.formatIso(before))),
@@ -70,12 +80,48 @@ it.effect("goes on batch by batch, with a pause in between, to the last", () =>
   }),
 )
 
+/** Runs to the end, however many pauses there are. */
+const toTheEnd = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const running = yield* Effect.forkChild(effect)
+    yield* TestClock.adjust("1 minute")
+    return yield* Fiber.join(running)
+  })
+
+// Seen failing: without the halving nothing after the batch was removed.
+it.effect.each([
+  ["too slow", unavailable],
+  ["a fault", Effect.die(new Error("no such column"))],
+] as const)("a batch that fails (%s) is halved, then its event skipped, and the others go", ([, failure]) =>
+  Effect.gen(function* () {
+    const log: Array<string> = []
+    const { layer, removed } = repositoryOf(9, (ids) => (ids.includes("e1") ? failure : Effect.succeed(ids.length)))
+    const { removeOld } = yield* retentionOf(layer)
+    const total = yield* toTheEnd(removeOld).pipe(
+      Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])),
+    )
+    assert.strictEqual(total, 8)
+    assert.deepStrictEqual(removed.slice(0, 5), [["e0", "e1", "e2", "e3"], ["e0", "e1"], ["e0"], ["e1", "e2"], ["e1"]])
+    assert.strictEqual(log.length, 1)
+    assert.match(log[0]!, /not removed; it is tried again next time.*eventId=e1/)
+  }),
+)
+
+it.effect("leaves it to another replica that is at it", () =>
+  Effect.gen(function* () {
+    const { layer, removed } = repositoryOf(9, () => Effect.succeed(null))
+    const { removeOld } = yield* retentionOf(layer)
+    assert.strictEqual(yield* removeOld, 0)
+    assert.strictEqual(removed.length, 1)
+  }),
+)
+
 it.effect("without an end asks for nothing", () =>
   Effect.gen(function* () {
-    const { asked, repository } = batches([])
+    const { asked, layer } = repositoryOf(9, () => Effect.succeed(1))
     const { removeOld } = yield* Effect.provide(
       Retention,
-      Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, undefined)]),
+      Layer.provide(Retention.layer, [layer, Layer.succeed(RetentionDays, undefined)]),
     )
     assert.strictEqual(yield* removeOld, 0)
     assert.deepStrictEqual(asked, [])

@@ -1,23 +1,35 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { RetentionRepository } from "../../domain/Retention.ts"
-import { orUnavailable } from "../orUnavailable.ts"
+import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
+import { orUnavailableWithin } from "../orUnavailable.ts"
 import { texts } from "./arrays.ts"
+import { stateNow } from "./lanes.ts"
 
-interface EventRow {
-  readonly id: string
-  readonly job: string
-  readonly created_at: Date
+interface EventRow extends OldEvent {
+  readonly createdAt: Date
 }
 
 /**
+ * The next events with a row for each of their deliveries, and one for an event without any. Nested loops both, in the order
+ * of the events and no further than the limit: no more rows are read than returned.
+ */
+const readDeliveries = (sql: SqlClient.SqlClient, { after, limit }: RetentionBatch) => sql<EventRow>`
+  SELECT e.id, e.job_id AS "jobId", e.created_at AS "createdAt"
+  FROM (SELECT id, job_id, created_at FROM events WHERE id > ${after} ORDER BY id LIMIT ${limit}) AS e
+  LEFT JOIN LATERAL (SELECT 1 FROM deliveries WHERE job_id = e.job_id LIMIT ${limit + 1}) AS d ON true
+  LIMIT ${limit + 1}`
+
+/**
  * What may go of these jobs: the events of which every delivery could be locked, as all do who change one, and none is
- * pending. Waits for nobody.
+ * pending, by its row or by a recovery that has not come to the row. Waits for nobody.
  */
 const hold = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, jobs: ReadonlyArray<string>) {
+  // Found by job first: for the order alone a plan would read all deliveries there are.
   const deliveries = yield* sql<{ id: string; job: string }>`
-    SELECT id, job_id AS job FROM deliveries WHERE job_id = ANY(${texts(jobs)}) AND state <> 'pending'
-    ORDER BY id FOR UPDATE SKIP LOCKED`
+    WITH found AS MATERIALIZED (SELECT id FROM deliveries WHERE job_id = ANY(${texts(jobs)}))
+    SELECT d.id, d.job_id AS job FROM deliveries d
+    WHERE d.id = ANY(ARRAY(SELECT id FROM found)) AND d.state <> 'pending' AND ${stateNow(sql)} <> 'pending'
+    ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`
   const held = Map.groupBy(deliveries, ({ job }) => job)
   const events = yield* sql<{ id: string; job: string; deliveries: number }>`
     SELECT e.id, e.job_id AS job, (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) AS deliveries
@@ -37,33 +49,37 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
 
     return RetentionRepository.of({
-      removeOld: ({ after, before, limit }) =>
+      // Ids sort by time: what is old is at the head of the primary key, and nothing else is read.
+      findOld: (batch) =>
+        readDeliveries(sql, batch).pipe(
+          Effect.map((rows) => {
+            const before = DateTime.toEpochMillis(batch.before)
+            const events = [...new Map(rows.map((row) => [row.id, row])).values()]
+            // Of the last one not all deliveries may have been read.
+            const whole = rows.length > batch.limit && events.length > 1 ? events.slice(0, -1) : events
+            return whole.filter(({ createdAt }) => createdAt.getTime() < before)
+          }),
+          orUnavailableWithin("sweep"),
+        ),
+
+      remove: (events) =>
         Effect.gen(function* () {
           // One replica at a time, for two would lock each other's deliveries out.
           const [turn] = yield* sql<{ ours: boolean }>`
             SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
-          if (!turn!.ours) return { removed: 0, next: null }
-          // Ids sort by time: what is old is at the head of the primary key, and nothing else is read.
-          const rows = yield* sql<EventRow>`
-            SELECT id, job_id AS job, created_at FROM events WHERE id > ${after} ORDER BY id LIMIT ${limit}`
-          const isOld = (row: EventRow | undefined) =>
-            row !== undefined && row.created_at.getTime() < DateTime.toEpochMillis(before)
-          const old = rows.filter(isOld)
-          const last = rows.at(-1)
-          const next = rows.length === limit && isOld(last) ? last!.id : null
-          if (old.length === 0) return { removed: 0, next }
-
-          const going = yield* hold(
-            sql,
-            old.map(({ job }) => job),
-          )
+          if (!turn!.ours) return null
+          const jobs = events.map(({ jobId }) => jobId)
+          const going = yield* hold(sql, jobs)
           // Each a statement of its own: it sees the attempt that was recorded just before its delivery was locked.
           yield* sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${texts(going.deliveries)})`
           yield* sql`DELETE FROM deliveries WHERE id = ANY(${texts(going.deliveries)})`
           yield* sql`DELETE FROM events WHERE id = ANY(${texts(going.events)})`
-          yield* sql`DELETE FROM jobs WHERE id = ANY(${texts(going.jobs)}) AND idempotency_key IS NULL`
-          return { removed: going.events.length, next }
-        }).pipe(sql.withTransaction, orUnavailable),
+          // Found by id first: a plan may not go through all jobs that have no key.
+          yield* sql`
+            WITH found AS MATERIALIZED (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(going.jobs)}))
+            DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM found WHERE idempotency_key IS NULL))`
+          return going.events.length
+        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )
