@@ -3,6 +3,7 @@ import { Digest } from "effect/crypto"
 import { Cipher } from "./Cipher.ts"
 import type { Unavailable } from "./Errors.ts"
 import { Conflict, IdempotencyKeyReused } from "./Errors.ts"
+import { adaptiveLimit } from "./Turns.ts"
 
 /** What an idempotency key is one's own by: who calls what. */
 export interface KeyedOperation {
@@ -49,8 +50,8 @@ export class IdempotencyRepository extends Context.Service<
 
 /** For how long the answer of a keyed operation is kept. */
 const keptHours = 24
-/** How many expired records are deleted at once. */
-const batch = 1000
+/** How many expired records one statement deletes. */
+const batchSize = 1_000
 
 /** An answer as it went out, and of what request it was the answer. */
 const Kept = Schema.fromJsonString(
@@ -119,9 +120,14 @@ export class Idempotency extends Context.Service<
         return { status: kept.status, body: kept.body, replayed: true }
       })
 
-      const forgetExpired = Effect.flatMap(DateTime.now, (now) =>
-        repository.forgetExpired(now, batch).pipe(Effect.repeat({ while: (deleted) => deleted === batch })),
-      ).pipe(Effect.asVoid)
+      const limited = adaptiveLimit(batchSize)
+      const forgetExpired = DateTime.now.pipe(
+        Effect.flatMap((now) =>
+          limited((limit) => Effect.map(repository.forgetExpired(now, limit), (deleted) => deleted === limit)),
+        ),
+        Effect.repeat({ while: (mayBeMore) => mayBeMore }),
+        Effect.asVoid,
+      )
 
       return Idempotency.of({ once, forgetExpired })
     }),

@@ -13,6 +13,9 @@ import { validationCounter, type ValidationOutcome, type ValidationSource } from
 /** How many keys that are not valid a caller without a credential may try in a minute. */
 const failuresPerMinute = 600
 
+/** Of how many keys one statement writes when they were last used. */
+const usageBatchSize = 1_000
+
 // One value, so that no reason for refusing a key can be told from another.
 const notValid = new Unauthorized({ error: "The key is not valid." })
 
@@ -92,16 +95,19 @@ export const make = Effect.gen(function* () {
   })
 
   const flushUsage = Effect.suspend(() => {
-    if (usage.size === 0) return Effect.void
-    const flushing = usage
+    const flushing = [...usage]
     usage = new Map()
-    const times = new Map(Array.from(flushing, ([keyId, at]) => [keyId, DateTime.makeUnsafe(at)]))
+    let written = 0
+    const write = Effect.gen(function* () {
+      while (written < flushing.length) {
+        const batch = flushing.slice(written, written + usageBatchSize)
+        yield* repository.touch(new Map(batch.map(([keyId, at]) => [keyId, DateTime.makeUnsafe(at)])))
+        written += batch.length
+      }
+    })
     // However it ends: a write that is cut short at shutdown is followed by the last flush.
-    return Effect.onError(repository.touch(times), () =>
-      Effect.sync(() => {
-        for (const [keyId, at] of usage) flushing.set(keyId, at)
-        usage = flushing
-      }),
+    return Effect.onError(write, () =>
+      Effect.sync(() => void (usage = new Map([...flushing.slice(written), ...usage]))),
     )
   })
 

@@ -1,5 +1,5 @@
 import { Effect, Redacted } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../domain/Cipher.ts"
 import { answerOwner } from "../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
@@ -62,8 +62,8 @@ const places: ReadonlyArray<Place> = [
   },
 ]
 
-/** How many secrets are read at once. */
-const batch = 500
+/** How many rows are read at once. */
+const pageSize = 500
 /** How many are written at once. */
 const concurrency = 8
 
@@ -85,6 +85,32 @@ const isLeft = (sql: SqlClient.SqlClient, place: Place, prefix: string) => sql`
 
 const keyOf = (place: Place, row: Row) => place.key.map((name) => row[name]!)
 
+/** The key of a row as a row value, as `(caller, operation, key)` has one. */
+const valuesOf = (sql: SqlClient.SqlClient, place: Place, row: Row) =>
+  sql.csv(keyOf(place, row).map((value) => sql`${value}`))
+
+/**
+ * Goes through a place page by page, by its primary key: a statement reads a page, however many secrets are left in it.
+ *
+ * @param columns what to read of each row, besides the key
+ */
+const eachPage = Effect.fnUntraced(function* <E, R>(
+  place: Place,
+  columns: Statement.Fragment,
+  onPage: (rows: ReadonlyArray<Row>) => Effect.Effect<void, E, R>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  const key = sql.literal(place.key.join(", "))
+  let last: Row | undefined
+  do {
+    const after = last === undefined ? sql.literal("true") : sql`(${key}) > (${valuesOf(sql, place, last)})`
+    const rows: ReadonlyArray<Row> = yield* sql<Row>`
+      SELECT ${key}, ${columns} FROM ${sql(place.table)} WHERE ${after} ORDER BY ${key} LIMIT ${pageSize}`
+    yield* onPage(rows)
+    last = rows.length === pageSize ? rows.at(-1) : undefined
+  } while (last !== undefined)
+})
+
 const reencryptPlace = Effect.fnUntraced(function* (
   place: Place,
   prefix: string,
@@ -94,8 +120,7 @@ const reencryptPlace = Effect.fnUntraced(function* (
   const cipher = yield* Cipher
   const table = sql(place.table)
   const key = sql.literal(`(${place.key.join(", ")})`)
-  const columns = sql.literal([...place.key, ...(place.ownerColumns ?? []), `${place.column} AS stored`].join(", "))
-  const values = (row: Row) => sql.csv(keyOf(place, row).map((value) => sql`${value}`))
+  const owners = sql.literal((place.ownerColumns ?? []).map((column) => `${column}, `).join(""))
 
   /** Encrypts one anew, unless someone changes it at the moment: then theirs stays. Gives how many that was. */
   const reencrypt = Effect.fnUntraced(function* (row: Row, stored: string) {
@@ -103,33 +128,41 @@ const reencryptPlace = Effect.fnUntraced(function* (
     const fresh = yield* cipher.encrypt(yield* cipher.decrypt(stored, owner), owner)
     const written = yield* sql`
       UPDATE ${table} SET ${sql(place.column)} = ${fresh}
-      WHERE ${key} = (${values(row)}) AND ${sql(place.column)} = ${stored} RETURNING 1`
+      WHERE ${key} = (${valuesOf(sql, place, row)}) AND ${sql(place.column)} = ${stored} RETURNING 1`
     return written.length
   })
 
   let done = 0
   const unreadable: Array<string> = []
-  let last: Row | undefined
-  do {
-    const rows: ReadonlyArray<Row> = yield* sql<Row>`
-      SELECT ${columns} FROM ${table}
-      WHERE ${isLeft(sql, place, prefix)} AND ${last === undefined ? sql.literal("true") : sql`${key} > (${values(last)})`}
-      ORDER BY ${sql.literal(place.key.join(", "))} LIMIT ${batch}`
-    const ends = yield* Effect.forEach(
-      rows,
-      (row) =>
-        reencrypt(row, row["stored"]!).pipe(
-          // A secret that cannot be read is a defect, as no request can have stored it so.
-          Effect.catchDefect(() => Effect.sync(() => (unreadable.push(keyOf(place, row).join(" ")), 0))),
-        ),
-      { concurrency },
-    )
-    done += ends.reduce((sum, one) => sum + one, 0)
-    if (rows.length > 0) yield* onBatch(place.what, done)
-    last = rows.length === batch ? rows.at(-1) : undefined
-  } while (last !== undefined)
+  const columns = sql`${owners} CASE WHEN ${isLeft(sql, place, prefix)} THEN ${sql(place.column)} END AS stored`
+  yield* eachPage(place, columns, (rows) =>
+    Effect.gen(function* () {
+      const left = rows.filter((row) => row["stored"] !== null)
+      const ends = yield* Effect.forEach(
+        left,
+        (row) =>
+          reencrypt(row, row["stored"]!).pipe(
+            // A secret that cannot be read is a defect, as no request can have stored it so.
+            Effect.catchDefect(() => Effect.sync(() => (unreadable.push(keyOf(place, row).join(" ")), 0))),
+          ),
+        { concurrency },
+      )
+      done += ends.reduce((sum, one) => sum + one, 0)
+      if (left.length > 0) yield* onBatch(place.what, done)
+    }),
+  )
 
   return { what: place.what, done, unreadable }
+})
+
+/** How many secrets of a place are not under the first key. */
+const countLeft = Effect.fnUntraced(function* (place: Place, prefix: string) {
+  const sql = yield* SqlClient.SqlClient
+  let left = 0
+  yield* eachPage(place, sql`CASE WHEN ${isLeft(sql, place, prefix)} THEN '' END AS stored`, (rows) =>
+    Effect.sync(() => void (left += rows.filter((row) => row["stored"] !== null).length)),
+  )
+  return left
 })
 
 /**
@@ -143,15 +176,10 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
   onBatch: (what: string, done: number) => Effect.Effect<void> = () => Effect.void,
 ) {
-  const sql = yield* SqlClient.SqlClient
   const prefix = prefixOf(keyId(Redacted.value(keys[0]!)))
   const ends = yield* Effect.forEach(places, (place) => reencryptPlace(place, prefix, onBatch))
   // Counted once all are done: a service with another first key may have stored more, and a schedule its secret's copy.
   return yield* Effect.forEach(ends, (end, n) =>
-    Effect.map(
-      sql<{ left: number }>`
-        SELECT count(*)::int AS left FROM ${sql(places[n]!.table)} WHERE ${isLeft(sql, places[n]!, prefix)}`,
-      ([row]): Reencrypted => ({ ...end, left: row!.left }),
-    ),
+    Effect.map(countLeft(places[n]!, prefix), (left) => ({ ...end, left })),
   )
 })

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { Conflict, IdempotencyKeyReused } from "#src/domain/Errors.ts"
+import { Conflict, IdempotencyKeyReused, Unavailable } from "#src/domain/Errors.ts"
 import { Idempotency, IdempotencyRepository, type KeyedOperation, KeyedOutcome } from "#src/domain/Idempotency.ts"
 import * as Cipher from "../fakes/Cipher.ts"
 import * as crypto from "../fakes/crypto.ts"
@@ -101,6 +101,8 @@ describe("an operation under an idempotency key", () => {
   })
 })
 
+const down: Effect.Effect<number, Unavailable> = Effect.fail(new Unavailable({ error: "down" }))
+
 it.effect("what has expired is forgotten, in batches, to the last", () => {
   const limits: Array<number> = []
   const deleted = [1000, 1000, 3]
@@ -112,4 +114,20 @@ it.effect("what has expired is forgotten, in batches, to the last", () => {
     yield* (yield* Idempotency).forgetExpired
     assert.deepStrictEqual([limits, deleted], [[1000, 1000, 1000], []])
   }).pipe(Effect.provide(service(counted)))
+})
+
+it.effect("a batch of expired records that fails is halved the next time, and grows again", () => {
+  const limits: Array<number> = []
+  const outcomes = [down, down, Effect.succeed(250), Effect.succeed(500), Effect.succeed(1)]
+  const slow = Layer.succeed(IdempotencyRepository, {
+    once: () => Effect.die("not asked"),
+    forgetExpired: (_, limit) => Effect.suspend(() => (limits.push(limit), outcomes.shift()!)),
+  })
+  return Effect.gen(function* () {
+    const { forgetExpired } = yield* Idempotency
+    yield* Effect.flip(forgetExpired)
+    yield* Effect.flip(forgetExpired)
+    yield* forgetExpired
+    assert.deepStrictEqual(limits, [1000, 500, 250, 500, 1000])
+  }).pipe(Effect.provide(service(slow)))
 })

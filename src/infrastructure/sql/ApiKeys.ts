@@ -7,7 +7,7 @@ import { orgNotFound } from "../../domain/Caller.ts"
 import type { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
 import { channel } from "../KeyRevocations.ts"
-import { orUnavailable } from "../orUnavailable.ts"
+import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
@@ -106,15 +106,17 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
 
-      touch: (usage) =>
-        sql`
+      touch: (usage) => {
+        const ids = texts(usage.keys())
+        return sql`
           UPDATE api_keys SET last_used_at = used.at
-          FROM unnest(${texts(usage.keys())}, ${times(usage.values())})
-            AS used (id, at)
-          WHERE api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)`.pipe(
+          FROM unnest(${ids}, ${times(usage.values())}) AS used (id, at)
+          -- The ids once more, so that no plan reads all keys to join them.
+          WHERE api_keys.id = ANY(${ids}) AND api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)`.pipe(
           Effect.asVoid,
-          orUnavailable,
-        ),
+          orUnavailableWithin("sweep"),
+        )
+      },
     })
   }),
 )

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { IdempotencyRepository, KeyedOutcome } from "../../domain/Idempotency.ts"
-import { orUnavailable } from "../orUnavailable.ts"
+import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { date } from "./fragments.ts"
 
 /**
@@ -40,7 +40,7 @@ export const layer = Layer.effect(
             SELECT ctid FROM idempotency_keys WHERE expires_at <= ${date(now)} LIMIT ${limit} FOR UPDATE SKIP LOCKED
           ) RETURNING 1`.pipe(
           Effect.map((deleted) => deleted.length),
-          orUnavailable,
+          orUnavailableWithin("sweep"),
         ),
     })
   }),
