@@ -109,9 +109,15 @@ export const layer = Layer.effect(
 
       list: (scope, projectId, page) =>
         sql`
-          SELECT ${columns} FROM deployments
-          WHERE project_id = ${projectId} AND ${inScope(sql, scope)} AND ${afterCursor(sql, page, "newest")}
-          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+          -- The project's scope first: of another's not one row is read. The rows' own scope last, for estimates that count
+          -- both conditions make a plan that sorts all of the project.
+          SELECT ${columns} FROM (
+            SELECT * FROM deployments
+            WHERE project_id = (SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)})
+              AND ${afterCursor(sql, page, "newest")}
+            ORDER BY id DESC LIMIT ${page.limit + 1}
+          ) AS newest
+          WHERE ${inScope(sql, scope)} ORDER BY id DESC`.pipe(decode, orUnavailable),
     })
   }),
 )

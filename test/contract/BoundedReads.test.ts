@@ -1,0 +1,182 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
+import { AuditRepository } from "#src/domain/AuditLog.ts"
+import { DeploymentRepository } from "#src/domain/Deployments.ts"
+import { JobRepository } from "#src/domain/Jobs.ts"
+import { JobScheduleRepository } from "#src/domain/JobSchedules.ts"
+import { OrgRepository } from "#src/domain/Orgs.ts"
+import { ProjectRepository } from "#src/domain/Projects.ts"
+import { RetentionRepository } from "#src/domain/Retention.ts"
+import * as ApiKeysSql from "#src/infrastructure/sql/ApiKeys.ts"
+import * as AuditLogSql from "#src/infrastructure/sql/AuditLog.ts"
+import * as DeploymentsSql from "#src/infrastructure/sql/Deployments.ts"
+import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
+import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
+import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as ProjectsSql from "#src/infrastructure/sql/Projects.ts"
+import * as RetentionSql from "#src/infrastructure/sql/Retention.ts"
+import * as crypto from "../fakes/crypto.ts"
+import { databases } from "../support/databases.ts"
+import { rowsRead } from "./boundedReads.ts"
+import { at, everyOrg, insertOrg, insertProject, oneOrg } from "./support.ts"
+import { insertJob } from "./webhookSupport.ts"
+
+const repositories = Layer.mergeAll(
+  ApiKeysSql.layer,
+  AuditLogSql.layer,
+  DeploymentsSql.layer,
+  JobsSql.layer,
+  JobSchedulesSql.layer,
+  OrgsSql.layer,
+  ProjectsSql.layer,
+  RetentionSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+const tables = ["jobs", "job_schedules", "projects", "api_keys", "deployments", "audit_log", "events", "deliveries"]
+/** The length of a page or batch. */
+const limit = 20
+/** How many rows and index entries may be read for one: a row that is read, locked and changed counts each time. */
+const maxRows = 10 * limit
+/** The same for an event and its thousand deliveries. */
+const maxRowsOfEvent = 10 * 1_000
+
+/** Fills an org by SQL: jobs of every status but `failed`, schedules and leases that are not due, and old events of one job each. */
+const fill = Effect.fnUntraced(function* (org: string, project: string, count: number) {
+  const sql = yield* SqlClient.SqlClient
+  const [now, later] = [DateTime.toDateUtc(at(0)), DateTime.toDateUtc(at(86_400))]
+  const rows = sql`generate_series(1, ${count}::int) AS n, lpad(n::text, 8, '0') AS id`
+  yield* sql`
+    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, lease_expires_at, idempotency_key, created_at, updated_at)
+    SELECT 'j' || id, ${org}, 'many', true, CASE WHEN n % 4 = 0 THEN 'queued' WHEN n % 4 = 1 THEN 'running' ELSE 'completed' END,
+      CASE WHEN n % 4 = 1 THEN ${later}::timestamptz END, CASE WHEN n % 2 = 0 THEN id END, ${now}, ${now} FROM ${rows}`
+  yield* sql`
+    INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, skip_callbacks, next_at, created_at)
+    SELECT 's' || id, ${org}, 'w', '* * * * *', 'UTC', true, ${later}, ${now} FROM ${rows}`
+  yield* sql`
+    INSERT INTO projects (id, org_id, name, created_at, updated_at) SELECT 'p' || id, ${org}, 'p', ${now}, ${now} FROM ${rows}`
+  yield* sql`
+    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at)
+    SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now} FROM ${rows}`
+  yield* sql`
+    INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, run_id, run_attempt, event_name, created_at)
+    SELECT 'd' || id, ${org}, ${project}, 'github', 'main', 'r', 's', true, id, 1, 'push', ${now} FROM ${rows}`
+  yield* sql`
+    INSERT INTO audit_log (id, org_id, at, actor, action, target, details)
+    SELECT 'a' || id, ${org}, ${now}, 'administrator', 'key.create', 't', '{}' FROM ${rows}`
+  yield* sql`
+    INSERT INTO events (id, org_id, job_id, type, body, created_at)
+    SELECT 'e' || id, ${org}, 'j' || id, 'job.completed', '{}', ${now} FROM ${rows} WHERE n <= 1000`
+  // A thousand deliveries of each event that has any.
+  yield* sql`
+    INSERT INTO deliveries (id, org_id, event_id, job_id, lane, state, created_at, updated_at)
+    SELECT 'v' || id, ${org}, 'e' || lpad((1 + n / 1000)::text, 8, '0'), 'j' || lpad((1 + n / 1000)::text, 8, '0'), 'l',
+      'delivered', ${now}, ${now} FROM ${rows}`
+})
+
+/** Each list and claim, of the org with everything and of one with next to nothing. */
+const operations = Effect.fnUntraced(function* (
+  { emptyProject, org, project, small }: Readonly<Record<"org" | "small" | "project" | "emptyProject", string>>,
+  count: number,
+) {
+  const jobs = yield* JobRepository
+  const schedules = yield* JobScheduleRepository
+  const keys = yield* ApiKeyRepository
+  const projects = yield* ProjectRepository
+  const deployments = yield* DeploymentRepository
+  const audit = yield* AuditRepository
+  const orgs = yield* OrgRepository
+  const retention = yield* RetentionRepository
+  const page = { limit: limit - 1 }
+  const someId = String(count / 2).padStart(8, "0")
+  const middle = (prefix: string) => ({ ...page, cursor: prefix + someId })
+  const lease = { limit, now: at(0), leaseUntil: at(60) }
+  const of = { org, small }
+  const each = Object.entries(of).flatMap(([name, id]): Array<[string, Effect.Effect<unknown, unknown>]> => [
+    [`${name}: jobs`, jobs.list(id, {}, page)],
+    [`${name}: jobs, next page`, jobs.list(id, {}, middle("j"))],
+    [`${name}: jobs of a status`, jobs.list(id, { status: "running" }, middle("j"))],
+    [`${name}: jobs of a status that none has`, jobs.list(id, { status: "failed" }, page)],
+    [`${name}: jobs of a workflow`, jobs.list(id, { workflow: "many" }, middle("j"))],
+    [`${name}: jobs of a workflow that none has`, jobs.list(id, { workflow: "none" }, page)],
+    [`${name}: jobs of both`, jobs.list(id, { workflow: "many", status: "failed" }, page)],
+    [`${name}: claim`, jobs.claim(id, { ...lease, workflow: undefined })],
+    [`${name}: claim of a workflow`, jobs.claim(id, { ...lease, workflow: "many" })],
+    [`${name}: claim of a workflow that none has`, jobs.claim(id, { ...lease, workflow: "none" })],
+    [`${name}: job`, Effect.ignore(jobs.find(id, `j${someId}`))],
+    [
+      `${name}: heartbeat`,
+      Effect.ignore(jobs.extendLease(id, `j${String(count / 2 + 1).padStart(8, "0")}`, at(1), at(0))),
+    ],
+    [`${name}: keys`, keys.list(id, page)],
+    [`${name}: keys, next page`, keys.list(id, middle("k"))],
+    [`${name}: projects`, projects.list(oneOrg(id), page)],
+    [`${name}: projects, next page`, projects.list(oneOrg(id), middle("p"))],
+    [`${name}: deployments of the project with many`, deployments.list(oneOrg(id), project, middle("d"))],
+    [`${name}: deployments`, deployments.list(oneOrg(id), emptyProject, page)],
+    [`${name}: audit log`, audit.list(id, page)],
+    [`${name}: audit log, next page`, audit.list(id, middle("a"))],
+  ])
+  const old = { after: "", before: at(1), limit }
+  const remove = Effect.flatMap(retention.findOld({ ...old, after: "e00000010" }), retention.remove)
+  const rest: ReadonlyArray<[string, Effect.Effect<unknown, unknown, JobRepository>]> = [
+    ["small: schedules", schedules.list(small)],
+    ["job by its idempotency key", insertJob(org, { idempotencyKey: someId })],
+    ["every project", projects.list(everyOrg, middle("p"))],
+    ["every org", orgs.list(everyOrg, page)],
+    ["keys by their hashes", keys.findByHashes(["00", "01"])],
+    ["usage of keys", keys.touch(new Map([[`k${someId}`, at(0)]]))],
+    ["leases", jobs.expireLeases({ ...lease, maxAttempts: 3, after: null })],
+    ["leases in turns", jobs.expireLeases({ ...lease, maxAttempts: 3, after: "" })],
+    ["leases that ran out", jobs.expireLeases({ ...lease, now: at(86_400), maxAttempts: 3, after: null })],
+    ["leases in turns that ran out", jobs.expireLeases({ ...lease, now: at(86_400), maxAttempts: 3, after: "" })],
+    ["schedules", schedules.fireDue({ limit, now: at(0), after: null })],
+    ["schedules in turns", schedules.fireDue({ limit, now: at(0), after: "" })],
+    ["schedules that are due", schedules.fireDue({ limit, now: at(86_400), after: null })],
+    ["schedules in turns that are due", schedules.fireDue({ limit, now: at(86_400), after: "" })],
+    ["old event with a thousand deliveries", retention.findOld(old)],
+    ["removal of an old event with a thousand deliveries", remove],
+  ]
+  return [...each, ...rest]
+})
+
+// Fewer in the embedded database, which takes three times as long to fill.
+const counts = { embedded: 20_000, postgres: 100_000 }
+
+for (const [name, database] of Object.entries(databases)) {
+  const count = counts[name as keyof typeof counts]
+  layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(name, (it) => {
+    it.effect(
+      `each list, claim and sweep reads a bounded number of rows beside ${count}`,
+      () =>
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          // Statistics stay empty, as they are when a table has just been filled.
+          for (const table of tables) yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = off)`
+          const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
+          const { projectId } = yield* insertProject(org)
+          const { projectId: emptyProject } = yield* insertProject(org)
+          for (let n = 0; n < 5; n++) yield* insertJob(small)
+          const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
+          const check = Effect.fnUntraced(function* (when: string) {
+            const tooMany: Array<string> = []
+            for (const [operation, effect] of all) {
+              const { rows } = yield* rowsRead(tables, effect)
+              if (rows > (operation.endsWith("with a thousand deliveries") ? maxRowsOfEvent : maxRows))
+                tooMany.push(`${operation}: ${rows}`)
+            }
+            assert.deepStrictEqual(tooMany, [], when)
+          })
+          yield* check("empty")
+          yield* fill(org, projectId, count)
+          yield* check("as planned when the tables were empty")
+          yield* sql`DISCARD PLANS`
+          yield* check("as planned without statistics")
+          yield* sql`ANALYZE`
+          yield* check("as planned with statistics")
+        }),
+      120_000,
+    )
+  })
+}

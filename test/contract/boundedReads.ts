@@ -1,0 +1,37 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+
+/**
+ * Runs an operation in a transaction that is undone, and counts the rows and index entries that its statements read of these
+ * tables: an operation that reads an org's whole history is found out, whatever its plan looks like.
+ */
+export const rowsRead = Effect.fnUntraced(function* <A, E, R>(
+  tables: ReadonlyArray<string>,
+  operation: Effect.Effect<A, E, R>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  const names = sql.csv(tables.map((table) => sql`${table}`))
+  const count = Effect.map(
+    sql<{ rows: number }>`
+      SELECT sum(pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid))::int AS rows FROM pg_class
+      WHERE relname IN (${names})
+        OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (SELECT oid FROM pg_class WHERE relname IN (${names})))`,
+    ([row]) => row!.rows,
+  )
+  return yield* sql
+    .withTransaction(
+      Effect.gen(function* () {
+        const before = yield* count
+        const answer = yield* operation
+        return yield* Effect.fail({ answer, rows: (yield* count) - before })
+      }),
+    )
+    .pipe(
+      Effect.flip,
+      Effect.flatMap((error) =>
+        typeof error === "object" && error !== null && "rows" in error
+          ? Effect.succeed(error as { readonly answer: A; readonly rows: number })
+          : Effect.die(error),
+      ),
+    )
+})
