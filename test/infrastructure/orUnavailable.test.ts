@@ -34,7 +34,6 @@ const fakeTimers = Effect.gen(function* () {
   yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
 })
 
-// Seen failing: without the timer nothing was canceled, and with one sentence for everything it said "cannot be reached".
 it.effect.each([
   ["request", 4_000, "4 s"],
   ["sweep", 15_000, "15 s"],
