@@ -4,6 +4,7 @@ import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import type { StoredCallback } from "./Callbacks.ts"
 import { Callbacks } from "./Callbacks.ts"
+import { firstFiring } from "./cronDates.ts"
 import type { Unavailable } from "./Errors.ts"
 import { InvalidRequest, NotFound } from "./Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
@@ -60,9 +61,6 @@ export class JobScheduleRepository extends Context.Service<
 
 export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
 
-/** How far ahead a schedule must fire once; a date that never comes (30 February) has no firing. */
-const horizonYears = 10
-
 /**
  * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires as by the clock
  * before the shift; one that it repeats fires once, or both times when the hour is a `*`: every hour is every hour. Fails
@@ -78,16 +76,10 @@ export const nextFiring = (
   const isHourly = cron.trim().split(/\s+/).at(-4)?.startsWith("*") === true
   return Result.match(Cron.parse(cron, zone.value, { onDstOverlap: isHourly ? "both" : "earlier" }), {
     onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
-    onSuccess: (parsed) =>
-      Result.try({
-        try: () => DateTime.fromDateUnsafe(Cron.next(parsed, after)),
-        catch: () => "cron never fires",
-      }).pipe(
-        Result.filterOrFail(
-          (next) => DateTime.isLessThan(next, DateTime.add(after, { years: horizonYears })),
-          () => "cron never fires",
-        ),
-      ),
+    onSuccess: (parsed) => {
+      const next = firstFiring(parsed, cron, after)
+      return next === undefined ? Result.fail("cron never fires") : Result.succeed(DateTime.fromDateUnsafe(next))
+    },
   })
 }
 
