@@ -81,8 +81,18 @@ const otherSeparator = /^[^?]*[;#]/
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
-/** A page may run its own script and call its own server; it loads nothing from anywhere else. */
-const pagePolicy = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
+/** A page runs scripts that are files of this server, calls this server, and loads nothing from anywhere else. */
+const pagePolicy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "connect-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data: blob:",
+  "font-src 'self' data:",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ")
 
 /** The requests of this process. */
 const waiting = { count: 0 }

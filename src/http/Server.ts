@@ -1,9 +1,9 @@
 import { ByteSize, Effect, Layer } from "effect"
-import { HttpIncomingMessage, HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, OpenApi } from "effect/http-api"
+import { HttpIncomingMessage, HttpRouter } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
-import { docsPage } from "./docsPage.ts"
+import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
 import * as AuditLog from "./handlers/AuditLog.ts"
@@ -20,7 +20,6 @@ import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
 import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
-import { revalidated } from "./revalidated.ts"
 import * as SpanNames from "./spanNames.ts"
 
 const largeBody = Layer.succeed(LargeBody, (operation) =>
@@ -34,14 +33,8 @@ const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide(largeBody),
 )
 
-const document = HttpRouter.use((router) =>
-  router.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))),
-)
-
-const docs = Layer.mergeAll(document, docsPage).pipe(Layer.provide(revalidated.layer))
-
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
-export const layer = HttpRouter.serve(Layer.mergeAll(api, docs, Metrics.layer, Faults.layer), {
+export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.layer, Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
   // One spelling for each path, so that a proxy's rule for a path holds.
