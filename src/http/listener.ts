@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { type IncomingMessage, Server, type ServerOptions, type ServerResponse, STATUS_CODES } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
+import { type ConnectionLimits, defaultLimits, endStalled, isAnswering, pipelineLimit } from "./connectionLimits.ts"
 import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 
@@ -37,8 +38,7 @@ const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
 
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
   // A second answer on a connection that has begun one would be read as its body.
-  const busy = "_httpMessage" in socket && socket["_httpMessage"] !== null
-  if (!socket.writable || error.code === "ECONNRESET" || busy) return void socket.destroy()
+  if (!socket.writable || error.code === "ECONNRESET" || isAnswering(socket)) return void socket.destroy()
   refuse(socket, refusals[error.code ?? ""] ?? unreadable)
 }
 
@@ -57,14 +57,17 @@ const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
 /** A server that shows each request to the hot path first; the listeners of `request` get what that passes on. */
 class HotServer extends Server {
   readonly #hotPath: HotPath
-  constructor(options: ServerOptions, hotPath: HotPath) {
+  readonly #isPastLimit: ReturnType<typeof pipelineLimit>
+  constructor(options: ServerOptions, hotPath: HotPath, { maxPipelined }: ConnectionLimits) {
     super(options)
     this.#hotPath = hotPath
+    this.#isPastLimit = pipelineLimit(maxPipelined)
   }
 
   override emit(event: string, ...args: ReadonlyArray<unknown>): boolean {
     if (event !== "request") return super.emit(event, ...args)
     const [request, response] = args as [IncomingMessage, ServerResponse]
+    if (this.#isPastLimit(request.socket, response)) return true
     // Once it is closing, a connection ends with its answer: a busy client would hold it open as long as it sends.
     if (!this.listening) response.shouldKeepAlive = false
     this.#hotPath(request, response, () => super.emit(event, request, response))
@@ -73,10 +76,10 @@ class HotServer extends Server {
 }
 
 /**
- * Node's server with this service's time limits, whose own refusals (a request that is no HTTP, headers that are too
+ * Node's server with this service's limits of time and of each connection, whose own refusals (a request that is no HTTP, headers that are too
  * large or too slow) have the documented shape as well.
  */
-export const make = (hotPath: HotPath): Server => {
+export const make = (hotPath: HotPath, limits: ConnectionLimits = defaultLimits): Server => {
   const options = {
     headersTimeout: 30_000,
     requestTimeout: 60_000,
@@ -86,7 +89,7 @@ export const make = (hotPath: HotPath): Server => {
     // No operation speaks another protocol: who asks for one is answered in this, as RFC 9110, section 7.8, allows.
     shouldUpgradeCallback: () => false,
   }
-  const server: Server = new HotServer(options, hotPath)
+  const server: Server = new HotServer(options, hotPath, limits)
   // No listener on `data` tells who has sent something: with one, Node reads each request through a stream of its own.
   const connections = new Set<Socket>()
   const onConnection = (socket: Socket) => {
@@ -100,6 +103,7 @@ export const make = (hotPath: HotPath): Server => {
     return close(done)
   }
   return server
+    .setTimeout(limits.maxUnreadMillis, endStalled)
     .on("connection", onConnection)
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
