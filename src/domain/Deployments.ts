@@ -65,10 +65,10 @@ export class RegistrationPolicy extends Context.Service<
 export class Deployments extends Context.Service<
   Deployments,
   {
-    /** Registers the run that a CI token was issued to. Everything comes from the token's claims. */
-    readonly register: (
-      token: Redacted.Redacted<string> | undefined,
-    ) => Effect.Effect<Registration, Unauthorized | Unavailable>
+    /** The run that a CI token was issued to, if it may register. Everything comes from the token's claims. */
+    readonly admit: (token: Redacted.Redacted<string> | undefined) => Effect.Effect<CiRun, Unauthorized | Unavailable>
+    /** Registers a run that was admitted. */
+    readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | Unavailable>
     /** A page of a project's deployments. */
     readonly list: (
       projectId: string,
@@ -93,7 +93,7 @@ export class Deployments extends Context.Service<
         typeof allowedOwners === "string" ||
         allowedOwners.some((allowed) => allowed.toLowerCase() === owner.toLowerCase())
 
-      const register = Effect.fn("Deployments.register")(function* (token: Redacted.Redacted<string> | undefined) {
+      const admit = Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
         if (token === undefined) {
           return yield* new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
         }
@@ -103,6 +103,10 @@ export class Deployments extends Context.Service<
             error: "The repository's owner may not register here (OIDC_ALLOWED_OWNERS).",
           })
         }
+        return run
+      })
+
+      const register = Effect.fn("Deployments.register")(function* (run: CiRun) {
         const registered = yield* repository.register({
           run,
           deploymentId: yield* random.ulid,
@@ -139,7 +143,7 @@ export class Deployments extends Context.Service<
         return { deployments: items, nextCursor }
       })
 
-      return Deployments.of({ register, list })
+      return Deployments.of({ admit, register, list })
     }),
   )
 }

@@ -43,7 +43,10 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(body("Conflict"
 /** 413: the body is larger than the operation reads. */
 export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
   body("PayloadTooLarge", "payload_too_large"),
-  { httpApiStatus: 413, description: "The request body is larger than 1 MiB, or than 8 MiB for a chat." },
+  {
+    httpApiStatus: 413,
+    description: "The request body is larger than the operation takes: 1 MiB, where nothing else is said.",
+  },
 ) {}
 
 /** 415: the body is not JSON. */

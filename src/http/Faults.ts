@@ -11,9 +11,11 @@ import {
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
 import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { tooLarge, withBoundedBody } from "./requestBody.ts"
 import { requestIdOf } from "./requestId.ts"
 import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
+import { maxBodyAt, methodsAt, operationAt } from "./routes.ts"
 
 /** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
 interface Answer {
@@ -29,10 +31,6 @@ const reply = (status: number, { error, code }: { readonly error: string; readon
 const invalidRequest = new InvalidRequest({ error: "The request could not be read." })
 const invalid = reply(400, invalidRequest)
 const unknownPath = reply(404, new NotFound({ error: "There is nothing at this path." }))
-const tooLarge = reply(
-  413,
-  new PayloadTooLarge({ error: "The request body is larger than 1 MiB, or than 8 MiB for a chat." }),
-)
 const notJson = reply(
   415,
   new UnsupportedMediaType({ error: "The request body must be JSON: Content-Type: application/json." }),
@@ -43,15 +41,34 @@ const fault = reply(
 )
 const closing = reply(503, new Unavailable({ error: "The server is shutting down; try again." }))
 
+/** The answer to a method and a path that are no operation: 405 where the path has other methods. */
+const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer => {
+  const methods = methodsAt(url)
+  if (methods.length === 0 || methods.includes(method)) return unknownPath
+  const allow = methods.join(", ")
+  const { a, b } = reply(405, { error: `This path takes ${allow}, not ${method}.`, code: "method_not_allowed" })
+  return { a: HttpServerResponse.setHeader(a, "allow", allow), b: HttpServerResponse.setHeader(b, "allow", allow) }
+}
+
+/** The answer to a body that is not read, as its length says that it is too large: it ends the connection. */
+const refused = (limit: number): Answer => {
+  const { a, b } = reply(413, tooLarge(limit))
+  return {
+    a: HttpServerResponse.setHeader(a, "connection", "close"),
+    b: HttpServerResponse.setHeader(b, "connection", "close"),
+  }
+}
+
 /** The answer to a request that ended in a cause that no operation declares. */
-const answerTo = (cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
+const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
   for (const reason of cause.reasons) {
     const error = reason._tag === "Fail" ? reason.error : reason._tag === "Die" ? reason.defect : undefined
+    if (error instanceof PayloadTooLarge) return Effect.succeed(reply(413, error))
+    if (error instanceof InvalidRequest) return Effect.succeed(reply(400, error))
+    if (error instanceof Unavailable) return Effect.succeed(reply(503, error))
     if (!HttpServerError.isHttpServerError(error)) continue
-    if (error.reason._tag === "RouteNotFound") return Effect.succeed(unknownPath)
-    if (error.reason._tag === "RequestParseError") {
-      return Effect.succeed(error.reason.reason === "BodyTooLarge" ? tooLarge : invalid)
-    }
+    if (error.reason._tag === "RouteNotFound") return Effect.succeed(notRouted(request))
+    if (error.reason._tag === "RequestParseError") return Effect.succeed(invalid)
   }
   if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(closing)
   return Effect.as(Effect.logError("A request failed", cause), fault)
@@ -63,7 +80,6 @@ const withBody = (response: HttpServerResponse.HttpServerResponse): Answer => {
     return { a: response, b: response }
   }
   if (response.status === 404) return unknownPath
-  if (response.status === 413) return tooLarge
   if (response.status === 415) return notJson
   return response.status < 500 ? reply(response.status, invalidRequest) : fault
 }
@@ -98,14 +114,15 @@ const pagePolicy = [
 const waiting = { count: 0 }
 
 /**
- * The headers of every answer: its request's id, no cache for what does not say otherwise, and with a 503 when to come
- * back, in seconds.
+ * The headers of every answer: its request's id, no cache for what does not say otherwise, with a 503 when to come back,
+ * in seconds, and with a 401 how to send a credential.
  */
 const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
   HttpServerResponse.setHeaders(response, {
     "x-request-id": requestId,
     "cache-control": response.headers["cache-control"] ?? "no-store",
     ...(response.status === 503 ? { "retry-after": "1" } : {}),
+    ...(response.status === 401 ? { "www-authenticate": "Bearer" } : {}),
     ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
   })
 
@@ -116,16 +133,26 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation => {
-    const answered = Effect.catchCause(Effect.map(operation, withBody), answerTo)
+    const documented = Effect.map(operation, withBody)
+    /** Refuses a path that can be read as another, and a body by its length before anything else is looked at. */
+    const answer = (request: HttpServerRequest.HttpServerRequest, maxBody: number) => {
+      if (otherSeparator.test(request.url)) return Effect.succeed(unknownPath)
+      if (Number(request.headers["content-length"]) > maxBody && operationAt(request.method, request.url)?.readsBody) {
+        return Effect.succeed(refused(maxBody))
+      }
+      return Effect.catchCause(documented, (cause) => answerTo(request, cause))
+    }
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
       const requestId = requestIdOf(request.headers["x-request-id"])
-      return (otherSeparator.test(request.url) ? Effect.succeed(unknownPath) : answered).pipe(
+      const maxBody = maxBodyAt(request.url)
+      return answer(request, maxBody).pipe(
         Effect.map(({ a, b }) => withHeaders(underV1.test(request.url) ? b : a, requestId)),
         // Before anything is provided: it reads the route that the router has left.
         (answer) => measured(request.method, answer),
         // All at once: each of its own would be put on and taken off with every request.
         Effect.updateContext((context: Context.Context<HttpServerRequest.HttpServerRequest>) =>
           context.pipe(
+            Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBody)),
             Context.add(WaitingRequests, waiting),
             Context.add(RequestId, requestId),
             logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),

@@ -1,10 +1,11 @@
-import { ByteSize, Effect, Layer } from "effect"
+import { ByteSize, Layer } from "effect"
 import { HttpIncomingMessage, HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "./Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
+import * as CiAuthorization from "./CiAuthorization.ts"
 import * as ApiKeys from "./handlers/ApiKeys.ts"
 import * as AuditLog from "./handlers/AuditLog.ts"
 import * as Chat from "./handlers/Chat.ts"
@@ -18,19 +19,19 @@ import * as Idempotency from "./Idempotency.ts"
 import * as KeyAuthorization from "./KeyAuthorization.ts"
 import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
-import { LargeBody } from "./middleware.ts"
 import * as RequestErrors from "./RequestErrors.ts"
 import * as SpanNames from "./spanNames.ts"
-
-const largeBody = Layer.succeed(LargeBody, (operation) =>
-  Effect.provideService(operation, HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8)),
-)
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([Authorization.layer, KeyAuthorization.layer, RequestErrors.layer, Idempotency.layer]),
-  Layer.provide(largeBody),
+  Layer.provide([
+    Authorization.layer,
+    CiAuthorization.layer,
+    KeyAuthorization.layer,
+    RequestErrors.layer,
+    Idempotency.layer,
+  ]),
 )
 
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */

@@ -7,6 +7,7 @@ import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
 import { requestIdOf } from "./requestId.ts"
 import { series } from "./requestMetrics.ts"
+import { maxBodyAt } from "./routes.ts"
 
 /** What may answer a request before the router does: answers it, or has it passed on, untouched. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse, pass: () => void) => void
@@ -18,8 +19,14 @@ const json = new Set(["application/json", "application/json; charset=utf-8"])
 
 const path = "/api/v0/keys/validate"
 
+const maxBody = maxBodyAt(path)
+
 const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
-  url === path && method === "POST" && json.has(headers["content-type"]!) && headers["content-encoding"] === undefined
+  url === path &&
+  method === "POST" &&
+  json.has(headers["content-type"]!) &&
+  headers["content-encoding"] === undefined &&
+  Number(headers["content-length"]) <= maxBody
 
 /** The key in a request's body; `undefined` when it is none that a valid request holds. */
 const keyIn = (body: Buffer): string | undefined => {

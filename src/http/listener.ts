@@ -65,9 +65,10 @@ class HotServer extends Server {
   }
 
   override emit(event: string, ...args: ReadonlyArray<unknown>): boolean {
-    if (event !== "request") return super.emit(event, ...args)
+    if (event !== "request" && event !== "checkContinue") return super.emit(event, ...args)
     const [request, response] = args as [IncomingMessage, ServerResponse]
     if (this.#isPastLimit(request.socket, response)) return true
+    if (event === "checkContinue") return super.emit(event, request, response)
     // Once it is closing, a connection ends with its answer: a busy client would hold it open as long as it sends.
     if (!this.listening) response.shouldKeepAlive = false
     this.#hotPath(request, response, () => super.emit(event, request, response))
@@ -83,6 +84,8 @@ export const make = (hotPath: HotPath, limits: ConnectionLimits = defaultLimits)
   const options = {
     headersTimeout: 30_000,
     requestTimeout: 60_000,
+    // How often the two are looked at.
+    connectionsCheckingInterval: 10_000,
     keepAliveTimeout: 65_000,
     // Its refusal would have no body.
     requireHostHeader: false,

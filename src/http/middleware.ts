@@ -1,5 +1,6 @@
 import { HttpApiMiddleware } from "effect/http-api"
 import type { CurrentCaller } from "../domain/Caller.ts"
+import type { CurrentRun } from "../domain/Deployment.ts"
 import type { CurrentTenant } from "../domain/Tenant.ts"
 import * as WebhookErrors from "./webhookErrors.ts"
 import {
@@ -30,8 +31,11 @@ export class OptionalAuthorization extends HttpApiMiddleware.Service<
   { provides: CurrentCaller }
 >()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}
 
-/** Operations whose body may have 8 MiB instead of 1. */
-export class LargeBody extends HttpApiMiddleware.Service<LargeBody>()("gatehouse/http/LargeBody") {}
+/** Operations of CI runs: a good OIDC token of a run that may register, in both modes. */
+export class CiAuthorization extends HttpApiMiddleware.Service<CiAuthorization, { provides: CurrentRun }>()(
+  "gatehouse/http/CiAuthorization",
+  { error: [Unauthorized, Unavailable] },
+) {}
 
 /** Operations of the webhook interface: what `RequestErrors` is to the platform's, in that interface's shape. */
 export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(

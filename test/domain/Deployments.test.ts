@@ -12,7 +12,9 @@ import { asAdministrator, failureOf, makeTenant, outcomeOf, services, unknownId 
 const push = githubClaims("https://issuer.example", "aud", 0)
 const pullRequest = { event_name: "pull_request", ref: "refs/pull/42/merge", head_ref: "fix", base_ref: "main" }
 const register = (overrides: Record<string, unknown> = {}) =>
-  Deployments.use((deployments) => deployments.register(tokenOf({ ...push, ...overrides })))
+  Deployments.use((deployments) =>
+    Effect.flatMap(deployments.admit(tokenOf({ ...push, ...overrides })), deployments.register),
+  )
 
 const link = (hostOwner: string, hostRepo: string) =>
   Effect.gen(function* () {
@@ -72,7 +74,7 @@ describe("registering a run", () => {
 
   it.effect("needs a token", () =>
     Effect.gen(function* () {
-      const refusal = yield* failureOf((yield* Deployments).register(undefined))
+      const refusal = yield* failureOf((yield* Deployments).admit(undefined))
       assert.include(refusal, `"code":"unauthorized"`)
       assert.include(refusal, "Authorization: Bearer")
     }).pipe(Effect.provide(services())),

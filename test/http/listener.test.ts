@@ -88,9 +88,9 @@ it.live("an answer that is never read is ended", () =>
 it.live("a large answer that is read slowly, and one that takes its time to be made, come whole", () =>
   Effect.gen(function* () {
     const size = 20 * 1024 * 1024
-    const port = yield* serve({ maxUnreadMillis: 400 }, ({ url }, response) => {
+    const port = yield* serve({ maxUnreadMillis: 1_500 }, ({ url }, response) => {
       if (url === "/large") return response.end(Buffer.alloc(size))
-      return setTimeout(() => response.end("late"), 1_000)
+      return setTimeout(() => response.end("late"), 2_000)
     })
     const slow = yield* connected(port)
     let bytes = 0

@@ -68,6 +68,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
           yield* send("GET", `/nothing/${n}`)
           yield* send("GET", `/api/v0/projects/${n}?n=${n}`)
           yield* send("PURGE", `/api/v0/projects/${n}`)
+          yield* send("PURGE", `/nothing/${n}`)
         }
         const after = yield* scrape
         const labels = { route: "/api/v0/projects/{projectId}", method: "GET", status: "404" }
@@ -75,9 +76,10 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         const unmatched = { route: "unmatched", status: "404" }
         expect(after.value(requests, { ...unmatched, method: "GET" })).toBe(20)
         expect(after.value(requests, { ...unmatched, method: "other" })).toBe(20)
+        expect(after.value(requests, { ...unmatched, method: "other", status: "405" })).toBe(20)
         const series = ({ samples }: Scrape) => samples.filter(({ name }) => name === requests).length
-        // Those three, and that of the first scrape.
-        expect(series(after) - series(before)).toBe(4)
+        // Those four, and that of the first scrape.
+        expect(series(after) - series(before)).toBe(5)
       }),
     )
 

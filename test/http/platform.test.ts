@@ -102,7 +102,7 @@ for (const [database, server] of Object.entries(servers)) {
           key!.toLowerCase(),
           key!.replace("svc_", "sk_"),
         ]
-        for (const bad of [key, expired["key"], ...unknown, "svc_\u{1f4da}", "a".repeat(500_000)]) {
+        for (const bad of [key, expired["key"], ...unknown, "svc_\u{1f4da}", "a".repeat(4_000)]) {
           answers.add(yield* invalid(send, bad))
         }
         expect([...answers]).toEqual(['{"error":"The key is not valid.","code":"unauthorized"}'])

@@ -219,7 +219,7 @@ for (const [database, server] of Object.entries(servers)) {
           const honest = yield* send("POST", "/api/v0/register-deployment", { json, as: token })
           expect(honest.json).toMatchObject({ ok: true, branch: "main" })
           expect((yield* project((honest.json as { projectId: string }).projectId))["name"]).toBe("bad")
-          const inBody = yield* send("POST", "/api/v0/register-deployment", { json: { token } })
+          const inBody = yield* send("POST", "/api/v0/register-deployment", { json: { token: token.slice(0, 900) } })
           expect(inBody.status).toBe(401)
           answers.push(honest.text, inBody.text)
         }),

@@ -203,7 +203,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     }),
   )
 
-  it.effect("nothing at a path or by a method is a 404 in this interface's shape, with a key and without", () =>
+  it.effect("nothing at a path is a 404, another method a 405, in this interface's shape, with a key and without", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { headers } = yield* makeTenant()
@@ -220,7 +220,10 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       }
       for (const [, { path }] of webhookEntries) {
         for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-          expect((yield* send(method, path, { headers })).json, `${method} ${path}`).toEqual(answer)
+          const refused = yield* send(method, path, { headers })
+          expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
+          const message = `This path takes POST, not ${method}.`
+          expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
         }
       }
       const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })

@@ -1,4 +1,5 @@
-import { Schema } from "effect"
+import { ByteSize, Schema } from "effect"
+import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import {
   ApiKey,
@@ -85,6 +86,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Unauthorized, TooManyRequestsWithRetryAfter],
     })
       .middleware(OptionalAuthorization)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
       .annotateMerge(access.anyone)
       .annotate(OpenApi.Summary, "Validate an API key")
       .annotate(

@@ -1,9 +1,10 @@
-import { Schema } from "effect"
+import { ByteSize, Schema } from "effect"
 import { Sse } from "effect/encoding"
+import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ChatRequest } from "../../domain/Chat.ts"
 import { Forbidden, UnprocessableContent } from "../../domain/Errors.ts"
-import { Authorization, LargeBody } from "../middleware.ts"
+import { Authorization } from "../middleware.ts"
 import { TooManyRequestsWithRetryAfter } from "../responses.ts"
 import { access } from "../security.ts"
 
@@ -29,8 +30,8 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       success: UiMessageStream,
       error: [Forbidden, UnprocessableContent, TooManyRequestsWithRetryAfter],
     })
-      .middleware(LargeBody)
       .middleware(Authorization)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(access.chat)
       .annotate(OpenApi.Summary, "Chat over documentation")
       .annotate(

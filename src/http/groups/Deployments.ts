@@ -1,11 +1,12 @@
-import { Schema } from "effect"
+import { ByteSize, Schema } from "effect"
+import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Deployment } from "../../domain/Deployment.ts"
 import { Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Registration } from "../../domain/Registration.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization } from "../middleware.ts"
+import { Authorization, CiAuthorization } from "../middleware.ts"
 import { access } from "../security.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
@@ -20,7 +21,9 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       success: Registration,
       error: Unauthorized,
     })
+      .middleware(CiAuthorization)
       .annotateMerge(access.ci)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
       .annotate(OpenApi.Summary, "Register a deployment from CI")
       .annotate(
         OpenApi.Description,

@@ -192,7 +192,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (
         expect(
           answers.map((answer) => [answer.status, faultOf(answer, "/v1")]),
           target,
-        ).toEqual([[404, undefined]])
+        ).toEqual([[target.includes("jobs/list") ? 405 : 404, undefined]])
       }
     }),
   )
