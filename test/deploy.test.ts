@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import * as Yaml from "effect/encoding/Yaml"
 import { existsSync, readFileSync } from "node:fs"
+import { BlockList } from "node:net"
 
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
 
@@ -51,13 +52,14 @@ describe("the Dockerfile", () => {
 it("compose.yaml gives the service variables that it knows, and wants the secrets set", () => {
   const text = read("deploy/compose.yaml")
   const { services } = Yaml.parse(text) as {
-    services: Record<string, { environment: Record<string, string>; build?: string }>
+    services: Record<string, { environment: Record<string, string>; build?: string; mem_limit?: string }>
   }
   expect(Object.keys(services)).toEqual(["postgres", "gatehouse"])
   const { environment } = services["gatehouse"]!
   expect(Object.keys(environment).filter((name) => !variables.includes(name))).toEqual([])
   for (const name of ["ADMIN_TOKEN", "ENCRYPTION_KEY", "BASE_URL"]) expect(environment[name]).toMatch(`\${${name}:?`)
   expect(services["postgres"]!.environment["POSTGRES_PASSWORD"]).toMatch("${POSTGRES_PASSWORD:?")
+  for (const { mem_limit } of Object.values(services)) expect(mem_limit).toMatch(/^\d+[mg]$/)
   // Every other dollar would be read as a variable.
   expect(text.match(/\$(?!\{[A-Z_]+(:[?-][^$}]*)?\})/g)).toBeNull()
 })
@@ -70,13 +72,42 @@ describe("kubernetes.yaml", () => {
   const [container] = pod.spec.containers
 
   it("has two replicas, of which one stays, and a service that finds them", () => {
-    expect(manifests.map(({ kind }) => kind)).toEqual(["Deployment", "PodDisruptionBudget", "Service"])
+    expect(manifests.map(({ kind }) => kind)).toEqual(["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"])
     expect([of("Deployment").replicas, of("PodDisruptionBudget").minAvailable]).toEqual([2, 1])
     const { labels } = pod.metadata
     expect(of("Deployment").selector.matchLabels).toEqual(labels)
     expect(of("PodDisruptionBudget").selector.matchLabels).toEqual(labels)
     expect(of("Service").selector).toEqual(labels)
     expect(of("Service").ports[0].targetPort).toBe(container.ports[0].name)
+  })
+
+  it("has memory enough for what the service was measured with, and a limit", () => {
+    const { requests, limits } = container.resources
+    expect(parseInt(requests.memory)).toBeGreaterThanOrEqual(380)
+    expect(parseInt(limits.memory)).toBeGreaterThan(parseInt(requests.memory))
+  })
+
+  it("lets requests in at its port, and itself out to public addresses, DNS and PostgreSQL alone", () => {
+    const { podSelector, policyTypes, ingress, egress } = of("NetworkPolicy")
+    expect(podSelector.matchLabels).toEqual(pod.metadata.labels)
+    expect(policyTypes).toEqual(["Ingress", "Egress"])
+    expect(ingress).toEqual([{ ports: [{ port: container.ports[0].name }] }])
+    const [dns, database, addresses] = egress
+    expect([...dns.ports, ...database.ports].map(({ port }: { readonly port: number }) => port)).toEqual([53, 53, 5432])
+    const blocks: ReadonlyArray<{
+      readonly ipBlock: { readonly cidr: string; readonly except: ReadonlyArray<string> }
+    }> = addresses.to
+    expect(blocks.map(({ ipBlock }) => ipBlock.cidr)).toEqual(["0.0.0.0/0", "::/0"])
+    const refused = new BlockList()
+    for (const net of blocks.flatMap(({ ipBlock }) => ipBlock.except)) {
+      const [address, bits] = net.split("/")
+      refused.addSubnet(address!, Number(bits), address!.includes(":") ? "ipv6" : "ipv4")
+    }
+    for (const address of ["10.1.2.3", "172.31.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "127.0.0.1"]) {
+      expect(refused.check(address), address).toBe(true)
+    }
+    for (const address of ["::1", "fd00::1", "fe80::1"]) expect(refused.check(address, "ipv6"), address).toBe(true)
+    expect([refused.check("140.82.112.3"), refused.check("2606:50c0::1", "ipv6")]).toEqual([false, false])
   })
 
   it("asks for what the service answers, and gives it variables that it knows", () => {

@@ -58,7 +58,7 @@ const ofTests: Readonly<Record<string, string>> = {
 }
 
 /** Node reads these itself. */
-const ofNode = ["NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
+const ofNode = ["NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
 
 it("every environment variable that is named is one that something reads", () => {
   for (const page of pages) {
