@@ -83,7 +83,10 @@ export interface Turns {
   readonly head: number
 }
 
-/** The values of `column` in `pending_deliveries` that have a backlog, from the one after `last` on, and around once. */
+/**
+ * The values of `column` in `pending_deliveries` that have a backlog, from the one after `last` on, and around once. Both ends
+ * are conditions of the index, so that the last look does not read on behind `last`: no id is behind `~`.
+ */
 const around = (
   sql: SqlClient.SqlClient,
   name: string,
@@ -98,7 +101,8 @@ const around = (
     UNION ALL
     SELECT next.${at}, before.turn + 1, next.again FROM ${turns} before CROSS JOIN LATERAL (
       (SELECT ${at}, before.again FROM pending_deliveries p
-        WHERE p.parked AND ${within} AND p.${at} > before.${at} AND (NOT before.again OR p.${at} <= ${last})
+        WHERE p.parked AND ${within} AND p.${at} > before.${at}
+          AND p.${at} <= (CASE WHEN before.again THEN ${last}::text ELSE '~' END) COLLATE "C"
         ORDER BY p.${at} LIMIT 1)
       UNION ALL
       (SELECT ${at}, true FROM pending_deliveries p
