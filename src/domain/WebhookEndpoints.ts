@@ -6,7 +6,8 @@ import { AuditLog } from "./AuditLog.ts"
 import { checkUrl, ReceiverRules } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
 import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
-import type { InvalidRequest, Unavailable } from "./Errors.ts"
+import * as EndpointTests from "./EndpointTests.ts"
+import type { Conflict, InvalidRequest, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
 import { Signer } from "./Signature.ts"
 import { CurrentTenant } from "./Tenant.ts"
@@ -108,8 +109,11 @@ export class WebhookEndpoints extends Context.Service<
       input: typeof UpdateWebhookEndpoint.Type,
     ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable, CurrentTenant>
     readonly remove: (id: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
-    /** Sends the endpoint a signed `job.completed` with made-up ids, now, and says what it said. */
-    readonly test: (id: string) => Effect.Effect<TestResult, NotFound | Unavailable, CurrentTenant>
+    /**
+     * Sends the endpoint a signed `job.completed` with made-up ids, now, and says what it said. A second test of the
+     * endpoint, or one too many of the org, in flight in this process is a `Conflict`.
+     */
+    readonly test: (id: string) => Effect.Effect<TestResult, NotFound | Conflict | Unavailable, CurrentTenant>
   }
 >()("gatehouse/domain/WebhookEndpoints") {
   static readonly layer = Layer.effect(
@@ -123,6 +127,7 @@ export class WebhookEndpoints extends Context.Service<
       const rules = yield* ReceiverRules
       const audit = yield* AuditLog
       const wakeups = yield* Wakeups
+      const bounded = EndpointTests.make()
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const { orgId } = yield* CurrentTenant
@@ -192,8 +197,7 @@ export class WebhookEndpoints extends Context.Service<
         yield* wakeups.sweeps
       })
 
-      const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
-        const { orgId } = yield* CurrentTenant
+      const sendTest = Effect.fnUntraced(function* (orgId: string, id: string) {
         const now = yield* DateTime.now
         const { url, secrets } = yield* repository.findSigning(orgId, id, now)
         const status = "completed"
@@ -206,6 +210,11 @@ export class WebhookEndpoints extends Context.Service<
         const outcome = yield* sender.send({ url, headers, body })
         const delivered = isDelivered(outcome)
         return { delivered, status: outcome.status, body: outcome.body, error: outcome.failure?.message ?? null }
+      })
+
+      const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
+        const { orgId } = yield* CurrentTenant
+        return yield* bounded(orgId, id, sendTest(orgId, id))
       })
 
       return WebhookEndpoints.of({ create, list, get, update, remove, test })

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Result } from "effect"
+import { Effect, Fiber, Result } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
 import type { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
@@ -193,6 +193,31 @@ describe("WebhookEndpoints", () => {
       }
       // Not even a 410: a test is no delivery.
       assert.isTrue((yield* listed)[0]!.active)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  // Seen failing: without the bound all of them were sent.
+  it.effect("one test at a time for an endpoint, and four for an org, are in flight; others are conflicts", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const receiver = yield* Receiver
+      receiver.answers = [Effect.never]
+      const ids = yield* Effect.replicateEffect(create(), 5)
+      const running: Array<Fiber.Fiber<unknown, unknown>> = []
+      for (const id of ids.slice(0, 4)) {
+        running.push(yield* Effect.forkChild(test(id), { startImmediately: true }))
+        assert.include(yield* failureOf(test(id)), "A test of this endpoint is in flight")
+      }
+      assert.include(yield* failureOf(test(ids[4]!)), "4 tests of your endpoints are in flight")
+      assert.strictEqual(receiver.requests.length, 4)
+      // Another org has its own four; a test that ends, however it does, makes room.
+      yield* makeOrg("other")
+      receiver.answers = [Effect.succeed(answer(200))]
+      yield* as("other")(Effect.flatMap(create(), test))
+      yield* Fiber.interrupt(running[0]!)
+      yield* test(ids[4]!)
+      yield* test(ids[0]!)
+      yield* Fiber.interruptAll(running)
     }).pipe(as("o"), Effect.provide(services())),
   )
 })

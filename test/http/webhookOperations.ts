@@ -47,7 +47,7 @@ export const webhookOperations = {
       body: Schema.NullOr(Schema.String),
       error: Schema.NullOr(Schema.String),
     },
-    [404],
+    [404, 409],
   ),
   listDeliveries: post(
     "webhooks/deliveries/list",

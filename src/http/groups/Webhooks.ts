@@ -74,12 +74,13 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: [""] }),
         error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),
-      error: NotFound,
+      error: [NotFound, Conflict],
     })
       .annotate(OpenApi.Summary, "Test a webhook endpoint")
       .annotate(
         OpenApi.Description,
-        "Sends it a signed job.completed with made-up ids at once and tells what it said.",
+        "Sends it a signed job.completed with made-up ids at once and tells what it said. One at a time for an " +
+          "endpoint and four for an org, in one process; another meanwhile is a 409.",
       ),
   )
   .middleware(KeyAuthorization)

@@ -1,0 +1,37 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { makeReceiver } from "../../support/receiver.ts"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { makeTenant, type Tenant } from "../tenants.ts"
+
+/** How often each status was answered. */
+const counted = (answers: ReadonlyArray<{ readonly status: number }>) => {
+  const counts: Record<number, number> = {}
+  for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1
+  return counts
+}
+
+/** Sends the same request many times at once. */
+const crowd = (size: number, tenant: Tenant, path: string, json: object) =>
+  Effect.replicateEffect(tenant.ask(path, json), size, { concurrency: "unbounded" })
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a crowd of one org's requests", (it) => {
+  // Seen failing without the bound: 148 connections.
+  it.effect("3,000 tests of its endpoints at once are a few connections to their receiver", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const receiver = yield* makeReceiver()
+      receiver.behave("slow")
+      const ids = yield* Effect.forEach(Array.from({ length: 6 }), () => tenant.endpoint(receiver.url))
+      const answers = yield* Effect.forEach(ids, (id) => crowd(500, tenant, "webhooks/test", { id }), {
+        concurrency: "unbounded",
+      })
+      const counts = counted(answers.flat())
+      expect(Object.keys(counts).filter((status) => !["200", "409", "503"].includes(status))).toEqual([])
+      expect(counts[200]).toBeGreaterThan(0)
+      expect(receiver.received).toHaveLength(counts[200]!)
+      expect(receiver.connections().accepted).toBeLessThanOrEqual(40)
+    }),
+  )
+})
