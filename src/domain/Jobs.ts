@@ -1,4 +1,4 @@
-import { Context, DateTime, Duration, Effect, Layer, Option, Stream } from "effect"
+import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { AfterCommit } from "./AfterCommit.ts"
@@ -11,6 +11,7 @@ import { expiry } from "./Leases.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
 import { CurrentTenant } from "./Tenant.ts"
+import * as WaitingJobs from "./WaitingJobs.ts"
 import { Wakeups } from "./Wakeups.ts"
 
 /** A job to be kept. `callbackSecret` is encrypted for the job's id. */
@@ -48,6 +49,15 @@ export class JobRepository extends Context.Service<
         readonly leaseUntil: DateTime.Utc
       },
     ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable>
+    /**
+     * Puts jobs whose claim nobody received back into the queue, as if they had not been claimed. A job that was finished
+     * or claimed again since stays as it is.
+     */
+    readonly release: (
+      orgId: string,
+      jobs: ReadonlyArray<Pick<ClaimedJob, "job_id" | "attempt">>,
+      now: DateTime.Utc,
+    ) => Effect.Effect<void, Unavailable>
     /** Moves the end of a running job's lease. A job that is not running is a `Conflict`. */
     readonly extendLease: (
       orgId: string,
@@ -145,24 +155,21 @@ export class Jobs extends Context.Service<
         return made
       })
 
+      const claimOnce = Effect.fnUntraced(function* (key: WaitingJobs.PollKey, limit: number) {
+        const now = yield* DateTime.now
+        const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
+        return yield* repository.claim(key.orgId, { workflow: key.workflow, limit, now, leaseUntil })
+      })
+      const waiting = yield* WaitingJobs.make(claimOnce, (orgId, jobs) =>
+        Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
+      )
+      yield* wakeups.onJobs(waiting.wake)
+
       const claim = Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
         const { orgId } = yield* CurrentTenant
-        const once = Effect.gen(function* () {
-          const now = yield* DateTime.now
-          const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLease })
-          return yield* repository.claim(orgId, { workflow: input.workflow, limit: input.limit ?? 1, now, leaseUntil })
-        })
-        const wait = input.wait_seconds ?? 0
-        if (wait === 0) return yield* once
-        // Listening begins before the first look, so that no job comes in between.
-        return yield* wakeups.onJobs(orgId).pipe(
-          // Ends the waiting and not a claim under way, whose jobs would be nobody's until their lease runs out.
-          Stream.interruptWhen(Effect.sleep(Duration.seconds(wait))),
-          Stream.mapEffect(() => once),
-          Stream.filter((jobs) => jobs.length > 0),
-          Stream.runHead,
-          Effect.map(Option.getOrElse(() => [])),
-        )
+        const { workflow, limit = 1, lease_seconds: leaseSeconds = defaultLease, wait_seconds: wait = 0 } = input
+        const key = { orgId, workflow, leaseSeconds }
+        return yield* wait === 0 ? claimOnce(key, limit) : waiting.wait(key, limit, wait)
       })
 
       const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {

@@ -1,3 +1,4 @@
+import type { Scope } from "effect"
 import { Context, Effect, Layer, PubSub, Stream } from "effect"
 
 /**
@@ -17,8 +18,8 @@ export class Wakeups extends Context.Service<
     readonly onDeliveries: Stream.Stream<void>
     /** An element for every word of sweeps. */
     readonly onSweeps: Stream.Stream<void>
-    /** An element now, and at every word of the org's jobs, and every second. */
-    readonly onJobs: (orgId: string) => Stream.Stream<void>
+    /** Calls the listener with the org at every word of jobs, until the scope closes. */
+    readonly onJobs: (listener: (orgId: string) => void) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("gatehouse/domain/Wakeups") {
   static readonly layer = Layer.effect(
@@ -26,18 +27,19 @@ export class Wakeups extends Context.Service<
     Effect.gen(function* () {
       const deliveries = yield* PubSub.sliding<void>(1)
       const sweeps = yield* PubSub.sliding<void>(1)
-      const jobs = yield* PubSub.sliding<string>(256)
+      const listeners = new Set<(orgId: string) => void>()
       return Wakeups.of({
         deliveries: Effect.asVoid(PubSub.publish(deliveries, undefined)),
         sweeps: Effect.asVoid(PubSub.publish(sweeps, undefined)),
         onSweeps: Stream.fromPubSub(sweeps),
-        jobs: (orgId) => Effect.asVoid(PubSub.publish(jobs, orgId)),
+        jobs: (orgId) => Effect.sync(() => listeners.forEach((listener) => listener(orgId))),
         onDeliveries: Stream.fromPubSub(deliveries),
-        onJobs: (orgId) =>
-          Stream.fromPubSub(jobs).pipe(
-            Stream.filter((woken) => woken === orgId),
-            Stream.map(() => undefined),
-            Stream.merge(Stream.tick("1 second")),
+        onJobs: (listener) =>
+          Effect.asVoid(
+            Effect.acquireRelease(
+              Effect.sync(() => listeners.add(listener)),
+              () => Effect.sync(() => listeners.delete(listener)),
+            ),
           ),
       })
     }),

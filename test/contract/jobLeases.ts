@@ -32,6 +32,33 @@ const runningOf = (orgId: string) =>
 
 /** What every JobRepository does with jobs that are claimed. */
 export const jobLeases = (it: It) => {
+  it.effect("leases: released jobs are queued as before; one claimed again, finished or foreign stays", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { orgId: foreign } = yield* insertOrg()
+      const now = epoch()
+      const release = (org: string, claimed: ReadonlyArray<ClaimedJob>) =>
+        JobRepository.use((jobs) => jobs.release(org, claimed, now))
+      const ids = [yield* newId, yield* newId, yield* newId]
+      for (const jobId of ids) yield* insertJob(orgId, { jobId })
+      const claimed = yield* claimJobs(orgId, now)
+      yield* release(foreign, claimed)
+      assert.deepStrictEqual(yield* claimIds(orgId, now), [])
+      yield* finish(orgId, ids[1]!, completed(), now)
+      yield* release(orgId, claimed.slice(0, 2))
+      const queued = yield* findJob(orgId, ids[0]!)
+      assert.deepStrictEqual([queued.status, queued.attempt, queued.lease_expires_at], ["queued", 0, null])
+      assert.strictEqual((yield* findJob(orgId, ids[1]!)).status, "completed")
+      assert.strictEqual((yield* claimJobs(orgId, now))[0]!.attempt, 1)
+      yield* expire(plus(now, 61))
+      assert.strictEqual((yield* claimJobs(orgId, plus(now, 62)))[0]!.attempt, 2)
+      // The claim that is released is the first one's, whose lease ran out.
+      yield* release(orgId, claimed)
+      assert.strictEqual((yield* findJob(orgId, ids[0]!)).status, "running")
+      yield* release(orgId, [])
+    }),
+  )
+
   it.effect("leases: jobs are claimed oldest first, so many as are asked for, once", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

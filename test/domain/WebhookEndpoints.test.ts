@@ -129,8 +129,12 @@ describe("WebhookEndpoints", () => {
       yield* makeOrg("b")
       const id = yield* as("a")(create())
       for (const unknown of [id, unknownId]) {
-        for (const attempt of [update({ id: unknown, url }), endpoints.remove(unknown), endpoints.test(unknown)]) {
-          assert.strictEqual(yield* failureOf(as("b")(attempt)), missing)
+        for (const failure of [
+          yield* failureOf(as("b")(update({ id: unknown, url }))),
+          yield* failureOf(as("b")(endpoints.remove(unknown))),
+          yield* failureOf(as("b")(endpoints.test(unknown))),
+        ]) {
+          assert.strictEqual(failure, missing)
         }
       }
       assert.deepStrictEqual([yield* as("b")(listed), (yield* as("a")(listed)).length], [[], 1])

@@ -84,6 +84,15 @@ export const layer = Layer.effect(
           }),
         ),
 
+      release: (orgId, claimed, now) =>
+        Effect.sync(() => {
+          for (const { attempt, job_id } of claimed) {
+            const stored = ownedBy(jobs, orgId, job_id)
+            if (stored?.row.status !== "running" || stored.row.attempt !== attempt) continue
+            change(stored, { status: "queued", attempt: attempt - 1, lease_expires_at: null, updated_at: now })
+          }
+        }),
+
       extendLease: (orgId, jobId, leaseUntil, now) =>
         Effect.flatMap(find(orgId, jobId), (stored) => {
           if (stored.row.status !== "running") return Effect.fail(notRunning())

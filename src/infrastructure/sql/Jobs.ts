@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { ClaimedJob, Job, JobStatus } from "../../domain/Job.ts"
 import { jobNotFound, JobRepository, notRunning } from "../../domain/Jobs.ts"
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
+import { integers, texts } from "./arrays.ts"
 import { expireLeases } from "./expireLeases.ts"
 import { finishJob } from "./finishJob.ts"
 import { afterCursor, date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
@@ -71,6 +72,14 @@ export const layer = Layer.effect(
           Effect.map((jobs) => jobs.toSorted((a, b) => (a.job_id < b.job_id ? -1 : 1))),
           orUnavailable,
         ),
+
+      release: (orgId, jobs, now) =>
+        sql`
+          UPDATE jobs SET status = 'queued', attempt = jobs.attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
+          FROM unnest(${texts(jobs.map((job) => job.job_id))}, ${integers(jobs.map((job) => job.attempt))})
+            AS claimed (id, attempt)
+          WHERE jobs.id = claimed.id AND jobs.attempt = claimed.attempt AND jobs.org_id = ${orgId}
+            AND jobs.status = 'running'`.pipe(Effect.asVoid, orUnavailable),
 
       extendLease: (orgId, jobId, leaseUntil, now) =>
         Effect.gen(function* () {

@@ -1,8 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { makeReceiver } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
+import { until, within } from "../../support/wait.ts"
+import { claim, make } from "../jobCalls.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
 /** How often each status was answered. */
@@ -32,6 +34,26 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a crowd of
       expect(counts[200]).toBeGreaterThan(0)
       expect(receiver.received).toHaveLength(counts[200]!)
       expect(receiver.connections().accepted).toBeLessThanOrEqual(40)
+    }),
+  )
+
+  it.effect("3,000 claims that wait: another org's creates succeed, and each of its jobs goes to one of them", () =>
+    Effect.gen(function* () {
+      const { routed } = yield* TestServer
+      const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
+      const before = routed()
+      const waiting = yield* Effect.forkChild(crowd(3_000, tenant, "jobs/claim", { wait_seconds: 30 }))
+      yield* until("the claims to arrive", Effect.sync(routed), (requests) => requests >= before + 3_000)
+      for (let n = 0; n < 50; n++) {
+        yield* make(tenant)
+        yield* make(other)
+      }
+      expect(yield* claim(other, { limit: 100 })).toHaveLength(50)
+      const answers = yield* within("the claims", Fiber.join(waiting))
+      expect(counted(answers)).toEqual({ 200: 3_000 })
+      const got = answers.flatMap(({ json }) => (json as { jobs: ReadonlyArray<{ job_id: string }> }).jobs)
+      expect(new Set(got.map(({ job_id }) => job_id)).size).toBe(50)
+      expect(got).toHaveLength(50)
     }),
   )
 })
