@@ -10,6 +10,7 @@ import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import { expiry } from "./Leases.ts"
 import type { Page } from "./Page.ts"
 import { toPage } from "./Page.ts"
+import { RequestOrg } from "./RequestOrg.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import * as WaitingJobs from "./WaitingJobs.ts"
 import { Wakeups } from "./Wakeups.ts"
@@ -160,8 +161,9 @@ export class Jobs extends Context.Service<
         const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
         return yield* repository.claim(key.orgId, { workflow: key.workflow, limit, now, leaseUntil })
       })
-      const waiting = yield* WaitingJobs.make(claimOnce, (orgId, jobs) =>
-        Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
+      const waiting = yield* WaitingJobs.make(
+        (key, limit) => Effect.provideService(claimOnce(key, limit), RequestOrg, key.orgId),
+        (orgId, jobs) => Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
       )
       yield* wakeups.onJobs(waiting.wake)
 

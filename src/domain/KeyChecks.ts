@@ -8,6 +8,7 @@ import * as FailureLimit from "./FailureLimit.ts"
 import * as KeyCache from "./KeyCache.ts"
 import { KeyHash } from "./KeyHash.ts"
 import * as KeyRateLimit from "./KeyRateLimit.ts"
+import { noOrg, RequestOrg } from "./RequestOrg.ts"
 import { validationCounter, type ValidationOutcome, type ValidationSource } from "./validationMetrics.ts"
 
 /** How many keys that are not valid a caller without a credential may try in a minute. */
@@ -33,7 +34,10 @@ export const make = Effect.gen(function* () {
   const count = yield* validationCounter
   const failures = FailureLimit.make(failuresPerMinute)
   const rateLimit = KeyRateLimit.make()
-  const cache = yield* KeyCache.make(repository.findByHashes)
+  const cache = yield* KeyCache.make((hashes) =>
+    // Requests wait for it: it has no part in the share of background work.
+    Effect.provideService(repository.findByHashes(hashes), RequestOrg, noOrg),
+  )
   /** When keys were last used, in milliseconds. */
   let usage = new Map<string, number>()
 

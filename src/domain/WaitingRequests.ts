@@ -1,9 +1,36 @@
 import { Context } from "effect"
 
+/** The requests that wait for the database: of all, and of each org that has one. */
+export interface Waiting {
+  count: number
+  readonly byOrg: Map<string, number>
+}
+
 /**
  * Counts the requests that wait for the database just now, so that a port can refuse what is too many. `undefined` for
  * background work, which bounds itself.
  */
-export const WaitingRequests = Context.Reference<{ count: number } | undefined>("gatehouse/domain/WaitingRequests", {
+export const WaitingRequests = Context.Reference<Waiting | undefined>("gatehouse/domain/WaitingRequests", {
   defaultValue: () => undefined,
 })
+
+/**
+ * Counts a request, unless there is no room for it: the last third of the room is for orgs that have less than a third
+ * themselves, so that no org takes all of it.
+ */
+export const enter = (waiting: Waiting, orgId: string, room: number): boolean => {
+  const own = waiting.byOrg.get(orgId) ?? 0
+  const third = Math.floor(room / 3)
+  if (waiting.count >= (own < third ? room : room - third)) return false
+  waiting.count++
+  waiting.byOrg.set(orgId, own + 1)
+  return true
+}
+
+/** Ends what `enter` began. */
+export const leave = (waiting: Waiting, orgId: string) => {
+  waiting.count--
+  const own = waiting.byOrg.get(orgId)! - 1
+  if (own === 0) waiting.byOrg.delete(orgId)
+  else waiting.byOrg.set(orgId, own)
+}

@@ -3,6 +3,7 @@ import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Caller, CurrentCaller, noCredential } from "../domain/Caller.ts"
 import { Unauthorized } from "../domain/Errors.ts"
+import { RequestOrg } from "../domain/RequestOrg.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, OptionalAuthorization } from "./middleware.ts"
@@ -49,6 +50,10 @@ export const identify = Effect.gen(function* () {
   return { open, toCaller }
 })
 
+/** An operation that has its caller's org's share of the database. */
+const ofCaller = <A, E, R>(caller: Caller, operation: Effect.Effect<A, E, R>) =>
+  "orgId" in caller ? Effect.provideService(operation, RequestOrg, caller.orgId) : operation
+
 /** The middleware that lets nobody in without a credential, open mode excepted, and the one that lets in anyone. */
 export const layer = Layer.effectContext(
   Effect.map(identify, ({ open, toCaller }) =>
@@ -57,14 +62,14 @@ export const layer = Layer.effectContext(
       Effect.fnUntraced(function* (operation) {
         const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
         if (caller._tag === "Anonymous" && !open) return yield* noCredential()
-        return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
+        return yield* Effect.provideService(ofCaller(caller, operation), CurrentCaller, { caller, open })
       }),
     ).pipe(
       Context.add(
         OptionalAuthorization,
         Effect.fnUntraced(function* (operation) {
           const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(operation, CurrentCaller, { caller, open })
+          return yield* Effect.provideService(ofCaller(caller, operation), CurrentCaller, { caller, open })
         }),
       ),
     ),

@@ -10,7 +10,8 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../domain/Errors.ts"
-import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { noOrg, RequestOrg } from "../domain/RequestOrg.ts"
+import { type Waiting, WaitingRequests } from "../domain/WaitingRequests.ts"
 import { tooLarge, withBoundedBody } from "./requestBody.ts"
 import { requestIdOf } from "./requestId.ts"
 import { logged } from "./requestLog.ts"
@@ -111,7 +112,7 @@ const pagePolicy = [
 ].join("; ")
 
 /** The requests of this process. */
-const waiting = { count: 0 }
+const waiting: Waiting = { count: 0, byOrg: new Map() }
 
 /**
  * The headers of every answer: its request's id, no cache for what does not say otherwise, with a 503 when to come back,
@@ -154,6 +155,7 @@ export const layer = HttpRouter.middleware(
           context.pipe(
             Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBody)),
             Context.add(WaitingRequests, waiting),
+            Context.add(RequestOrg, noOrg),
             Context.add(RequestId, requestId),
             logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),
           ),

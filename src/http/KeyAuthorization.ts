@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { ApiKeys } from "../domain/ApiKeys.ts"
 import { Unauthorized } from "../domain/Errors.ts"
+import { RequestOrg } from "../domain/RequestOrg.ts"
 import { CurrentTenant } from "../domain/Tenant.ts"
 import * as Credentials from "./credentials.ts"
 import { KeyAuthorization } from "./middleware.ts"
@@ -21,7 +22,10 @@ export const layer = Layer.effect(
         if (credential === undefined || headers["x-api-key"] === undefined) return yield* required
         const { orgId, keyId } = yield* keys.authenticate(credential.token)
         yield* ofOrg(orgId)
-        return yield* Effect.provideService(operation, CurrentTenant, { orgId, keyId })
+        return yield* operation.pipe(
+          Effect.provideService(CurrentTenant, { orgId, keyId }),
+          Effect.provideService(RequestOrg, orgId),
+        )
       }),
     ),
   ),

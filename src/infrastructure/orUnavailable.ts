@@ -1,10 +1,12 @@
-import type { Context } from "effect"
-import { Cause, Effect, Fiber, Option } from "effect"
+import { Cause, Context, Effect, Fiber, Option } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/Errors.ts"
-import { WaitingRequests } from "../domain/WaitingRequests.ts"
+import { noOrg, RequestOrg } from "../domain/RequestOrg.ts"
+import * as Waiting from "../domain/WaitingRequests.ts"
+import * as ConnectionShares from "./connectionShares.ts"
 import { measured } from "./databaseMetrics.ts"
 import { type Deadline, deadlines } from "./deadlines.ts"
+import { poolSize } from "./PostgresDatabase.ts"
 
 /** How many requests may wait for the database at one time: a second's worth or two, on a small machine. */
 const maxWaiting = 1024
@@ -49,9 +51,18 @@ const failTooSlow = (deadline: Deadline) =>
     Effect.andThen(Effect.fail(tooSlow(deadline))),
   )
 
+/** The connections of this process, shared by orgs and background work. */
+const connections = ConnectionShares.make(ConnectionShares.sharesOf(poolSize))
+
+/** Whether the operation at hand is a part of one that has been admitted and holds a connection. */
+const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailable/IsPart", {
+  defaultValue: () => false,
+})
+
 /**
- * Cancels an operation at its deadline, and fails with `unavailable` when it has ended. As `Effect.timeout`, with one
- * fiber in the place of two and the platform's timer: that is a tenth of a read's CPU.
+ * Begins an operation when its org, or background work, has its turn at a connection, cancels it at its
+ * deadline, and fails with `unavailable` when it has ended. As `Effect.timeout`, with one fiber in the place of two and the
+ * platform's timer: that is a tenth of a read's CPU.
  */
 const inTime =
   (deadline: Deadline) =>
@@ -59,37 +70,54 @@ const inTime =
     Effect.contextWith((context: Context.Context<R>) =>
       Effect.callback<A, E | Unavailable>((resume) => {
         let late = false
-        const running = Effect.runForkWith(context)(operation)
+        let running: Fiber.Fiber<A, E> | undefined
+        const begin = () => {
+          running = Effect.runForkWith(Context.add(context, IsPart, true))(operation)
+          running.addObserver((exit) => {
+            clearTimeout(timer)
+            leave()
+            resume(late ? failTooSlow(deadline) : exit)
+          })
+        }
         const timer = setTimeout(() => {
           late = true
-          running.interruptUnsafe()
+          if (running !== undefined) return running.interruptUnsafe()
+          leave()
+          resume(failTooSlow(deadline))
         }, deadlines[deadline])
-        running.addObserver((exit) => {
+        // A part of an operation runs on the connection that the whole holds.
+        const isPart = Context.get(context, IsPart)
+        const ticket = isPart ? undefined : connections.enter(Context.get(context, RequestOrg), begin)
+        const leave = () => ticket && connections.leave(ticket)
+        if (ticket === undefined || ticket.state === "holding") begin()
+        return Effect.suspend((): Effect.Effect<void> => {
+          if (running !== undefined) return Fiber.interrupt(running)
           clearTimeout(timer)
-          resume(late ? failTooSlow(deadline) : exit)
+          leave()
+          return Effect.void
         })
-        return Fiber.interrupt(running)
       }),
     )
 
 /** Refuses what is more than may wait, so that a flood is answered and does not pile up in memory. */
 const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
-  Effect.flatMap(WaitingRequests, (waiting): Effect.Effect<A, E | Unavailable, R> => {
-    if (waiting === undefined) return effect
-    if (waiting.count >= maxWaiting) return Effect.fail(busy)
-    waiting.count++
-    return effect.pipe(
-      // Once, also where one operation is a part of another.
-      Effect.provideService(WaitingRequests, undefined),
-      Effect.onExit(() => Effect.sync(() => void waiting.count--)),
-    )
+  Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
+    const waiting = Context.get(context, Waiting.WaitingRequests)
+    // Once, also where one operation is a part of another.
+    if (waiting === undefined || Context.get(context, IsPart)) return effect
+    const orgId = Context.get(context, RequestOrg) ?? noOrg
+    return Effect.uninterruptibleMask((restore): Effect.Effect<A, E | Unavailable, R> => {
+      if (!Waiting.enter(waiting, orgId, maxWaiting)) return Effect.fail(busy)
+      return Effect.onExit(restore(effect), () => Effect.sync(() => Waiting.leave(waiting, orgId)))
+    })
   })
 
 /**
  * Bounds and measures a repository's operation and sorts its faults. An operation past its deadline is canceled, logged
  * once, and `Unavailable` (503) with a sentence that says so; a connection gone silent takes 5 seconds more to be closed.
  * So is, with its own sentence, a database that cannot be reached or cannot do this just now. Any other SQL error is a
- * defect (500). More than 1,024 requests that wait are `Unavailable` at once. Put it around the whole operation,
+ * defect (500). Orgs and background work share the connections; more than 1,024 requests that
+ * wait, or too many of one org, are `Unavailable` at once. Put it around the whole operation,
  * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
 export const orUnavailableWithin = (deadline: Deadline) => {

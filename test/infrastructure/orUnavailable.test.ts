@@ -2,6 +2,7 @@ import { assert, it, vi } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch, Logger, References } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
+import { RequestOrg } from "#src/domain/RequestOrg.ts"
 import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
 import { answerOrUnavailable, orUnavailable, orUnavailableWithin } from "#src/infrastructure/orUnavailable.ts"
 
@@ -9,9 +10,11 @@ import { answerOrUnavailable, orUnavailable, orUnavailableWithin } from "#src/in
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
   Effect.gen(function* () {
     const answered = yield* Latch.make()
-    const waiting = { count: 0 }
+    const waiting = { count: 0, byOrg: new Map<string, number>() }
     const request = orUnavailable(answered.await).pipe(Effect.provideService(WaitingRequests, waiting))
-    const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), () => Effect.forkChild(request))
+    const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), (_, n) =>
+      Effect.forkChild(Effect.provideService(request, RequestOrg, `org ${n % 4}`)),
+    )
     yield* Effect.yieldNow
     assert.strictEqual(waiting.count, 1_024)
     const refused = yield* Effect.flip(request)
@@ -87,7 +90,7 @@ it.effect.each([
 it.effect("who waits for the answer of another's operation waits 4 seconds, as one of the 1,024", () =>
   Effect.gen(function* () {
     yield* fakeTimers
-    const waiting = { count: 0 }
+    const waiting = { count: 0, byOrg: new Map<string, number>() }
     const withdrawn: Array<string> = []
     const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
       answerOrUnavailable<number, never>((done) => {

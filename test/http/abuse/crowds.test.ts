@@ -56,4 +56,32 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a crowd of
       expect(got).toHaveLength(50)
     }),
   )
+
+  // Seen failing without the shares of connections: 34 lists for each create; with them 1.
+  it.effect("40 clients at an expensive list: another org's create waits for few of the lists, not for all", () =>
+    Effect.gen(function* () {
+      const { sql } = yield* TestServer
+      const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
+      yield* sql`INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+        SELECT 'crowd' || n, ${tenant.orgId}, 'w', false, 'queued', now(), now() FROM generate_series(1, 100000) n`
+      let lists = 0
+      const client = tenant
+        .ask("jobs/list", { workflow: "none" })
+        .pipe(Effect.tap(({ status }) => Effect.sync(() => void (status === 200 && lists++))))
+      const clients = yield* Effect.forkChild(
+        Effect.replicateEffect(Effect.forever(client), 40, { concurrency: "unbounded" }),
+      )
+      yield* until(
+        "the first lists",
+        Effect.sync(() => lists),
+        (answered) => answered >= 40,
+      )
+      const before = lists
+      const creates = 40
+      for (let n = 0; n < creates; n++) yield* make(other)
+      // First come, first served, each waits for about 40.
+      expect((lists - before) / creates).toBeLessThan(15)
+      yield* Fiber.interrupt(clients)
+    }),
+  )
 })
