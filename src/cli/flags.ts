@@ -31,6 +31,12 @@ export const page = {
   cursor: Flag.String("cursor").pipe(Flag.withDescription("Go on where the list before ended"), Flag.optional),
 }
 
+/** The flags of a list that comes whole unless it is told otherwise. */
+export const wholeList = {
+  limit: Flag.Int("limit").pipe(Flag.withDescription("How many at most, 1 to 1000; 1000 unless told"), Flag.optional),
+  cursor: page.cursor,
+}
+
 /** The fields of the flags that were given: an optional field is absent, not undefined. */
 export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>>(flags: A) =>
   Object.fromEntries(

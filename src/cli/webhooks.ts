@@ -5,8 +5,8 @@ import { call } from "./call.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
 import { deliveries, retry } from "./deliveries.ts"
 import { inFlags } from "./fields.ts"
-import { given } from "./flags.ts"
-import { plain, table } from "./output.ts"
+import { given, wholeList } from "./flags.ts"
+import { more, plain, table } from "./output.ts"
 import { withSigningSecret } from "./signingSecret.ts"
 
 const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id"))
@@ -47,14 +47,15 @@ const create = Command.make(
   Command.withExamples([{ command: "gatehouse webhooks create https://example.com/webhooks" }]),
 )
 
-const list = Command.make("list", {}, () =>
+const list = Command.make("list", wholeList, (flags) =>
   call(
-    (gatehouse) => gatehouse.webhooks.list(),
-    ({ webhook_endpoints }) => ({
+    (gatehouse) => gatehouse.webhooks.list({ payload: given(flags) }),
+    ({ next_cursor = null, webhook_endpoints }) => ({
       out: table(
         ["ENDPOINT", "URL", "ACTIVE", "DESCRIPTION"],
         webhook_endpoints.map((one) => [one.webhook_endpoint_id, one.url, one.active ? "yes" : "no", one.description]),
       ),
+      note: more(next_cursor),
     }),
   ),
 ).pipe(Command.withDescription("List the webhook endpoints of the key's org, oldest first"))

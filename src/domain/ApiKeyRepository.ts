@@ -4,7 +4,7 @@ import type { AuditEntry } from "./AuditEntry.ts"
 import type { OrgScope } from "./Caller.ts"
 import type { Unavailable } from "./Errors.ts"
 import { Conflict, NotFound } from "./Errors.ts"
-import type { Page } from "./Page.ts"
+import type { Found, Page } from "./Page.ts"
 
 /** A key as it is stored: by its SHA-256, in hex. */
 export interface NewApiKey {
@@ -62,8 +62,8 @@ export class ApiKeyRepository extends Context.Service<
       replacement: KeyReplacement,
       entry: AuditEntry,
     ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | Unavailable>
-    /** Up to `limit + 1` keys of the org, oldest first. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<ApiKey>, Unavailable>
+    /** Keys of the org, oldest first. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<ApiKey>, Unavailable>
     /** The keys with these SHA-256 (hex), expired or not, by their hash; those that there are. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
     /** Writes when keys were last used; a time earlier than the one stored changes nothing. */

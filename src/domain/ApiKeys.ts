@@ -23,7 +23,7 @@ import { KeyHash } from "./KeyHash.ts"
 import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "./Orgs.ts"
 import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { nextCursor } from "./Page.ts"
 import type { ValidationSource } from "./validationMetrics.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
@@ -143,10 +143,9 @@ export class ApiKeys extends Context.Service<
 
       const list = Effect.fn("ApiKeys.list")(function* (orgId: string, page: Page) {
         yield* requireOrg(orgId)
-        const rows = yield* repository.list(orgId, page)
-        if (rows.length === 0) yield* orgs.find(orgId)
-        const { items, nextCursor } = toPage(rows, page.limit, (key) => key.id)
-        return { keys: items, nextCursor }
+        const found = yield* repository.list(orgId, page)
+        if (found.items.length === 0) yield* orgs.find(orgId)
+        return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) }
       })
 
       return ApiKeys.of({ createForProject, createForOrg, remove, rotate, list, ...checks })

@@ -3,8 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { CurrentCaller, requireOrg } from "./Caller.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "./Errors.ts"
-import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { type Found, nextCursor, type Page } from "./Page.ts"
 import { CurrentTenant } from "./Tenant.ts"
 
 /** The id of the request at hand, null where there is none. */
@@ -22,8 +21,8 @@ export type Change = Pick<AuditEntry, "action" | "target" | "details">
 export class AuditRepository extends Context.Service<
   AuditRepository,
   {
-    /** Up to `limit + 1` entries of the org, newest first. Fails when there is no such org. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<ReadonlyArray<AuditEntry>, NotFound | Unavailable>
+    /** Entries of the org, newest first. Fails when there is no such org. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<AuditEntry>, NotFound | Unavailable>
   }
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
@@ -67,9 +66,8 @@ export class AuditLog extends Context.Service<
 
       const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page) {
         yield* requireOrg(orgId)
-        const rows = yield* repository.list(orgId, page)
-        const { items, nextCursor } = toPage(rows, page.limit, (entry) => entry.id)
-        return { entries: items, nextCursor }
+        const found = yield* repository.list(orgId, page)
+        return { entries: found.items, nextCursor: nextCursor(found, (entry) => entry.id) }
       })
 
       return AuditLog.of({ entry: entryBy(actorOf), entryOfTenant: entryBy(actorOfTenant), list })

@@ -3,7 +3,7 @@ import type { Delivery, DeliveryDetail, DeliveryState } from "./Delivery.ts"
 import type { Conflict, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
 import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { cutRows, nextCursor } from "./Page.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import { Wakeups } from "./Wakeups.ts"
 
@@ -90,8 +90,12 @@ export class DeliveryLog extends Context.Service<
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
         const { orgId } = yield* CurrentTenant
         const found = yield* repository.list(orgId, query, query)
-        const { items, nextCursor } = toPage(found.deliveries, query.limit, (delivery) => delivery.delivery_id)
-        return { deliveries: items, next_cursor: nextCursor ?? found.lookedTo }
+        // A delivery is a few hundred bytes: its limit is a page's only end.
+        const page = cutRows(found.deliveries, query.limit)
+        return {
+          deliveries: page.items,
+          next_cursor: nextCursor(page, (delivery) => delivery.delivery_id) ?? found.lookedTo,
+        }
       })
 
       const get = Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {

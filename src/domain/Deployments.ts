@@ -8,8 +8,7 @@ import type { CiRun, Deployment } from "./Deployment.ts"
 import { runFromClaims } from "./Deployment.ts"
 import type { Forbidden, NotFound, Unavailable } from "./Errors.ts"
 import { Unauthorized } from "./Errors.ts"
-import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { type Found, nextCursor, type Page } from "./Page.ts"
 import { ProjectRepository } from "./Projects.ts"
 import type { Registration } from "./Registration.ts"
 
@@ -41,12 +40,8 @@ export class DeploymentRepository extends Context.Service<
      * run and attempt again changes nothing.
      */
     readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, Unavailable>
-    /** Up to `limit + 1` deployments of the project, newest first. */
-    readonly list: (
-      scope: OrgScope,
-      projectId: string,
-      page: Page,
-    ) => Effect.Effect<ReadonlyArray<Deployment>, Unavailable>
+    /** Deployments of the project, newest first. */
+    readonly list: (scope: OrgScope, projectId: string, page: Page) => Effect.Effect<Found<Deployment>, Unavailable>
   }
 >()("gatehouse/domain/Deployments/DeploymentRepository") {}
 
@@ -137,10 +132,9 @@ export class Deployments extends Context.Service<
 
       const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page) {
         const scope = yield* managedScope
-        const rows = yield* repository.list(scope, projectId, page)
-        if (rows.length === 0) yield* projects.find(scope, projectId)
-        const { items, nextCursor } = toPage(rows, page.limit, (deployment) => deployment.id)
-        return { deployments: items, nextCursor }
+        const found = yield* repository.list(scope, projectId, page)
+        if (found.items.length === 0) yield* projects.find(scope, projectId)
+        return { deployments: found.items, nextCursor: nextCursor(found, (deployment) => deployment.id) }
       })
 
       return Deployments.of({ admit, register, list })

@@ -8,6 +8,7 @@ import { firstFiring } from "./cronDates.ts"
 import type { Unavailable } from "./Errors.ts"
 import { InvalidRequest, NotFound } from "./Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
+import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "./Page.ts"
 import { inTurns, type TurnBatch } from "./Turns.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import { Wakeups } from "./Wakeups.ts"
@@ -44,8 +45,8 @@ export class JobScheduleRepository extends Context.Service<
   JobScheduleRepository,
   {
     readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, Unavailable>
-    /** All schedules of the org, oldest first. */
-    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable>
+    /** Schedules of the org, oldest first. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<JobSchedule>, Unavailable>
     readonly remove: (
       orgId: string,
       scheduleId: string,
@@ -90,7 +91,13 @@ export class JobSchedules extends Context.Service<
     readonly create: (
       input: typeof CreateJobSchedule.Type,
     ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
-    readonly list: Effect.Effect<ReadonlyArray<JobSchedule>, Unavailable, CurrentTenant>
+    readonly list: (
+      asked?: WholeList,
+    ) => Effect.Effect<
+      { readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string },
+      Unavailable,
+      CurrentTenant
+    >
     readonly remove: (scheduleId: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
     /** Creates the jobs of all schedules that are due, orgs in turn. */
     readonly fireDue: Effect.Effect<void, Unavailable>
@@ -132,7 +139,11 @@ export class JobSchedules extends Context.Service<
         return scheduleId
       })
 
-      const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
+      const list = Effect.fn("JobSchedules.list")(function* (asked?: WholeList) {
+        const { orgId } = yield* CurrentTenant
+        const found = yield* repository.list(orgId, wholeListPage(asked))
+        return { schedules: found.items, ...nextCursorIfMore(found, (schedule) => schedule.schedule_id) }
+      })
 
       const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
         const { orgId } = yield* CurrentTenant

@@ -8,8 +8,7 @@ import type { InvalidRequest, Unavailable } from "./Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import { expiry } from "./Leases.ts"
-import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { type Found, nextCursor, type Page } from "./Page.ts"
 import { RequestOrg } from "./RequestOrg.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import * as WaitingJobs from "./WaitingJobs.ts"
@@ -40,7 +39,7 @@ export class JobRepository extends Context.Service<
   {
     /** Inserts a job; the id of the one that its idempotency key made before, when there is one. */
     readonly insert: (job: NewJob) => Effect.Effect<string, Unavailable>
-    /** Gives queued jobs of the org, oldest first, to the caller for as long as the lease runs. */
+    /** Gives queued jobs of the org, oldest first, up to a page's bytes, to the caller for as long as the lease runs. */
     readonly claim: (
       orgId: string,
       claim: {
@@ -83,12 +82,12 @@ export class JobRepository extends Context.Service<
       onlyIfExpired: boolean,
     ) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
-    /** Up to `limit + 1` jobs of the org, newest first. */
+    /** Jobs of the org, newest first. */
     readonly list: (
       orgId: string,
       filter: { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
       page: Page,
-    ) => Effect.Effect<ReadonlyArray<Job>, Unavailable>
+    ) => Effect.Effect<Found<Job>, Unavailable>
     /** Queues jobs again whose lease ran out, and returns those that had their last attempt: one batch of a sweep. */
     readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
   }
@@ -213,12 +212,8 @@ export class Jobs extends Context.Service<
         query: Page & { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
       ) {
         const { orgId } = yield* CurrentTenant
-        const { items, nextCursor } = toPage(
-          yield* repository.list(orgId, query, query),
-          query.limit,
-          (job) => job.job_id,
-        )
-        return { jobs: items, next_cursor: nextCursor }
+        const found = yield* repository.list(orgId, query, query)
+        return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) }
       })
 
       const expireLeases = expiry(repository.expireLeases, ({ orgId, jobId }) =>

@@ -6,8 +6,7 @@ import type { CurrentCaller, OrgScope } from "./Caller.ts"
 import { managedScope, requireAdministrator } from "./Caller.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "./Errors.ts"
 import type { CreateOrg, Org } from "./Org.ts"
-import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { type Found, nextCursor, type Page } from "./Page.ts"
 
 /** Where orgs are kept. */
 export class OrgRepository extends Context.Service<
@@ -15,8 +14,8 @@ export class OrgRepository extends Context.Service<
   {
     readonly insert: (org: Org, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     readonly find: (orgId: string) => Effect.Effect<Org, NotFound | Unavailable>
-    /** Up to `limit + 1` orgs of the scope, oldest first. */
-    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Org>, Unavailable>
+    /** Orgs of the scope, oldest first. */
+    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Org>, Unavailable>
   }
 >()("gatehouse/domain/Orgs/OrgRepository") {}
 
@@ -55,9 +54,8 @@ export class Orgs extends Context.Service<
       })
 
       const list = Effect.fn("Orgs.list")(function* (page: Page) {
-        const rows = yield* repository.list(yield* managedScope, page)
-        const { items, nextCursor } = toPage(rows, page.limit, (org) => org.orgId)
-        return { orgs: items, nextCursor }
+        const found = yield* repository.list(yield* managedScope, page)
+        return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
       })
 
       return Orgs.of({ create, list })

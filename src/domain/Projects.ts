@@ -6,8 +6,7 @@ import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "./Caller.ts"
 import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
 import { Forbidden, NotFound } from "./Errors.ts"
 import { OrgRepository } from "./Orgs.ts"
-import type { Page } from "./Page.ts"
-import { toPage } from "./Page.ts"
+import { type Found, nextCursor, type Page } from "./Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
 
 /** What a new project starts as: its org is the one named, or the default org (made when there is none yet). */
@@ -27,8 +26,8 @@ export class ProjectRepository extends Context.Service<
     /** Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown. */
     readonly insert: (project: NewProject, entry: AuditEntry) => Effect.Effect<Project, NotFound | Unavailable>
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
-    /** Up to `limit + 1` projects of the scope, oldest first. */
-    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<ReadonlyArray<Project>, Unavailable>
+    /** Projects of the scope, oldest first. */
+    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
     /** Applies the changes at once, or none: a subdomain or a repository that is taken is a `Conflict`. */
     readonly update: (
       scope: OrgScope,
@@ -96,10 +95,9 @@ export class Projects extends Context.Service<
           return yield* orgNotFound()
         }
         const wanted = query.orgId === undefined ? scope : OrgScope.OneOrg({ orgId: query.orgId })
-        const rows = yield* repository.list(wanted, query)
-        if (rows.length === 0 && wanted._tag === "OneOrg") yield* orgs.find(wanted.orgId)
-        const { items, nextCursor } = toPage(rows, query.limit, (project) => project.projectId)
-        return { projects: items, nextCursor }
+        const found = yield* repository.list(wanted, query)
+        if (found.items.length === 0 && wanted._tag === "OneOrg") yield* orgs.find(wanted.orgId)
+        return { projects: found.items, nextCursor: nextCursor(found, (project) => project.projectId) }
       })
 
       const get = Effect.fn("Projects.get")(function* (projectId: string) {

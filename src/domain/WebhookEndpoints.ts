@@ -9,6 +9,7 @@ import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
 import * as EndpointTests from "./EndpointTests.ts"
 import type { Conflict, InvalidRequest, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
+import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "./Page.ts"
 import { Signer } from "./Signature.ts"
 import { CurrentTenant } from "./Tenant.ts"
 import type {
@@ -53,8 +54,8 @@ export class WebhookEndpointRepository extends Context.Service<
   WebhookEndpointRepository,
   {
     readonly insert: (endpoint: NewWebhookEndpoint, entry: AuditEntry) => Effect.Effect<void, Unavailable>
-    /** All endpoints of the org, oldest first. */
-    readonly list: (orgId: string) => Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable>
+    /** Endpoints of the org, oldest first. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
     /** An endpoint with its health, and the states of its newest deliveries. */
     readonly get: (orgId: string, id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable>
     /**
@@ -102,7 +103,13 @@ export class WebhookEndpoints extends Context.Service<
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
     ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
-    readonly list: Effect.Effect<ReadonlyArray<WebhookEndpoint>, Unavailable, CurrentTenant>
+    readonly list: (
+      asked?: WholeList,
+    ) => Effect.Effect<
+      { readonly webhook_endpoints: ReadonlyArray<WebhookEndpoint>; readonly next_cursor?: string },
+      Unavailable,
+      CurrentTenant
+    >
     /** An endpoint with its health. */
     readonly get: (id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable, CurrentTenant>
     readonly update: (
@@ -149,7 +156,11 @@ export class WebhookEndpoints extends Context.Service<
         return id
       })
 
-      const list = Effect.flatMap(CurrentTenant, ({ orgId }) => repository.list(orgId))
+      const list = Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
+        const { orgId } = yield* CurrentTenant
+        const found = yield* repository.list(orgId, wholeListPage(asked))
+        return { webhook_endpoints: found.items, ...nextCursorIfMore(found, (one) => one.webhook_endpoint_id) }
+      })
 
       const get = Effect.fn("WebhookEndpoints.get")(function* (id: string) {
         const { orgId } = yield* CurrentTenant

@@ -40,7 +40,7 @@ const describeParameter = (parameter: Operation["parameters"][number]) =>
 
 /** The definition has it as a string, as all of a query is. */
 const limit = {
-  description: "How many to answer at most.",
+  description: "How many to answer at most. A page also ends after 4 MiB of text.",
   schema: { type: "integer", minimum: 1, maximum: 100, default: 50 },
 } as const
 
@@ -73,6 +73,26 @@ const describeOperation = (operation: Operation, schemas: Schemas, error: ErrorB
   } as Operation
 }
 
+type Paths = OpenApi.OpenAPISpec["paths"]
+
+const mapOperations = (paths: Paths, change: (operation: Operation, path: string) => Operation): Paths =>
+  Object.fromEntries(
+    Object.entries(paths).map(([path, operations]) => [
+      path,
+      Object.fromEntries(
+        Object.entries(operations).map(([method, operation]) => [method, change(operation as Operation, path)]),
+      ),
+    ]),
+  )
+
+/** A body that may be left out: the definition has it as a union of what it is and of nothing. */
+const optionalBody = (operation: Operation): Operation => {
+  const { schema } = operation.requestBody?.content["application/json"] ?? {}
+  const [body, nothing] = (schema as { readonly anyOf?: ReadonlyArray<{ readonly type?: string }> })?.anyOf ?? []
+  if (body === undefined || nothing?.type !== "null") return operation
+  return { ...operation, requestBody: { content: { "application/json": { schema: body } } } } as unknown as Operation
+}
+
 /** The schemas as they are; those of requests allow further fields, which are ignored. */
 const openRequests = (api: OpenApi.OpenAPISpec): Schemas => {
   const requests = new Set(
@@ -95,18 +115,11 @@ const openRequests = (api: OpenApi.OpenAPISpec): Schemas => {
 
 /** Adds what the definition cannot say: security schemes, who may call in words, examples and the default response. */
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
-  const api = spec as unknown as OpenApi.OpenAPISpec
+  const defined = spec as unknown as OpenApi.OpenAPISpec
+  const api = { ...defined, paths: mapOperations(defined.paths, (operation) => optionalBody(operation)) }
   const schemas = openRequests(api)
-  const paths = Object.fromEntries(
-    Object.entries(api.paths).map(([path, operations]) => [
-      path,
-      Object.fromEntries(
-        Object.entries(operations).map(([method, operation]) => [
-          method,
-          describeOperation(operation as Operation, schemas, path.startsWith("/v1/") ? webhookError : platformError),
-        ]),
-      ),
-    ]),
+  const paths = mapOperations(api.paths, (operation, path) =>
+    describeOperation(operation, schemas, path.startsWith("/v1/") ? webhookError : platformError),
   )
   return { ...spec, paths, components: { ...api.components, schemas, securitySchemes } }
 }

@@ -121,7 +121,7 @@ const operations = Effect.fnUntraced(function* (
   const old = { after: "", before: at(1), limit }
   const remove = Effect.flatMap(retention.findOld({ ...old, after: "e00000010" }), retention.remove)
   const rest: ReadonlyArray<[string, Effect.Effect<unknown, unknown, JobRepository>]> = [
-    ["small: schedules", schedules.list(small)],
+    ["small: schedules", schedules.list(small, { limit: 100 })],
     ["job by its idempotency key", insertJob(org, { idempotencyKey: someId })],
     ["every project", projects.list(everyOrg, middle("p"))],
     ["every org", orgs.list(everyOrg, page)],

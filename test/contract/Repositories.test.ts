@@ -16,6 +16,7 @@ import { keyRotation } from "./keyRotation.ts"
 import { links } from "./links.ts"
 import { orgs } from "./orgs.ts"
 import { defaultOrg, projects } from "./projects.ts"
+import { platformPages } from "./pages.ts"
 import { projectUpdates } from "./projectUpdates.ts"
 import { registrations } from "./registrations.ts"
 
@@ -49,5 +50,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     registrations(it)
     links(it)
     deployments(it)
+    platformPages(it)
   })
 }

@@ -23,6 +23,7 @@ import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
 import { jobLeases } from "./jobLeases.ts"
 import { jobs } from "./jobs.ts"
+import { webhookPages } from "./pages.ts"
 import { outbox } from "./outbox.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
@@ -72,5 +73,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     deliveryLog(it)
     retries(it)
     retention(it)
+    webhookPages(it)
   })
 }

@@ -5,6 +5,8 @@ import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/AuditLog.ts"
 import type { It } from "./support.ts"
 import {
+  noRows,
+  itemsOf,
   assertDefect,
   assertPages,
   at,
@@ -36,7 +38,9 @@ export const grantOf = (hash: string) =>
   )
 
 export const listOf = (orgId: string) =>
-  ApiKeyRepository.use((keys) => Effect.map(keys.list(orgId, { limit: 100 }), (rows) => rows.map((row) => shown(row))))
+  ApiKeyRepository.use((keys) =>
+    Effect.map(itemsOf(keys.list(orgId, { limit: 100 })), (rows) => rows.map((row) => shown(row))),
+  )
 
 const lastUses = (orgId: string) => Effect.map(listOf(orgId), (rows) => rows.map(({ lastUsedAt }) => lastUsedAt))
 
@@ -63,7 +67,7 @@ export const apiKeys = (it: It) => {
         const grant = { keyId: key.id, orgId, projectId: ofProject ? projectId : "", expiresAt: iso(key.expiresAt) }
         assert.deepStrictEqual(yield* grantOf(hash), { ...grant, rateLimit })
       }
-      const [row] = yield* repository.list(orgId, { limit: 1 })
+      const [row] = yield* itemsOf(repository.list(orgId, { limit: 1 }))
       assert.deepStrictEqual(Object.keys(row!).sort(), Object.keys(ApiKey.fields).sort())
     }),
   )
@@ -128,8 +132,11 @@ export const apiKeys = (it: It) => {
       const outcomes = exits.map((exit) => (Exit.isSuccess(exit) ? "made" : Exit.hasDies(exit) ? "fault" : "refused"))
       assert.deepStrictEqual(outcomes, ["made", "refused", "made", "fault", "refused"])
       const made = [keys[0]!.id, keys[2]!.id]
-      assert.deepStrictEqual((yield* repository.list(own.orgId, { limit: 100 })).map(idOf).sort(), made.toSorted())
-      const entries = yield* (yield* AuditRepository).list(own.orgId, { limit: 100 })
+      assert.deepStrictEqual(
+        (yield* repository.list(own.orgId, { limit: 100 })).items.map(idOf).sort(),
+        made.toSorted(),
+      )
+      const entries = yield* itemsOf((yield* AuditRepository).list(own.orgId, { limit: 100 }))
       const targets = entries.map(({ target }) => target).filter((target) => keys.some(({ id }) => id === target))
       assert.deepStrictEqual(targets.sort(), made.toSorted())
     }),
@@ -198,7 +205,7 @@ export const apiKeys = (it: It) => {
       yield* repository.insertForOrg(foreign.orgId, yield* newKey(), newEntry())
       const ids = keys.map(({ id }) => id)
       yield* assertPages((page) => repository.list(own.orgId, page), idOf, ids)
-      assert.deepStrictEqual(yield* repository.list(yield* newId, { limit: 10 }), [])
+      assert.deepStrictEqual(yield* repository.list(yield* newId, { limit: 10 }), noRows)
     }),
   )
 

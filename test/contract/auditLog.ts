@@ -7,6 +7,7 @@ import { OrgRepository } from "#src/domain/Orgs.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import type { It } from "./support.ts"
 import {
+  itemsOf,
   assertDefect,
   assertPages,
   at,
@@ -28,7 +29,9 @@ const shown = Schema.encodeSync(AuditEntry)
 
 /** The org's entries, newest first, as they are answered. */
 const listOf = (orgId: string) =>
-  AuditRepository.use((audit) => Effect.map(audit.list(orgId, { limit: 1000 }), (all) => all.map((row) => shown(row))))
+  AuditRepository.use((audit) =>
+    Effect.map(itemsOf(audit.list(orgId, { limit: 1000 })), (all) => all.map((row) => shown(row))),
+  )
 
 /**
  * Asserts that a change is made together with its entry, which the org's log then has: an entry that cannot be kept, for

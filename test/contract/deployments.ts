@@ -4,6 +4,7 @@ import { Deployment } from "#src/domain/Deployment.ts"
 import { DeploymentRepository } from "#src/domain/Deployments.ts"
 import type { It } from "./support.ts"
 import {
+  noRows,
   assertPages,
   awkwardTexts,
   deploymentsOf,
@@ -85,9 +86,9 @@ export const deployments = (it: It) => {
       const repository = yield* DeploymentRepository
       const { projectId } = yield* register(push(newRepository()))
       const { orgId } = yield* insertOrg()
-      assert.deepStrictEqual(yield* repository.list(oneOrg(orgId), projectId, { limit: 10 }), [])
-      assert.deepStrictEqual(yield* repository.list(oneOrg(yield* newId), projectId, { limit: 10 }), [])
-      assert.deepStrictEqual(yield* repository.list(everyOrg, yield* newId, { limit: 10 }), [])
+      assert.deepStrictEqual(yield* repository.list(oneOrg(orgId), projectId, { limit: 10 }), noRows)
+      assert.deepStrictEqual(yield* repository.list(oneOrg(yield* newId), projectId, { limit: 10 }), noRows)
+      assert.deepStrictEqual(yield* repository.list(everyOrg, yield* newId, { limit: 10 }), noRows)
     }),
   )
 }

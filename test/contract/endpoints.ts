@@ -32,7 +32,7 @@ export const endpoints = (it: It) => {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const [id, now] = [yield* newId, epoch()]
       const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description: null, active: true, now }
-      const state = repository.list(orgId)
+      const state = repository.list(orgId, { limit: 10 })
       yield* assertAudited(orgId, (entry) => repository.insert(endpoint, entry), state)
       const changes = { url: undefined, secret: undefined, description: undefined, previousSecretUntil: now }
       for (const active of [false, true]) {

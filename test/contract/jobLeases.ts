@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { ClaimedJob } from "#src/domain/Job.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import type { TurnBatch } from "#src/domain/Turns.ts"
 import { failureOf, insertOrg, newId } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -27,7 +28,7 @@ const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.
 const runningOf = (orgId: string) =>
   Effect.map(
     JobRepository.use((jobs) => jobs.list(orgId, { status: "running" }, { limit: 100 })),
-    (jobs) => jobs.length,
+    ({ items }) => items.length,
   )
 
 /** What every JobRepository does with jobs that are claimed. */
@@ -73,7 +74,7 @@ export const jobLeases = (it: It) => {
       assert.deepStrictEqual(first, {
         job_id: ids[0]!,
         workflow: "report",
-        input: { n: 1 },
+        input: toStoredJson({ n: 1 }),
         deployment_id: "d",
         attempt: 1,
         lease_expires_at: plus(now, 60),

@@ -4,6 +4,8 @@ import { Org } from "#src/domain/Org.ts"
 import { OrgRepository } from "#src/domain/Orgs.ts"
 import type { It } from "./support.ts"
 import {
+  noRows,
+  itemsOf,
   assertDefect,
   assertPages,
   awkwardTexts,
@@ -26,7 +28,7 @@ export const orgs = (it: It) => {
       for (const name of awkwardTexts) {
         const org = yield* insertOrg(name)
         assert.deepStrictEqual(shown(yield* repository.find(org.orgId)), shown(org))
-        const [listed] = yield* repository.list(oneOrg(org.orgId), { limit: 1 })
+        const [listed] = yield* itemsOf(repository.list(oneOrg(org.orgId), { limit: 1 }))
         assert.deepStrictEqual(Object.keys(listed!).sort(), ["createdAt", "name", "orgId"])
         assert.deepStrictEqual(shown(listed!), shown(org))
       }
@@ -38,7 +40,7 @@ export const orgs = (it: It) => {
       const repository = yield* OrgRepository
       for (const id of [yield* newId, "' OR true --", "😀"]) {
         assert.strictEqual(yield* failureOf(repository.find(id)), noSuchOrg)
-        assert.deepStrictEqual(yield* repository.list(oneOrg(id), { limit: 10 }), [])
+        assert.deepStrictEqual(yield* repository.list(oneOrg(id), { limit: 10 }), noRows)
       }
     }),
   )

@@ -1,6 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { eventsOf } from "./events.ts"
 import { awkwardJson } from "./jobs.ts"
 import { awkwardTexts, failureOf, insertOrg, newId } from "./support.ts"
@@ -46,7 +47,12 @@ export const outbox = (it: It) => {
           [lease_expires_at, updated_at, finished_at, attempt],
           [null, plus(now, 9), plus(now, 9), 1],
         )
-        assert.deepInclude(job, { status, ...fields })
+        assert.deepInclude(job, {
+          ...fields,
+          status,
+          result: toStoredJson(fields.result),
+          mapped_stack: toStoredJson(fields.mapped_stack),
+        })
         const expected = {
           event: `job.${status}`,
           job_id: jobId,

@@ -1,6 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { outcomeOf } from "../domain/support.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { eventsOf } from "./events.ts"
 import { insertOrg } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -39,7 +40,7 @@ export const outboxRaces = (it: It) => {
       )
       const [event, ...others] = yield* eventsOf(jobId)
       assert.deepStrictEqual(others, [])
-      assert.deepStrictEqual(JSON.parse(event!).result, (yield* findJob(orgId, jobId)).result)
+      assert.deepStrictEqual(toStoredJson(JSON.parse(event!).result), (yield* findJob(orgId, jobId)).result)
       assert.strictEqual((yield* deliveriesOf(orgId)).length, 1)
     }),
   )

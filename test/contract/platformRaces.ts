@@ -15,7 +15,7 @@ import {
   newRepository,
   push,
 } from "./support.ts"
-import { register } from "./support.ts"
+import { noRows, register } from "./support.ts"
 
 const keys: typeof ApiKeyRepository.use = (use) => ApiKeyRepository.use(use)
 const update = (projectId: string, changes: UpdateProject) =>
@@ -54,7 +54,7 @@ export const platformRaces = {
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     assert.strictEqual((yield* keys((all) => all.findByHashes([hash]))).size, 0)
-    assert.deepStrictEqual(yield* keys((all) => all.list(orgId, { limit: 10 })), [])
+    assert.deepStrictEqual(yield* keys((all) => all.list(orgId, { limit: 10 })), noRows)
     return outcomes
   }),
 

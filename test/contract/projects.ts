@@ -5,6 +5,8 @@ import { Project } from "#src/domain/Project.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import type { It } from "./support.ts"
 import {
+  noRows,
+  itemsOf,
   assertPages,
   at,
   awkwardTexts,
@@ -32,7 +34,7 @@ export const defaultOrg = (it: It) => {
   it.effect("projects: the default org is made once, however many arrive together", () =>
     Effect.gen(function* () {
       const orgs = yield* OrgRepository
-      assert.deepStrictEqual(yield* orgs.list(everyOrg, { limit: 1 }), [])
+      assert.deepStrictEqual(yield* orgs.list(everyOrg, { limit: 1 }), noRows)
       // Transactions that change nothing, so that the connections are open and the next ones truly meet.
       const unknown = yield* newId
       yield* Effect.replicateEffect(Effect.flip(insertProject(unknown)), 20, { concurrency: "unbounded" })
@@ -44,7 +46,7 @@ export const defaultOrg = (it: It) => {
         ),
         { concurrency: "unbounded" },
       )
-      const [org, ...others] = yield* orgs.list(everyOrg, { limit: 1 })
+      const [org, ...others] = yield* itemsOf(orgs.list(everyOrg, { limit: 1 }))
       assert.deepStrictEqual(others, [])
       assert.strictEqual(org!.name, "Default")
       assert.deepStrictEqual(new Set(projects.map(({ orgId }) => orgId)), new Set([org!.orgId]))
@@ -85,8 +87,8 @@ export const projects = (it: It) => {
       const unknown = yield* newId
       const scope = oneOrg(unknown)
       assert.strictEqual(yield* failureOf(insertProject(unknown)), noSuchOrg)
-      assert.deepStrictEqual(yield* (yield* OrgRepository).list(everyOrg, { limit: 1, cursor: before }), [])
-      assert.deepStrictEqual(yield* (yield* ProjectRepository).list(scope, { limit: 1 }), [])
+      assert.deepStrictEqual(yield* (yield* OrgRepository).list(everyOrg, { limit: 1, cursor: before }), noRows)
+      assert.deepStrictEqual(yield* (yield* ProjectRepository).list(scope, { limit: 1 }), noRows)
     }),
   )
 

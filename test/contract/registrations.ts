@@ -5,6 +5,7 @@ import { ProjectRepository } from "#src/domain/Projects.ts"
 import { shown } from "./projects.ts"
 import type { It } from "./support.ts"
 import {
+  noRows,
   at,
   deploymentsOf,
   everyOrg,
@@ -60,8 +61,8 @@ export const registrations = (it: It) => {
       const before = yield* newId
       const { outcome } = yield* register(push(newRepository()), { link: true })
       assert.deepStrictEqual(outcome, { _tag: "NotLinked" })
-      assert.deepStrictEqual(yield* (yield* ProjectRepository).list(everyOrg, { limit: 1, cursor: before }), [])
-      assert.deepStrictEqual(yield* (yield* OrgRepository).list(everyOrg, { limit: 1, cursor: before }), [])
+      assert.deepStrictEqual(yield* (yield* ProjectRepository).list(everyOrg, { limit: 1, cursor: before }), noRows)
+      assert.deepStrictEqual(yield* (yield* OrgRepository).list(everyOrg, { limit: 1, cursor: before }), noRows)
     }),
   )
 

@@ -6,10 +6,11 @@ import { JobSchedule } from "#src/domain/JobSchedule.ts"
 import type { NewJobSchedule } from "#src/domain/JobSchedules.ts"
 import { JobScheduleRepository, nextFiring } from "#src/domain/JobSchedules.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import type { TurnBatch } from "#src/domain/Turns.ts"
 import { assertAudited } from "./auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
-import { assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "./support.ts"
+import { itemsOf, assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "./support.ts"
 import type { It } from "./webhookSupport.ts"
 import { claimOne, completed, epoch, finish, jobsOf, noSuchSchedule, plus } from "./webhookSupport.ts"
 
@@ -34,14 +35,15 @@ export const insertSchedule = Effect.fnUntraced(function* (
   yield* JobScheduleRepository.use((schedules) => schedules.insert(schedule, newEntry()))
   return scheduleId
 })
-const schedulesOf = (orgId: string) => JobScheduleRepository.use((schedules) => schedules.list(orgId))
+const schedulesOf = (orgId: string) =>
+  JobScheduleRepository.use((schedules) => itemsOf(schedules.list(orgId, { limit: 1000 })))
 const remove = (orgId: string, id: string) =>
   JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
 const fireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null, ...batch }))
 /** Fires everything that is due; returns the org of each. */
 const fireDue = (now: DateTime.Utc) => Effect.map(fireBatch(now), ({ orgs }) => orgs)
-const allJobs = (orgId: string) => JobRepository.use((jobs) => jobs.list(orgId, {}, { limit: 100 }))
+const allJobs = (orgId: string) => JobRepository.use((jobs) => itemsOf(jobs.list(orgId, {}, { limit: 100 })))
 
 /** What every JobScheduleRepository does. */
 export const schedules = (it: It) => {
@@ -50,7 +52,7 @@ export const schedules = (it: It) => {
       const repository = yield* JobScheduleRepository
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const schedule = { ...newSchedule, scheduleId: yield* newId, orgId, nextAt: at(60), now: at(0) }
-      const state = repository.list(orgId)
+      const state = repository.list(orgId, { limit: 10 })
       yield* assertAudited(orgId, (entry) => repository.insert(schedule, entry), state)
       const { list } = yield* AuditRepository
       const before = yield* list(foreign, { limit: 10 })
@@ -123,7 +125,13 @@ export const schedules = (it: It) => {
       assert.deepStrictEqual([yield* fireDue(due), yield* fireDue(due)], [[orgId], []])
       const [job, ...others] = yield* allJobs(orgId)
       assert.deepStrictEqual([others, yield* jobsOf(other)], [[], []])
-      assert.deepInclude(job, { workflow: "w", status: "queued", input, deployment_id: "d", skip_callbacks: true })
+      assert.deepInclude(job, {
+        workflow: "w",
+        status: "queued",
+        input: toStoredJson(input),
+        deployment_id: "d",
+        skip_callbacks: true,
+      })
       assert.deepInclude(job, { created_at: due, attempt: 0, callback_url: null })
       assert.deepStrictEqual(
         (yield* schedulesOf(orgId))[0]!.next_at,

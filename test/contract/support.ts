@@ -11,7 +11,7 @@ import { DeploymentRepository } from "#src/domain/Deployments.ts"
 import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/Orgs.ts"
-import type { Page } from "#src/domain/Page.ts"
+import type { Found, Page } from "#src/domain/Page.ts"
 import { ProjectRepository } from "#src/domain/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
 
@@ -131,8 +131,13 @@ export const register = Effect.fnUntraced(function* (run: CiRun, options: { seco
 export const findProject = (projectId: string) =>
   ProjectRepository.use((projects) => projects.find(everyOrg, projectId))
 
+/** The rows that a list found. */
+export const itemsOf = <A, E, R>(found: Effect.Effect<Found<A>, E, R>) => Effect.map(found, ({ items }) => items)
+/** What a list finds that has nothing. */
+export const noRows = { items: [], hasMore: false }
+
 export const deploymentsOf = (projectId: string) =>
-  DeploymentRepository.use((deployments) => deployments.list(everyOrg, projectId, { limit: 100 }))
+  DeploymentRepository.use((deployments) => itemsOf(deployments.list(everyOrg, projectId, { limit: 100 })))
 
 const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, Unavailable]))
 
@@ -150,17 +155,18 @@ export const assertDefect = Effect.fnUntraced(function* <A, E, R>(effect: Effect
   assert.isTrue(Exit.isFailure(exit) && Cause.hasDies(exit.cause))
 })
 
-/** Asserts that a list gives these ids in this order: at once, and in pages of every size, each with one row to spare. */
+/** Asserts that a list returns these ids in this order: at once, and in pages of every size. */
 export const assertPages = Effect.fnUntraced(function* <A, E, R>(
-  list: (page: Page) => Effect.Effect<ReadonlyArray<A>, E, R>,
+  list: (page: Page) => Effect.Effect<Found<A>, E, R>,
   id: (row: A) => string,
   expected: ReadonlyArray<string>,
   cursor?: string,
 ) {
   for (let limit = 1; limit <= expected.length + 1; limit++) {
     for (let from = 0; from <= expected.length; from++) {
-      const rows = yield* list({ limit, cursor: from === 0 ? cursor : expected[from - 1] })
-      assert.deepStrictEqual(rows.map(id), expected.slice(from, from + limit + 1))
+      const { hasMore, items } = yield* list({ limit, cursor: from === 0 ? cursor : expected[from - 1] })
+      assert.deepStrictEqual(items.map(id), expected.slice(from, from + limit))
+      assert.strictEqual(hasMore, from + limit < expected.length)
     }
   }
 })

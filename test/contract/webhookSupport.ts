@@ -18,7 +18,7 @@ import { WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import type { AttemptOutcome } from "#src/domain/WebhookSender.ts"
 import { answer } from "../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
-import { at, insertOrg, newEntry, newId } from "./support.ts"
+import { itemsOf, at, insertOrg, newEntry, newId } from "./support.ts"
 
 /** `it` with the repositories of the webhook interface of one backend. */
 export type It = Vitest.MethodsNonLive<
@@ -80,7 +80,8 @@ export const updateEndpoint = (
   )
 export const removeEndpoint = (orgId: string, id: string, now: DateTime.Utc) =>
   WebhookEndpointRepository.use((endpoints) => endpoints.remove(orgId, id, now, newEntry()))
-export const endpointsOf = (orgId: string) => WebhookEndpointRepository.use((endpoints) => endpoints.list(orgId))
+export const endpointsOf = (orgId: string) =>
+  WebhookEndpointRepository.use((endpoints) => itemsOf(endpoints.list(orgId, { limit: 1000 })))
 
 export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: Partial<NewJob> = {}) {
   const job: NewJob = {
@@ -120,7 +121,9 @@ export const finish = (
 export const findJob = (orgId: string, jobId: string) => JobRepository.use((jobs) => jobs.find(orgId, jobId))
 /** The ids of the org's jobs, newest first. */
 export const jobsOf = (orgId: string) =>
-  JobRepository.use((jobs) => Effect.map(jobs.list(orgId, {}, { limit: 100 }), (all) => all.map((job) => job.job_id)))
+  JobRepository.use((jobs) =>
+    Effect.map(itemsOf(jobs.list(orgId, {}, { limit: 100 })), (all) => all.map((job) => job.job_id)),
+  )
 
 /** Finishes a new job of the org, which makes an event. */
 export const makeEvent = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, job: Partial<NewJob> = {}) {

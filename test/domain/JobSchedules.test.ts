@@ -5,12 +5,13 @@ import { Cipher } from "#src/domain/Cipher.ts"
 import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
 import { Jobs } from "#src/domain/Jobs.ts"
 import { JobSchedules } from "#src/domain/JobSchedules.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { failureOf, unknownId } from "./support.ts"
 import { as, makeOrg, services, settle } from "./webhookSupport.ts"
 
 const create = (input: Parameters<JobSchedules["Service"]["create"]>[0]) =>
   JobSchedules.use((schedules) => schedules.create(input))
-const listed = JobSchedules.use((schedules) => schedules.list)
+const listed = JobSchedules.use((schedules) => Effect.map(schedules.list(), (page) => page.schedules))
 const fireDue = JobSchedules.use((schedules) => schedules.fireDue)
 const refusal = (error: string) => JSON.stringify({ error, code: "invalid_request" })
 
@@ -75,7 +76,7 @@ describe("JobSchedules", () => {
         yield* TestClock.adjust("1 second")
         yield* fireDue
         const [job] = yield* Fiber.join(claiming)
-        assert.deepInclude(job, { workflow: "w", input: { n: 1 }, deployment_id: "d" })
+        assert.deepInclude(job, { workflow: "w", input: toStoredJson({ n: 1 }), deployment_id: "d" })
         yield* fireDue
         assert.strictEqual((yield* jobs.list({ limit: 10 })).jobs.length, 1)
 

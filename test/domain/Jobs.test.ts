@@ -105,9 +105,9 @@ describe("Jobs", () => {
       Effect.map(JobRepository, (repository) => ({
         ...repository,
         expireLeases: () =>
-          Effect.map(repository.list("o", {}, { limit: 9 }), (jobs) => ({
+          Effect.map(repository.list("o", {}, { limit: 9 }), ({ items }) => ({
             queued: 0,
-            ended: [...jobs.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
+            ended: [...items.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
             next: null,
           })),
       })),

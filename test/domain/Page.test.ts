@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { pageQuery, toPage } from "#src/domain/Page.ts"
+import { cutRows, nextCursor, nextCursorIfMore, pageQuery } from "#src/domain/Page.ts"
 
-describe("toPage", () => {
+describe("a page", () => {
   it.each([
     [[], 1, [], null],
     [["a"], 1, ["a"], null],
@@ -10,11 +10,15 @@ describe("toPage", () => {
     [["a", "b"], 2, ["a", "b"], null],
     [["a", "b", "c"], 2, ["a", "b"], "b"],
     [["a"], 100, ["a"], null],
-  ] as const)("%j in pages of %i: %j, then %s", (rows, limit, items, nextCursor) => {
-    assert.deepStrictEqual(
-      toPage(rows, limit, (row) => row),
-      { items: [...items], nextCursor },
+  ] as const)("%j in pages of %i: %j, then %s", (rows, limit, items, next) => {
+    const page = cutRows<string>(rows, limit)
+    assert.deepStrictEqual(page.items, items)
+    assert.strictEqual(
+      nextCursor(page, (row) => row),
+      next,
     )
+    const field = nextCursorIfMore(page, (row) => row)
+    assert.deepStrictEqual(field, next === null ? {} : { next_cursor: next })
   })
 })
 

@@ -17,7 +17,7 @@ const create = (input: Partial<typeof CreateWebhookEndpoint.Type> = {}) =>
 const update = (input: typeof UpdateWebhookEndpoint.Type) =>
   WebhookEndpoints.use((endpoints) => endpoints.update(input))
 const test = (id: string) => WebhookEndpoints.use((endpoints) => endpoints.test(id))
-const listed = WebhookEndpoints.use((endpoints) => endpoints.list)
+const listed = WebhookEndpoints.use((endpoints) => Effect.map(endpoints.list(), (page) => page.webhook_endpoints))
 const missing = JSON.stringify({ error: "There is no such webhook endpoint.", code: "not_found" })
 
 describe("WebhookEndpoints", () => {

@@ -5,7 +5,7 @@ import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/WebhookEndpoints.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, pageOf } from "./World.ts"
+import { findOr, rowsAfter } from "./World.ts"
 
 const conflict = (error: string) => Effect.fail(new Conflict({ error }))
 const inactive = conflict("The webhook endpoint is inactive; activate it first.")
@@ -36,7 +36,7 @@ export const layer = Layer.effect(
     return DeliveryRepository.of({
       list: (orgId, { webhook_endpoint_id, job_id, state }, page) =>
         Effect.sync(() => ({
-          deliveries: pageOf(
+          deliveries: rowsAfter(
             [...deliveries.values()]
               .filter(
                 ({ orgId: owner, row }) =>

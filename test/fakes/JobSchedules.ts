@@ -1,10 +1,11 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/JobSchedules.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { storedJob } from "./Jobs.ts"
-import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { batchOf } from "./turns.ts"
-import { findOr, keepEntry } from "./World.ts"
+import { ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, keepEntry, pageOf } from "./World.ts"
 
 /** Job schedules in memory. */
 export const layer = Layer.effect(
@@ -26,7 +27,7 @@ export const layer = Layer.effect(
               workflow: schedule.workflow,
               cron: schedule.cron,
               timezone: schedule.timezone,
-              input: keptJson(schedule.input),
+              input: toStoredJson(schedule.input),
               deployment_id: schedule.deploymentId,
               callback_url: schedule.callbackUrl,
               skip_callbacks: schedule.skipCallbacks,
@@ -37,8 +38,7 @@ export const layer = Layer.effect(
           })
         }),
 
-      list: (orgId) =>
-        Effect.sync(() => rowsOf(schedules, orgId).sort((a, b) => (a.schedule_id < b.schedule_id ? -1 : 1))),
+      list: (orgId, page) => Effect.sync(() => pageOf(rowsOf(schedules, orgId), (row) => row.schedule_id, page)),
 
       remove: (orgId, scheduleId, entry) =>
         Effect.map(findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound), () => {

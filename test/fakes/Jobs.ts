@@ -2,11 +2,12 @@ import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/Jobs.ts"
 import { jobNotFound, JobRepository, notRunning, otherOutcome } from "#src/domain/Jobs.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
-import { keptJson, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, pageOf } from "./World.ts"
+import { ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, pageOf, rowsAfter, withinBytes } from "./World.ts"
 
 /** A queued job as it is kept. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
@@ -15,7 +16,7 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
     job_id: job.jobId,
     workflow: job.workflow,
     status: "queued",
-    input: keptJson(job.input),
+    input: toStoredJson(job.input),
     deployment_id: job.deploymentId,
     callback_url: job.callbackUrl,
     skip_callbacks: job.skipCallbacks,
@@ -66,13 +67,15 @@ export const layer = Layer.effect(
 
       claim: (orgId, { workflow, limit, now, leaseUntil }) =>
         Effect.sync(() =>
-          pageOf(
-            [...jobs.values()].filter(
-              ({ orgId: owner, row }) =>
-                owner === orgId && row.status === "queued" && (workflow === undefined || row.workflow === workflow),
+          withinBytes(
+            rowsAfter(
+              [...jobs.values()].filter(
+                ({ orgId: owner, row }) =>
+                  owner === orgId && row.status === "queued" && (workflow === undefined || row.workflow === workflow),
+              ),
+              ({ row }) => row.job_id,
+              { limit: limit - 1 },
             ),
-            ({ row }) => row.job_id,
-            { limit: limit - 1 },
           ).map((stored) => {
             const { job_id, workflow, input, deployment_id, attempt } = change(stored, {
               status: "running",
@@ -108,8 +111,8 @@ export const layer = Layer.effect(
         if (onlyIfExpired && !isExpired(stored, now)) return yield* notRunning()
         const finished = {
           ...(outcome.status === "completed"
-            ? { result: keptJson(outcome.result), error: null, mapped_stack: null }
-            : { result: null, error: outcome.error, mapped_stack: keptJson(outcome.mapped_stack) }),
+            ? { result: toStoredJson(outcome.result), error: null, mapped_stack: null }
+            : { result: null, error: outcome.error, mapped_stack: toStoredJson(outcome.mapped_stack) }),
           status: outcome.status,
         }
         change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })

@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/Delivery.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, keepEntry } from "./World.ts"
+import { findOr, keepEntry, pageOf } from "./World.ts"
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -27,10 +27,8 @@ export const layer = Layer.effect(
           })
         }),
 
-      list: (orgId) =>
-        Effect.sync(() =>
-          rowsOf(endpoints, orgId).sort((a, b) => (a.webhook_endpoint_id < b.webhook_endpoint_id ? -1 : 1)),
-        ),
+      list: (orgId, page) =>
+        Effect.sync(() => pageOf(rowsOf(endpoints, orgId), (row) => row.webhook_endpoint_id, page)),
 
       get: (orgId, id) =>
         Effect.map(find(orgId, id), ({ deactivated, failingSince, row }) => {

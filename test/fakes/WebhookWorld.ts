@@ -94,9 +94,6 @@ export const ownedBy = <A extends { readonly orgId: string }>(stored: Map<string
   return found?.orgId === orgId ? found : undefined
 }
 
-/** A JSON value as it comes back from where it is kept. */
-export const keptJson = (value: unknown): unknown => (value == null ? null : JSON.parse(JSON.stringify(value)))
-
 /** Cancels what is pending for an endpoint; an attempt in flight keeps its claim. */
 export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {
   for (const [id, delivery] of deliveries) {

@@ -5,7 +5,8 @@ import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Caller.ts"
 import type { Deployment } from "#src/domain/Deployment.ts"
 import type { Org } from "#src/domain/Org.ts"
-import type { Page } from "#src/domain/Page.ts"
+import type { Found, Page } from "#src/domain/Page.ts"
+import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/Project.ts"
 
 export interface StoredProject {
@@ -44,8 +45,25 @@ export class World extends Context.Service<
 
 export const inScope = (scope: OrgScope, orgId: string) => scope._tag === "EveryOrg" || scope.orgId === orgId
 
+/** As many of the rows as a page's bytes hold, and at least one. */
+export const withinBytes = <A>(rows: ReadonlyArray<A>) => {
+  let bytes = 0
+  const end = rows.findIndex((row) => {
+    bytes += Buffer.byteLength(JSON.stringify(row))
+    return bytes > maxPageBytes
+  })
+  return end === -1 ? rows : rows.slice(0, Math.max(end, 1))
+}
+
+/** The rows after the cursor that a page holds. */
+export const pageOf = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1): Found<A> => {
+  const { hasMore, items } = cutRows(rowsAfter(rows, id, page, order), page.limit)
+  const fitting = withinBytes(items)
+  return { items: fitting, hasMore: hasMore || fitting.length < items.length }
+}
+
 /** `limit + 1` rows after the cursor, in the order of their ids. */
-export const pageOf = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1) => {
+export const rowsAfter = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1) => {
   const compare = (a: string, b: string) => (a < b ? -order : a > b ? order : 0)
   return [...rows]
     .filter((row) => page.cursor === undefined || compare(id(row), page.cursor) > 0)

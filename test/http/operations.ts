@@ -22,6 +22,8 @@ export interface Operation {
   readonly path: string
   /** What it takes, and what it answers. */
   readonly request?: Schema.Codec<unknown, unknown> | undefined
+  /** Whether it may come without a body. */
+  readonly mayBeEmpty?: boolean
   readonly response: Schema.Codec<unknown, unknown>
   /** The statuses that its errors may have. */
   readonly errors: ReadonlyArray<number>

@@ -26,6 +26,15 @@ const post = (
   errors: request === undefined ? [400, 401] : [400, 401, ...errors, 413, 415],
 })
 
+/** A list that comes whole, without a body, or in pages. */
+const wholeList = (path: string, name: string, item: Schema.Codec<unknown, unknown>): Operation => ({
+  ...post(path, Schema.Struct(paging), {
+    ...list(name, item).fields,
+    next_cursor: Schema.optionalKey(Schema.String),
+  }),
+  mayBeEmpty: true,
+})
+
 /** Every operation of spec.md 4.2 and contract 7, written down from there and not from the definition under test. */
 export const webhookOperations = {
   createEndpoint: post(
@@ -34,7 +43,7 @@ export const webhookOperations = {
     { ...done, webhook_endpoint_id: Schema.String },
     [409, 422],
   ),
-  listEndpoints: post("webhooks/list", undefined, list("webhook_endpoints", WebhookEndpoint).fields),
+  listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint),
   updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404]),
   deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
   testEndpoint: post(
@@ -88,7 +97,7 @@ export const webhookOperations = {
     page("jobs", Job).fields,
   ),
   createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }, [409, 422]),
-  listSchedules: post("schedules/list", undefined, list("schedules", JobSchedule).fields),
+  listSchedules: wholeList("schedules/list", "schedules", JobSchedule),
   deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
 }
 export type WebhookOperationName = keyof typeof webhookOperations

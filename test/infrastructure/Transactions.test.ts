@@ -56,11 +56,11 @@ for (const [name, database] of Object.entries(databases)) {
           const failing = Effect.andThen(insert, Effect.fail(new Conflict({ error: "Taken." })))
           const before = yield* audit.list(orgId, { limit: 10 })
           assert.strictEqual((yield* Effect.flip(once("fails", failing)))._tag, "Conflict")
-          assert.deepStrictEqual(yield* list(orgId, { limit: 1 }), [])
+          assert.deepStrictEqual((yield* list(orgId, { limit: 1 })).items, [])
           assert.deepStrictEqual(yield* audit.list(orgId, { limit: 10 }), before)
           const made = yield* once("fails", insert)
-          assert.deepStrictEqual([made._tag, (yield* list(orgId, { limit: 1 }))[0]!.id], ["Made", key.id])
-          assert.strictEqual((yield* audit.list(orgId, { limit: 1 }))[0]!.id, entry.id)
+          assert.deepStrictEqual([made._tag, (yield* list(orgId, { limit: 1 })).items[0]!.id], ["Made", key.id])
+          assert.strictEqual((yield* audit.list(orgId, { limit: 1 })).items[0]!.id, entry.id)
         }),
       )
 
@@ -128,7 +128,7 @@ for (const [name, database] of Object.entries(databases)) {
         const { orgId } = yield* insertOrg()
         const refusal = yield* Effect.flip(sql`UPDATE audit_log SET actor = 'somebody else'`)
         assert.match(String((refusal.reason.cause as Error).message), /never changed/)
-        assert.strictEqual((yield* list(orgId, { limit: 1 }))[0]!.actor, "administrator")
+        assert.strictEqual((yield* list(orgId, { limit: 1 })).items[0]!.actor, "administrator")
       }),
     )
   })

@@ -12,13 +12,22 @@ import {
   WorkflowName,
 } from "../../domain/Job.ts"
 import { CreateJobSchedule, JobSchedule } from "../../domain/JobSchedule.ts"
-import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "../idempotencyKey.ts"
 import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
 import { Conflict, NotFound } from "../webhookErrors.ts"
 import { Done } from "../webhookResponses.ts"
+
+export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
+export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({
+  identifier: "JobPage",
+})
+export const JobSchedulePage = Schema.Struct({
+  schedules: Schema.Array(JobSchedule),
+  next_cursor: NextCursorIfMore,
+}).annotate({ identifier: "JobSchedules" })
 
 export class JobsGroup extends HttpApiGroup.make("jobs")
   .add(
@@ -32,12 +41,12 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Description, "It is queued for a worker to claim, or for its creator to complete or fail."),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
       payload: ClaimJobs,
-      success: Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" }),
+      success: ClaimedJobs,
     })
       .annotate(OpenApi.Summary, "Claim jobs")
       .annotate(
         OpenApi.Description,
-        "Oldest first. They are the caller's until the lease runs out; then they are queued again, and fail after the third time. Which worker speaks for a job is not checked: the first outcome that is said stays, also when its lease had run out.",
+        "Oldest first, up to limit jobs or 4 MiB of input, and at least one if there is one. They are the caller's until the lease runs out; then they are queued again, and fail after the third time. Which worker speaks for a job is not checked: the first outcome that is said stays, also when its lease had run out.",
       ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,
@@ -75,10 +84,13 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         workflow: Schema.optionalKey(WorkflowName),
         ...pageQuery,
       }).annotate({ identifier: "ListJobs" }),
-      success: Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({ identifier: "JobPage" }),
+      success: JobPage,
     })
       .annotate(OpenApi.Summary, "List jobs")
-      .annotate(OpenApi.Description, "Newest first: all, or those in a status or of a workflow."),
+      .annotate(
+        OpenApi.Description,
+        "Newest first: all, or those in a status or of a workflow. A page ends at limit jobs or 4 MiB.",
+      ),
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
@@ -99,10 +111,14 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
         "Each firing creates one job, however many replicas run. Firings missed while none ran come as one.",
       ),
     HttpApiEndpoint.post("list", "/v1/schedules/list", {
-      success: Schema.Struct({ schedules: Schema.Array(JobSchedule) }).annotate({ identifier: "JobSchedules" }),
+      payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListJobSchedules" }), Schema.Undefined],
+      success: JobSchedulePage,
     })
       .annotate(OpenApi.Summary, "List schedules")
-      .annotate(OpenApi.Description, "All of the tenant's, oldest first."),
+      .annotate(
+        OpenApi.Description,
+        "All of the tenant's, oldest first, up to 1,000 or 4 MiB; next_cursor goes on where there are more.",
+      ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
       success: Done,

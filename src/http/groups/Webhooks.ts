@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/Delivery.ts"
-import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
@@ -28,12 +28,17 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotate(OpenApi.Summary, "Create a webhook endpoint")
       .annotate(OpenApi.Description, "From then on it receives the events of the tenant's finished jobs."),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
-      success: Schema.Struct({ webhook_endpoints: Schema.Array(WebhookEndpoint) }).annotate({
-        identifier: "WebhookEndpoints",
-      }),
+      payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
+      success: Schema.Struct({
+        webhook_endpoints: Schema.Array(WebhookEndpoint),
+        next_cursor: NextCursorIfMore,
+      }).annotate({ identifier: "WebhookEndpoints" }),
     })
       .annotate(OpenApi.Summary, "List webhook endpoints")
-      .annotate(OpenApi.Description, "All of the tenant's, oldest first, without their secrets."),
+      .annotate(
+        OpenApi.Description,
+        "All of the tenant's, oldest first, without their secrets, up to 1,000 or 4 MiB; next_cursor goes on where there are more.",
+      ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
       success: WebhookEndpointDetail,

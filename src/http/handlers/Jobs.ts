@@ -1,9 +1,11 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import type { CreateJob } from "../../domain/Job.ts"
+import { type CreateJob, Job } from "../../domain/Job.ts"
 import { Jobs } from "../../domain/Jobs.ts"
 import { JobSchedules } from "../../domain/JobSchedules.ts"
 import { Api } from "../Api.ts"
+import { ClaimedJobs, JobPage, JobSchedulePage } from "../groups/Jobs.ts"
+import { jsonAnswer } from "../jsonAnswer.ts"
 import { madeOf } from "../lean.ts"
 import { done } from "../webhookResponses.ts"
 
@@ -12,16 +14,21 @@ const created = ({ idempotency_key }: typeof CreateJob.Type) =>
     ? "The job is queued."
     : "The job is queued, or was made before with this idempotency_key."
 
+const claimedAnswer = jsonAnswer(ClaimedJobs)
+const jobAnswer = jsonAnswer(Job)
+const jobPageAnswer = jsonAnswer(JobPage)
+const schedulePageAnswer = jsonAnswer(JobSchedulePage)
+
 const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
   Effect.map(Jobs, (jobs) =>
     handlers.handleAll({
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
-      claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })),
+      claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedAnswer),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts anew.")),
       complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
       fail: ({ payload }) => Effect.as(jobs.fail(payload), done("The job is failed.")),
-      get: ({ payload }) => jobs.get(payload.job_id),
-      list: ({ payload }) => jobs.list(payload),
+      get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),
+      list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),
     }),
   ),
 ).pipe(madeOf(Jobs))
@@ -34,7 +41,7 @@ const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
           ...done("The schedule is created."),
           schedule_id,
         })),
-      list: () => Effect.map(schedules.list, (all) => ({ schedules: all })),
+      list: ({ payload }) => schedules.list(payload).pipe(schedulePageAnswer),
       delete: ({ payload }) => Effect.as(schedules.remove(payload.schedule_id), done("The schedule is deleted.")),
     }),
   ),

@@ -14,7 +14,7 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
           ...done("The webhook endpoint is created."),
           webhook_endpoint_id: id,
         })),
-      list: () => Effect.map(endpoints.list, (webhook_endpoints) => ({ webhook_endpoints })),
+      list: ({ payload }) => endpoints.list(payload),
       get: ({ payload }) => endpoints.get(payload.id),
       update: ({ payload }) => Effect.as(endpoints.update(payload), done("The webhook endpoint is changed.")),
       delete: ({ payload }) => Effect.as(endpoints.remove(payload.id), done("The webhook endpoint is deleted.")),

@@ -11,7 +11,7 @@ import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
-import { afterCursor, decodeRows, orgOf, Time } from "./fragments.ts"
+import { afterCursor, decodePage, orgOf, pageOf, Time } from "./fragments.ts"
 import { rotateKey } from "./rotateKey.ts"
 
 const Row = Schema.Struct({
@@ -20,7 +20,7 @@ const Row = Schema.Struct({
   expiresAt: Schema.NullOr(Time),
   lastUsedAt: Schema.NullOr(Time),
 })
-const decode = decodeRows(Row)
+const decode = decodePage(Row)
 
 interface GrantRow extends ValidKey {
   readonly hash: string
@@ -92,10 +92,13 @@ export const layer = Layer.effect(
       rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, orgId, keyId, replacement, entry),
 
       list: (orgId, page) =>
-        sql`
-          SELECT ${columns} FROM api_keys
-          WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}
-          ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+        pageOf(
+          sql,
+          page,
+          sql`SELECT ${columns} FROM api_keys WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+          "id",
+          ["name"],
+        ).pipe(decode, orUnavailable),
 
       findByHashes: (hashes) =>
         sql<GrantRow>`

@@ -4,14 +4,14 @@ import { AuditEntry } from "../../domain/AuditEntry.ts"
 import { AuditRepository } from "../../domain/AuditLog.ts"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, decodeRows, Time } from "./fragments.ts"
+import { afterCursor, decodePage, pageOf, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...AuditEntry.fields,
   at: Time,
   details: Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)),
 })
-const decode = decodeRows(Row)
+const decode = decodePage(Row)
 
 /** The audit log in PostgreSQL. */
 export const layer = Layer.effect(
@@ -22,11 +22,11 @@ export const layer = Layer.effect(
     return AuditRepository.of({
       list: (orgId, page) =>
         Effect.gen(function* () {
-          const entries = yield* sql`
+          const select = sql`
             SELECT id, at, actor, action, target, details, request_id AS "requestId" FROM audit_log
-            WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}
-            ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode)
-          if (entries.length > 0) return entries
+            WHERE org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
+          const entries = yield* pageOf(sql, page, select, "id", ["target", "details"], "newest").pipe(decode)
+          if (entries.items.length > 0) return entries
           const org = yield* sql`SELECT id FROM orgs WHERE id = ${orgId}`
           return org.length === 0 ? yield* orgNotFound() : entries
         }).pipe(orUnavailable),

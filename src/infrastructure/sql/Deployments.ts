@@ -5,11 +5,11 @@ import { Deployment, subdomainFor } from "../../domain/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/Deployments.ts"
 import { DeploymentRepository } from "../../domain/Deployments.ts"
 import { orUnavailable } from "../orUnavailable.ts"
-import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
+import { afterCursor, date, decodePage, inScope, pageOf, Time } from "./fragments.ts"
 import { defaultOrg, hasName, lockRepositoryId, lockRepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
-const decode = decodeRows(Row)
+const decode = decodePage(Row)
 
 interface Linked {
   readonly id: string
@@ -108,16 +108,23 @@ export const layer = Layer.effect(
       },
 
       list: (scope, projectId, page) =>
-        sql`
-          -- The project's scope first: of another's not one row is read. The rows' own scope last, for estimates that count
-          -- both conditions make a plan that sorts all of the project.
-          SELECT ${columns} FROM (
-            SELECT * FROM deployments
-            WHERE project_id = (SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)})
-              AND ${afterCursor(sql, page, "newest")}
-            ORDER BY id DESC LIMIT ${page.limit + 1}
-          ) AS newest
-          WHERE ${inScope(sql, scope)} ORDER BY id DESC`.pipe(decode, orUnavailable),
+        pageOf(
+          sql,
+          page,
+          sql`
+            -- The project's scope first: of another's not one row is read. The rows' own scope last, for estimates that count
+            -- both conditions make a plan that sorts all of the project.
+            SELECT ${columns} FROM (
+              SELECT * FROM deployments
+              WHERE project_id = (SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)})
+                AND ${afterCursor(sql, page, "newest")}
+              ORDER BY id DESC LIMIT ${page.limit + 1}
+            ) AS newest
+            WHERE ${inScope(sql, scope)}`,
+          "id",
+          ["branch", "ref", "sha", "workflow", "actor", "eventName", "environment"],
+          "newest",
+        ).pipe(decode, orUnavailable),
     })
   }),
 )

@@ -6,7 +6,7 @@ import { JobScheduleRepository, scheduleNotFound } from "../../domain/JobSchedul
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { fireSchedules } from "./fireSchedules.ts"
-import { date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
+import { afterCursor, date, decodePage, JsonText, pageOf, toJsonText, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
@@ -14,7 +14,9 @@ const Row = Schema.Struct({
   next_at: Time,
   created_at: Time,
 })
-const decode = decodeRows(Row)
+const decode = decodePage(Row)
+/** What counts to a page's bytes. */
+const texts = ["workflow", "cron", "timezone", "input", "deployment_id", "callback_url"]
 
 /** Job schedules in PostgreSQL. */
 export const layer = Layer.effect(
@@ -37,11 +39,17 @@ export const layer = Layer.effect(
             RETURNING org_id AS "orgId"`,
         ).pipe(Effect.asVoid, orUnavailable),
 
-      list: (orgId) =>
-        sql`
-          SELECT id AS schedule_id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks,
-            next_at, created_at
-          FROM job_schedules WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
+      list: (orgId, page) =>
+        pageOf(
+          sql,
+          page,
+          sql`
+            SELECT id AS schedule_id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks,
+              next_at, created_at
+            FROM job_schedules WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+          "schedule_id",
+          texts,
+        ).pipe(decode, orUnavailable),
 
       remove: (orgId, scheduleId, entry) =>
         audited(

@@ -1,13 +1,23 @@
 import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { ClaimedJob, Job, JobStatus } from "../../domain/Job.ts"
 import { jobNotFound, JobRepository, notRunning } from "../../domain/Jobs.ts"
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { integers, texts } from "./arrays.ts"
 import { expireLeases } from "./expireLeases.ts"
 import { finishJob } from "./finishJob.ts"
-import { afterCursor, date, decodeRows, JsonText, toJsonText, Time } from "./fragments.ts"
+import {
+  afterCursor,
+  date,
+  decodePage,
+  decodeRows,
+  JsonText,
+  pageOf,
+  toJsonText,
+  Time,
+  withinBytes,
+} from "./fragments.ts"
 import { insertJobs } from "./insertJobs.ts"
 
 const Row = Schema.Struct({
@@ -21,6 +31,9 @@ const Row = Schema.Struct({
   finished_at: Schema.NullOr(Time),
 })
 const decode = decodeRows(Row)
+const decodeList = decodePage(Row)
+/** What counts to a page's bytes. */
+const sized = ["workflow", "input", "deployment_id", "callback_url", "result", "error", "mapped_stack"]
 const ClaimedRow = Schema.Struct({
   ...ClaimedJob.fields,
   input: JsonText,
@@ -57,12 +70,12 @@ export const layer = Layer.effect(
       claim: (orgId, { workflow, limit, now, leaseUntil }) =>
         sql`
           -- Apart, for a plan that chose again for every row that it looks at would take more than the limit.
-          WITH picked AS MATERIALIZED (
-            SELECT id FROM jobs
+          WITH queued AS MATERIALIZED (
+            SELECT id, input FROM jobs
             WHERE org_id = ${orgId} AND status = 'queued'
               ${workflow === undefined ? sql.literal("") : sql`AND workflow = ${workflow}`}
             ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED
-          )
+          ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input FROM queued`, "id", ["input"])})
           UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(leaseUntil)},
             updated_at = ${date(now)}
           WHERE id IN (SELECT id FROM picked)
@@ -104,20 +117,22 @@ export const layer = Layer.effect(
 
       list: (orgId, filter, page) => {
         const { status, workflow } = filter
+        const read = (select: Statement.Fragment) =>
+          pageOf(sql, page, select, "job_id", sized, "newest").pipe(decodeList, orUnavailable)
         const ofOrg = sql`org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
         const newest = sql`ORDER BY id DESC LIMIT ${page.limit + 1}`
         if (workflow === undefined) {
           const ofStatus = status === undefined ? sql.literal("true") : sql`status = ${status}`
-          return sql`SELECT ${columns} FROM jobs WHERE ${ofOrg} AND ${ofStatus} ${newest}`.pipe(decode, orUnavailable)
+          return read(sql`SELECT ${columns} FROM jobs WHERE ${ofOrg} AND ${ofStatus}`)
         }
         // The newest of each status, and of these the newest: each is read at the head of one range of the index.
         const heads = (status === undefined ? JobStatus.literals : [status]).map(
           (one) => sql`(SELECT id FROM jobs WHERE ${ofOrg} AND workflow = ${workflow} AND status = ${one} ${newest})`,
         )
-        return sql`
+        return read(sql`
           SELECT ${columns} FROM jobs
           WHERE id = ANY(ARRAY(SELECT id FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ${newest}))
-            AND org_id = ${orgId} ORDER BY id DESC`.pipe(decode, orUnavailable)
+            AND org_id = ${orgId}`)
       },
 
       expireLeases: (batch) => expireLeases(sql, batch).pipe(orUnavailableWithin("sweep")),

@@ -5,10 +5,11 @@ import { Org } from "../../domain/Org.ts"
 import { OrgRepository } from "../../domain/Orgs.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
-import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
+import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "./fragments.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
+const decodeList = decodePage(Row)
 
 /** Orgs in PostgreSQL. */
 export const layer = Layer.effect(
@@ -35,10 +36,13 @@ export const layer = Layer.effect(
         ),
 
       list: (scope, page) =>
-        sql`
-          SELECT ${columns} FROM orgs
-          WHERE ${inScope(sql, scope, "id")} AND ${afterCursor(sql, page)}
-          ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+        pageOf(
+          sql,
+          page,
+          sql`SELECT ${columns} FROM orgs WHERE ${inScope(sql, scope, "id")} AND ${afterCursor(sql, page)}`,
+          "orgId",
+          ["name"],
+        ).pipe(decodeList, orUnavailable),
     })
   }),
 )

@@ -7,7 +7,7 @@ import { type NewProject, projectNotFound, ProjectRepository } from "../../domai
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
-import { afterCursor, date, decodeRows, inScope, Time } from "./fragments.ts"
+import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "./fragments.ts"
 import { defaultOrg, hasName, lockRepositoryName, type RepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({
@@ -16,6 +16,7 @@ const Row = Schema.Struct({
   updatedAt: Time,
 })
 const decode = decodeRows(Row)
+const decodeList = decodePage(Row)
 
 /** Projects in PostgreSQL. */
 export const layer = Layer.effect(
@@ -70,10 +71,13 @@ export const layer = Layer.effect(
         ),
 
       list: (scope, page) =>
-        sql`
-          SELECT ${columns} FROM projects
-          WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)}
-          ORDER BY id LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+        pageOf(
+          sql,
+          page,
+          sql`SELECT ${columns} FROM projects WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)}`,
+          "projectId",
+          ["name", "subdomain", "defaultBranch", "hostOwner", "hostRepo"],
+        ).pipe(decodeList, orUnavailable),
 
       update: (scope, projectId, changes, now, entry) => {
         const { hostOwner, hostRepo, ...rest } = changes

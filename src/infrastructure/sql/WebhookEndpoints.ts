@@ -6,7 +6,7 @@ import { endpointNotFound, WebhookEndpointRepository } from "../../domain/Webhoo
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
-import { date, decodeRows, Time } from "./fragments.ts"
+import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "./fragments.ts"
 import { nextLane, stateNow } from "./lanes.ts"
 
 const Row = Schema.Struct({
@@ -14,7 +14,7 @@ const Row = Schema.Struct({
   created_at: Time,
   updated_at: Time,
 })
-const decode = decodeRows(Row)
+const decode = decodePage(Row)
 const decodeDetail = decodeRows(
   Schema.Struct({
     ...WebhookEndpointDetail.fields,
@@ -52,10 +52,16 @@ export const layer = Layer.effect(
             RETURNING org_id AS "orgId"`,
         ).pipe(Effect.asVoid, orUnavailable),
 
-      list: (orgId) =>
-        sql`
-          SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
-          FROM webhook_endpoints WHERE org_id = ${orgId} ORDER BY id`.pipe(decode, orUnavailable),
+      list: (orgId, page) =>
+        pageOf(
+          sql,
+          page,
+          sql`
+            SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at
+            FROM webhook_endpoints WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+          "webhook_endpoint_id",
+          ["url", "description"],
+        ).pipe(decode, orUnavailable),
 
       get: (orgId, id) =>
         sql`

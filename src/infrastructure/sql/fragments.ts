@@ -1,7 +1,8 @@
 import { DateTime, Effect, Schema, SchemaGetter } from "effect"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import type { OrgScope } from "../../domain/Caller.ts"
-import type { Page } from "../../domain/Page.ts"
+import { type Found, maxPageBytes, type Page } from "../../domain/Page.ts"
+import { StoredJson, toJsonText } from "../../domain/StoredJson.ts"
 
 /** The tenant's condition of a WHERE: rows of the scope's org, or of every org. */
 export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org_id") =>
@@ -10,10 +11,66 @@ export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org
 /** The one org of a scope as a parameter: null is every org. */
 export const orgOf = (scope: OrgScope) => (scope._tag === "EveryOrg" ? null : scope.orgId)
 
+type Order = "oldest" | "newest"
+
 /** The page's condition of a WHERE, for lists in the order of their ids. */
-export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: "oldest" | "newest" = "oldest") => {
+export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: Order = "oldest") => {
   if (page.cursor === undefined) return sql.literal("true")
   return order === "oldest" ? sql`id > ${page.cursor}` : sql`id < ${page.cursor}`
+}
+
+/**
+ * The first of some rows: as long as they fit into `maxPageBytes`, and at least one. What is cut is never sent, nor read
+ * from where long values are kept apart. Adds `found`: how many rows there were.
+ *
+ * @param texts the columns that count
+ */
+export const withinBytes = (
+  sql: SqlClient.SqlClient,
+  rows: Statement.Fragment,
+  id: string,
+  texts: ReadonlyArray<string>,
+  order: Order = "oldest",
+) => {
+  const length = texts.map((text) => sql`coalesce(octet_length(${sql(text)}), 0)`)
+  const bytes = length.reduce((sum, one) => sql`${sum} + ${one}`)
+  return sql`
+    SELECT * FROM (
+      SELECT *, (count(*) OVER ())::int AS found,
+        sum(${bytes}) OVER in_order <= ${maxPageBytes} OR row_number() OVER in_order = 1 AS fits
+      FROM (${rows}) AS rows WINDOW in_order AS (ORDER BY ${sql(id)} ${sql.literal(order === "oldest" ? "" : "DESC")})
+    ) AS rows WHERE fits`
+}
+
+/**
+ * The statement of a list.
+ *
+ * @param select a SELECT of the rows after the page's cursor, up to its WHERE
+ * @param id the column in it that holds the id
+ * @param texts the columns in it whose length counts
+ */
+export const pageOf = (
+  sql: SqlClient.SqlClient,
+  page: Page,
+  select: Statement.Fragment,
+  id: string,
+  texts: ReadonlyArray<string>,
+  order: Order = "oldest",
+) => {
+  const inOrder = sql`ORDER BY ${sql(id)} ${sql.literal(order === "oldest" ? "" : "DESC")}`
+  // The extra row only tells that there is more.
+  const rows = sql`${select} ${inOrder} LIMIT ${page.limit + 1}`
+  return sql`${withinBytes(sql, rows, id, texts, order)} ${inOrder} LIMIT ${page.limit}`
+}
+
+/** Reads the rows of `pageOf` by a schema. To be made once: it compiles. */
+export const decodePage = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
+  const decode = decodeRows(row)
+  return Effect.flatMap((rows: ReadonlyArray<unknown>) => {
+    const [first] = rows as ReadonlyArray<{ readonly found: number }>
+    const hasMore = first !== undefined && first.found > rows.length
+    return Effect.map(decode(Effect.succeed(rows)), (items): Found<S["Type"]> => ({ items, hasMore }))
+  })
 }
 
 /** Reads rows by a schema; a row that does not fit is a fault of ours, not the caller's. To be made once: it compiles. */
@@ -34,12 +91,11 @@ export const Time = Schema.Date.pipe(
   }),
 )
 
-/** A JSON value as it is kept: as text, byte for byte, for jsonb refuses some strings that JSON allows. */
-export const toJsonText = (value: unknown) => (value === null || value === undefined ? null : JSON.stringify(value))
-/** Column of such text in a row's schema. */
+export { toJsonText }
+/** Column of JSON: text, byte for byte, for jsonb refuses some strings that JSON allows. */
 export const JsonText = Schema.NullOr(Schema.String).pipe(
   Schema.decodeTo(Schema.Unknown, {
-    decode: SchemaGetter.transform((text: string | null): unknown => (text === null ? null : JSON.parse(text))),
+    decode: SchemaGetter.transform((text: string | null): unknown => (text === null ? null : new StoredJson(text))),
     encode: SchemaGetter.transform(toJsonText),
   }),
 )

@@ -62,11 +62,13 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a crowd of
     Effect.gen(function* () {
       const { sql } = yield* TestServer
       const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
-      yield* sql`INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
-        SELECT 'crowd' || n, ${tenant.orgId}, 'w', false, 'queued', now(), now() FROM generate_series(1, 100000) n`
+      // Pages of three megabytes.
+      yield* sql`INSERT INTO jobs (id, org_id, workflow, input, skip_callbacks, status, created_at, updated_at)
+        SELECT 'crowd' || n, ${tenant.orgId}, 'w', to_json(repeat('x', 30000))::text, false, 'queued', now(), now()
+        FROM generate_series(1, 100) n`
       let lists = 0
       const client = tenant
-        .ask("jobs/list", { workflow: "none" })
+        .ask("jobs/list", { limit: 100 })
         .pipe(Effect.tap(({ status }) => Effect.sync(() => void (status === 200 && lists++))))
       const clients = yield* Effect.forkChild(
         Effect.replicateEffect(Effect.forever(client), 40, { concurrency: "unbounded" }),
