@@ -12,7 +12,8 @@ import { recordAttempts } from "./recordAttempts.ts"
 
 /**
  * Releases claims; of what was canceled meanwhile, which is in the queue no more, the claim ends. The deliveries are
- * locked first, in the order of their ids, as by everyone who changes them.
+ * locked first, in the order of their ids, as by everyone who changes them. Arrays and no joins: a join that was planned
+ * beside few deliveries reads all that there are.
  */
 const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
   const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
@@ -24,11 +25,12 @@ const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDel
       CROSS JOIN LATERAL (SELECT lane FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
     ), queued AS (
       UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL,
-        due_at = CASE WHEN p.parked THEN p.due_at ELSE ${date(now)} END, parked = true FROM held
-      WHERE p.lane = held.lane AND p.delivery_id = held.id AND p.claim_id = held.claim_id
+        due_at = CASE WHEN p.parked THEN p.due_at ELSE ${date(now)} END, parked = true
+      WHERE p.lane = ANY(ARRAY(SELECT lane FROM held)) AND p.delivery_id = ANY(${ids})
+        AND p.claim_id = (SELECT claim_id FROM held WHERE id = p.delivery_id AND lane = p.lane)
     )
-    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL FROM held
-    WHERE d.id = held.id AND d.claim_id = held.claim_id`
+    UPDATE deliveries d SET claim_id = NULL, lease_until = NULL
+    WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)`
 }
 
 /** For how many orgs this process knows where their turn ended; the others begin with their first lane. */

@@ -39,12 +39,13 @@ export const cancelBatch = (
       SELECT head.* FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
       CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
     ), gone AS (
-      DELETE FROM pending_deliveries p USING held WHERE p.lane = held.lane AND p.delivery_id = held.id
-      RETURNING p.delivery_id, p.claim_id, p.lease_until
+      -- Arrays and no joins: a join that was planned beside few deliveries reads all that there are.
+      DELETE FROM pending_deliveries WHERE lane = ANY(${texts(lanes)}) AND delivery_id = ANY(ARRAY(SELECT id FROM held))
+      RETURNING delivery_id AS id, claim_id, lease_until
     ), changed AS (
-      UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)}, claim_id = gone.claim_id,
-        lease_until = gone.lease_until
-      FROM gone WHERE d.id = gone.delivery_id
+      UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)},
+        (claim_id, lease_until) = (SELECT claim_id, lease_until FROM gone WHERE id = d.id)
+      WHERE id = ANY(ARRAY(SELECT id FROM gone))
     )
     SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
 

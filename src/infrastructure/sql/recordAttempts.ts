@@ -31,8 +31,10 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
   sql<{ id: string }>`
     SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
       AS made (id, claim_id)
-    JOIN deliveries d ON d.id = made.id
-    LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id OFFSET 0) d
+    LEFT JOIN LATERAL (
+      SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id OFFSET 0
+    ) p ON true
     WHERE made.claim_id IN (p.claim_id, d.claim_id)`.pipe(
     Effect.map((rows) => {
       const held = new Set(rows.map(({ id }) => id))
@@ -76,7 +78,7 @@ const moveOn = (
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL, due_at = held.next_at, parked = false,
       attempts = held.number, tries = p.tries + 1
     FROM held
-    WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.id = p.delivery_id
+    WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
     RETURNING p.delivery_id AS id
   ), theirs AS (
     SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id

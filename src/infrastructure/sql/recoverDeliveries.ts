@@ -42,9 +42,9 @@ export const recoverBatch = (
         org_id, bytes)
       SELECT lane, id, event_id, attempts, 0, ${date(now)}, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM held
     ), changed AS (
-      UPDATE deliveries d SET state = 'pending', lane = held.lane, claim_id = NULL, lease_until = NULL,
+      UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
         updated_at = ${date(now)}
-      FROM held WHERE d.id = held.id
+      WHERE id = ANY(ARRAY(SELECT id FROM held))
     )
     SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
     Effect.map(([row]) => row!),
