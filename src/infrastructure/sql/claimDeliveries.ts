@@ -165,7 +165,7 @@ export const claimSql = (sql: SqlClient.SqlClient, claim: Claim, turns: Turns, c
         SELECT place FROM (
           SELECT ctid AS place, org_id FROM pending_deliveries
           WHERE NOT parked AND due_at <= ${at} AND (SELECT count(*) FROM head) >= ${turns.head}
-          ORDER BY due_at DESC LIMIT ${minHead}
+          ORDER BY due_at DESC LIMIT ${maxHead}
         ) AS newest WHERE org_id NOT IN (SELECT org_id FROM head)
       )) FOR UPDATE SKIP LOCKED
     ), ${around(sql, "org_turns", "org_id", sql`${turns.lastOrg}`, sql.literal("true"), sql.literal(String(maxOrgs)))}, open_orgs AS MATERIALIZED (
