@@ -18,7 +18,9 @@ import { KeyCacheSize } from "./domain/KeyCache.ts"
 import { LanguageModel } from "./domain/LanguageModel.ts"
 import { Jobs } from "./domain/Jobs.ts"
 import { JobSchedules } from "./domain/JobSchedules.ts"
+import { DefaultLimits } from "./domain/OrgLimits.ts"
 import { Orgs } from "./domain/Orgs.ts"
+import { PendingLimit } from "./domain/PendingLimit.ts"
 import { Projects } from "./domain/Projects.ts"
 import * as RetryPolicy from "./domain/RetryPolicy.ts"
 import { Retention, RetentionDays } from "./domain/Retention.ts"
@@ -59,6 +61,7 @@ import * as IdempotencySql from "./infrastructure/sql/Idempotency.ts"
 import * as JobsSql from "./infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "./infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "./infrastructure/sql/Orgs.ts"
+import * as PendingDeliveriesSql from "./infrastructure/sql/PendingDeliveries.ts"
 import * as ProjectsSql from "./infrastructure/sql/Projects.ts"
 import * as RetentionSql from "./infrastructure/sql/Retention.ts"
 import * as SweepsSql from "./infrastructure/sql/Sweeps.ts"
@@ -70,6 +73,7 @@ import * as IdempotencyKeysWorker from "./infrastructure/workers/IdempotencyKeys
 import * as JobsWorker from "./infrastructure/workers/Jobs.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 import * as KeyUsage from "./infrastructure/workers/KeyUsage.ts"
+import * as OrgUsageWorker from "./infrastructure/workers/OrgUsage.ts"
 import * as RetentionWorker from "./infrastructure/workers/Retention.ts"
 import * as SweepsWorker from "./infrastructure/workers/Sweeps.ts"
 import { announce } from "./welcome.ts"
@@ -101,6 +105,7 @@ const webhooks = (settings: Settings) => {
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
+    PendingDeliveriesSql.layer,
     RetentionSql.layer,
     SweepsSql.layer,
     WebhookEndpointsSql.layer,
@@ -141,6 +146,7 @@ const webhooks = (settings: Settings) => {
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,
+    PendingLimit.layer,
     Retention.layer,
     Sweeps.layer,
     WebhookEndpoints.layer,
@@ -168,6 +174,7 @@ const workers = Layer.mergeAll(
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,
   KeyUsage.layer,
+  OrgUsageWorker.layer,
   RetentionWorker.layer,
   SweepsWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
@@ -208,6 +215,7 @@ export const app = (settings: Settings) =>
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
+    Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),

@@ -1,5 +1,6 @@
 import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
+import { limitNames, limits, type LimitValues } from "./domain/OrgLimits.ts"
 import { StartupError } from "./infrastructure/StartupError.ts"
 
 type Parse<A> = (text: string) => Result.Result<A, string>
@@ -27,6 +28,16 @@ const integer =
     /^\d{1,9}$/.test(value) && Number(value) >= minimum && Number(value) <= maximum
       ? Result.succeed(Number(value))
       : Result.fail(`must be a whole number from ${minimum} to ${maximum}`)
+
+const byteUnits = { "": 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4 } as const
+/** A number of bytes, up to 1000 TiB. */
+const bytes: Parse<number> = (value) => {
+  const [, amount, unit = ""] = /^(\d{1,15})(KiB|MiB|GiB|TiB)?$/.exec(value) ?? []
+  const parsed = Number(amount) * byteUnits[unit as keyof typeof byteUnits]
+  return parsed <= 1000 * byteUnits.TiB
+    ? Result.succeed(parsed)
+    : Result.fail("must be a number of bytes up to 1000TiB, alone or with KiB, MiB, GiB or TiB")
+}
 
 /** Days, or `off` for no end. */
 const days: Parse<number | "off"> = (value) =>
@@ -110,6 +121,13 @@ const isLoopback = (host: string) => host === "localhost" || host === "::1" || /
 /** GitHub's own, which is asked for its keys unless GITHUB_OIDC_ISSUER names another. */
 export const defaultIssuer = "https://token.actions.githubusercontent.com"
 
+const limitValues = Effect.forEach(limitNames, (name) => {
+  const { variable, defaultValue } = limits[name]
+  const value =
+    name === "storedBytes" ? read(variable, "10GiB", bytes) : read(variable, `${defaultValue}`, integer(0, 999_999_999))
+  return Effect.map(value, (value) => [name, value ?? defaultValue] as const)
+}).pipe(Effect.map((entries) => Object.fromEntries(entries) as LimitValues))
+
 /** Everything that the environment says, checked. Fails with a `StartupError` of one line that prints no secret. */
 export const load = Effect.gen(function* () {
   const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
@@ -170,6 +188,8 @@ export const load = Effect.gen(function* () {
     endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
     /** `undefined`: events are kept for good. */
     retentionDays: retention === "off" ? undefined : retention,
+    /** The limits of an org that has none of its own. */
+    limits: yield* limitValues,
     /** `undefined`: no language model is configured. */
     ai:
       aiBaseUrl === undefined || aiModel === undefined

@@ -1,3 +1,5 @@
+import { orgLimitNames } from "../domain/OrgLimits.ts"
+
 /** What a person gives on the command line, by the field of the interface that it becomes. */
 const names = new Map([
   ["cursor", "--cursor"],
@@ -10,6 +12,7 @@ const names = new Map([
   ["job_id", "the job's id"],
   ["key", "the key"],
   ["limit", "--limit"],
+  ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
   ["name", "the name"],
   ["orgId", "--org"],
   ["overlapSeconds", "--overlap"],

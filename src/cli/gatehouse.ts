@@ -7,6 +7,7 @@ import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { migrate } from "./migrate.ts"
+import { orgs } from "./orgs.ts"
 import { projects } from "./projects.ts"
 import { register } from "./register.ts"
 import { secrets } from "./secrets.ts"
@@ -22,6 +23,7 @@ export const gatehouse = root.pipe(
     serve,
     demo,
     migrate,
+    orgs,
     projects,
     keys,
     audit,

@@ -1,8 +1,11 @@
 import { Effect, Option } from "effect"
-import { Flag } from "effect/cli"
-import { ask } from "./call.ts"
+import { Command, Flag } from "effect/cli"
+import type { OrgDetail } from "../domain/Org.ts"
+import { type OrgLimitName, orgLimitNames } from "../domain/OrgLimits.ts"
+import { ask, call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
-import { plain } from "./output.ts"
+import { given } from "./flags.ts"
+import { plain, table } from "./output.ts"
 
 /** The org that a command is about. */
 export const orgFlag = Flag.String("org").pipe(
@@ -21,3 +24,74 @@ export const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
       : `There are several orgs; say which with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
   )
 })
+
+const shown = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
+  out: table(
+    ["LIMIT", "USED", "OF"],
+    orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
+  ),
+  note: `${plain(name)} (${orgId})${note}`,
+})
+
+const show = Command.make(
+  "show",
+  { org: orgFlag },
+  Effect.fnUntraced(function* ({ org }) {
+    const params = { orgId: yield* theOrg(org) }
+    yield* call(
+      (gatehouse) => gatehouse.orgs.get({ params }),
+      (detail) => shown(detail, ""),
+    )
+  }),
+).pipe(Command.withDescription("Show an org's limits, and how much it has of what they limit"))
+
+const isLimit = (name: string): name is OrgLimitName => (orgLimitNames as ReadonlyArray<string>).includes(name)
+
+/** Limits as they are given: keys=20000, keys=default. */
+const limitsOf = Effect.fnUntraced(function* (texts: Readonly<Record<string, string>>) {
+  const limits: { [Name in OrgLimitName]?: number | null } = {}
+  for (const [name, text] of Object.entries(texts)) {
+    if (!isLimit(name)) {
+      return yield* usage(`There is no limit ${plain(name)}; there are ${orgLimitNames.join(", ")}`)
+    }
+    if (text !== "default" && !/^\d+$/.test(text)) {
+      return yield* usage(`--limit ${name}=${plain(text)} is not a whole number, or default`)
+    }
+    limits[name] = text === "default" ? null : Number(text)
+  }
+  return limits
+})
+
+const update = Command.make(
+  "update",
+  {
+    org: orgFlag,
+    name: Flag.String("name").pipe(Flag.withDescription("What people call the org"), Flag.optional),
+    limit: Flag.KeyValuePair("limit").pipe(
+      Flag.withDescription(
+        `A limit and its value, or default: keys=20000; once for each limit: ${orgLimitNames.join(", ")}`,
+      ),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ limit, name, org }) {
+    if (Option.isNone(limit) && Option.isNone(name)) {
+      return yield* usage("Say what to change: --name <name>, --limit <limit>=<number>")
+    }
+    const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
+    const params = { orgId: yield* theOrg(org) }
+    yield* call(
+      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name }), ...limits } }),
+      (detail) => shown(detail, " is changed."),
+    )
+  }),
+).pipe(
+  Command.withDescription("Change an org's name or limits; the administrator's"),
+  Command.withExamples([{ command: "gatehouse orgs update --limit keys=20000 --limit projects=default" }]),
+)
+
+/** Shows and changes orgs. */
+export const orgs = Command.make("orgs").pipe(
+  Command.withDescription("Orgs: the tenants, and their limits"),
+  Command.withSubcommands([show, update]),
+)

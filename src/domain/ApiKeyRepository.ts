@@ -2,7 +2,7 @@ import { Context, type DateTime, type Effect } from "effect"
 import type { ApiKey, RateLimit, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "./AuditEntry.ts"
 import type { OrgScope } from "./Caller.ts"
-import type { Unavailable } from "./Errors.ts"
+import type { LimitReached, Unavailable } from "./Errors.ts"
 import { Conflict, NotFound } from "./Errors.ts"
 import type { Found, Page } from "./Page.ts"
 
@@ -36,32 +36,32 @@ export interface KeyGrant extends ValidKey {
 export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
-    /** Inserts a key of a project in the scope. Fails when the scope has no such project. */
+    /** Inserts a key of a project in the scope. Fails when the scope has no such project, or its org no room for a key. */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | Unavailable>
-    /** Inserts a key of an org. Fails when there is no such org. */
+    ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
+    /** Inserts a key of an org. Fails when there is no such org, or it has no room for a key. */
     readonly insertForOrg: (
       orgId: string,
       key: NewApiKey,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | Unavailable>
+    ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
     /** Deletes a key of the org, and tells every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Puts a new key in the place of one of the org: its name, project and rate limit are the old one's, which ends soon
      * and tells every replica so. A key that has expired by `now`, or was replaced before, is a `Conflict`. The entry's
-     * details get the name.
+     * details get the name. The new key counts as one more until the old one is deleted.
      */
     readonly rotate: (
       orgId: string,
       keyId: string,
       replacement: KeyReplacement,
       entry: AuditEntry,
-    ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | LimitReached | Unavailable>
     /** Keys of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<ApiKey>, Unavailable>
     /** The keys with these SHA-256 (hex), expired or not, by their hash; those that there are. */

@@ -13,6 +13,7 @@ import type {
   Conflict,
   Forbidden,
   InvalidRequest,
+  LimitReached,
   NotFound,
   TooManyRequests,
   Unauthorized,
@@ -36,18 +37,18 @@ export class ApiKeys extends Context.Service<
   {
     readonly createForProject: (
       input: typeof CreateProjectKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentCaller>
     readonly createForOrg: (
       orgId: string,
       input: typeof CreateOrgKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentCaller>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentCaller>
     /** Makes a new key in the place of one of the org, which stays good for the overlap. */
     readonly rotate: (
       orgId: string,
       keyId: string,
       input: typeof RotateKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | LimitReached | Refused, CurrentCaller>
     readonly list: (
       orgId: string,
       page: Page,

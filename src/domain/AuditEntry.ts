@@ -4,6 +4,7 @@ import { Id, Timestamp } from "./Schemas.ts"
 /** What is written down: every operation that changes what an org has or who may use it. */
 export const AuditAction = Schema.Literals([
   "org.create",
+  "org.update",
   "project.create",
   "project.update",
   "key.create",

@@ -41,6 +41,8 @@ export class AuditLog extends Context.Service<
     readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentCaller>
     /** The same for a change that a tenant makes at the webhook interface. */
     readonly entryOfTenant: (change: Change) => Effect.Effect<AuditEntry, never, CurrentTenant>
+    /** The same for a change that the service makes by itself. */
+    readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
     /** A page of the org's entries, newest first. */
     readonly list: (
       orgId: string,
@@ -70,7 +72,12 @@ export class AuditLog extends Context.Service<
         return { entries: found.items, nextCursor: nextCursor(found, (entry) => entry.id) }
       })
 
-      return AuditLog.of({ entry: entryBy(actorOf), entryOfTenant: entryBy(actorOfTenant), list })
+      return AuditLog.of({
+        entry: entryBy(actorOf),
+        entryOfTenant: entryBy(actorOfTenant),
+        entryOfService: entryBy(Effect.succeed("service")),
+        list,
+      })
     }),
   )
 }

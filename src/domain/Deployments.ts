@@ -6,7 +6,7 @@ import { managedScope } from "./Caller.ts"
 import { CiTokens } from "./CiToken.ts"
 import type { CiRun, Deployment } from "./Deployment.ts"
 import { runFromClaims } from "./Deployment.ts"
-import type { Forbidden, NotFound, Unavailable } from "./Errors.ts"
+import type { Forbidden, LimitReached, NotFound, Unavailable } from "./Errors.ts"
 import { Unauthorized } from "./Errors.ts"
 import { type Found, nextCursor, type Page } from "./Page.ts"
 import { ProjectRepository } from "./Projects.ts"
@@ -37,9 +37,9 @@ export class DeploymentRepository extends Context.Service<
   {
     /**
      * Finds or makes the run's project, keeps its link up to date, and records the run: all of it or nothing. The same
-     * run and attempt again changes nothing.
+     * run and attempt again changes nothing. Fails when it would make a project and the org has no room for one.
      */
-    readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, Unavailable>
+    readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, LimitReached | Unavailable>
     /** Deployments of the project, newest first. */
     readonly list: (scope: OrgScope, projectId: string, page: Page) => Effect.Effect<Found<Deployment>, Unavailable>
   }
@@ -63,7 +63,7 @@ export class Deployments extends Context.Service<
     /** The run that a CI token was issued to, if it may register. Everything comes from the token's claims. */
     readonly admit: (token: Redacted.Redacted<string> | undefined) => Effect.Effect<CiRun, Unauthorized | Unavailable>
     /** Registers a run that was admitted. */
-    readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | Unavailable>
+    readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | LimitReached | Unavailable>
     /** A page of a project's deployments. */
     readonly list: (
       projectId: string,

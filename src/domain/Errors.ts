@@ -40,6 +40,12 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(body("Conflict"
   description: "The request clashes with what is there.",
 }) {}
 
+/** 409: the org has as much of something as it may have; the sentence names the limit and what to do. */
+export class LimitReached extends Schema.Error<LimitReached>("LimitReached")(body("LimitReached", "limit_reached"), {
+  httpApiStatus: 409,
+  description: "The org has reached a limit; the sentence names the limit, its value and what to do.",
+}) {}
+
 /** 413: the body is larger than the operation reads. */
 export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
   body("PayloadTooLarge", "payload_too_large"),

@@ -5,7 +5,7 @@ import { AuditLog } from "./AuditLog.ts"
 import type { StoredCallback } from "./Callbacks.ts"
 import { Callbacks } from "./Callbacks.ts"
 import { firstFiring } from "./cronDates.ts"
-import type { Unavailable } from "./Errors.ts"
+import type { LimitReached, Unavailable } from "./Errors.ts"
 import { InvalidRequest, NotFound } from "./Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
 import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "./Page.ts"
@@ -33,7 +33,10 @@ export interface FireBatch extends TurnBatch {
 
 /** What one batch of due schedules did. */
 export interface FiredSchedules {
+  /** The org of each job that was made. */
   readonly orgs: ReadonlyArray<string>
+  /** How many schedules moved on, those without a job too. */
+  readonly moved: number
   readonly next: string | null
 }
 
@@ -44,7 +47,8 @@ const batchSize = 500
 export class JobScheduleRepository extends Context.Service<
   JobScheduleRepository,
   {
-    readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, Unavailable>
+    /** Inserts a schedule. Fails when the org has as many as it may have, or no room for the input. */
+    readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, LimitReached | Unavailable>
     /** Schedules of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<JobSchedule>, Unavailable>
     readonly remove: (
@@ -54,7 +58,8 @@ export class JobScheduleRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
      * Creates one job for each due schedule of a sweep's batch, and moves the schedules to their next firing, in one
-     * transaction; schedules that another replica fires at the moment are passed over. Returns the org of each that fired.
+     * transaction; schedules that another replica fires at the moment are passed over. A schedule of an org that has no
+     * room for another unfinished job or its input moves on without one.
      */
     readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
   }
@@ -90,7 +95,7 @@ export class JobSchedules extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJobSchedule.Type,
-    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<
@@ -154,9 +159,9 @@ export class JobSchedules extends Context.Service<
       const fireDue = inTurns(
         batchSize,
         Effect.fnUntraced(function* (batch) {
-          const { next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
+          const { moved, next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
           yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
-          return { moved: orgs.length, next }
+          return { moved, next }
         }),
       )
 

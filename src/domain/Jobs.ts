@@ -4,13 +4,15 @@ import * as Hex from "effect/encoding/Hex"
 import { AfterCommit } from "./AfterCommit.ts"
 import { Callbacks } from "./Callbacks.ts"
 import { Conflict, NotFound } from "./Errors.ts"
-import type { InvalidRequest, Unavailable } from "./Errors.ts"
+import type { InvalidRequest, LimitReached, Unavailable } from "./Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import { expiry } from "./Leases.ts"
+import { DefaultLimits } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "./Page.ts"
 import { RequestOrg } from "./RequestOrg.ts"
 import { CurrentTenant } from "./Tenant.ts"
+import * as WaitingClaims from "./WaitingClaims.ts"
 import * as WaitingJobs from "./WaitingJobs.ts"
 import { Wakeups } from "./Wakeups.ts"
 
@@ -37,8 +39,11 @@ export type JobOutcome =
 export class JobRepository extends Context.Service<
   JobRepository,
   {
-    /** Inserts a job; the id of the one that its idempotency key made before, when there is one. */
-    readonly insert: (job: NewJob) => Effect.Effect<string, Unavailable>
+    /**
+     * Inserts a job; the id of the one that its idempotency key made before, when there is one. Fails when the org has
+     * no room for another unfinished job or its input.
+     */
+    readonly insert: (job: NewJob) => Effect.Effect<string, LimitReached | Unavailable>
     /** Gives queued jobs of the org, oldest first, up to a page's bytes, to the caller for as long as the lease runs. */
     readonly claim: (
       orgId: string,
@@ -105,11 +110,11 @@ export class Jobs extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJob.Type,
-    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
-    /** Claims jobs; with `wait_seconds`, waits that long for the first. */
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
+    /** Claims jobs; with `wait_seconds`, waits that long for the first, unless too many claims of the org wait here. */
     readonly claim: (
       input: typeof ClaimJobs.Type,
-    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable, CurrentTenant>
+    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, LimitReached | Unavailable, CurrentTenant>
     readonly heartbeat: (
       input: typeof HeartbeatJob.Type,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
@@ -137,6 +142,7 @@ export class Jobs extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
       const afterCommit = yield* AfterCommit
+      const asWaiting = WaitingClaims.make((yield* DefaultLimits).waitingClaims)
 
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
         const { orgId } = yield* CurrentTenant
@@ -170,7 +176,8 @@ export class Jobs extends Context.Service<
         const { orgId } = yield* CurrentTenant
         const { workflow, limit = 1, lease_seconds: leaseSeconds = defaultLease, wait_seconds: wait = 0 } = input
         const key = { orgId, workflow, leaseSeconds }
-        return yield* wait === 0 ? claimOnce(key, limit) : waiting.wait(key, limit, wait)
+        if (wait === 0) return yield* claimOnce(key, limit)
+        return yield* asWaiting(orgId, waiting.wait(key, limit, wait))
       })
 
       const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {

@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { AuditLog } from "./AuditLog.ts"
 import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "./Caller.ts"
-import type { Conflict, Unauthorized, Unavailable } from "./Errors.ts"
+import type { Conflict, LimitReached, Unauthorized, Unavailable } from "./Errors.ts"
 import { Forbidden, NotFound } from "./Errors.ts"
 import { OrgRepository } from "./Orgs.ts"
 import { type Found, nextCursor, type Page } from "./Page.ts"
@@ -23,8 +23,14 @@ export interface NewProject {
 export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
-    /** Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown. */
-    readonly insert: (project: NewProject, entry: AuditEntry) => Effect.Effect<Project, NotFound | Unavailable>
+    /**
+     * Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown, or has
+     * as many projects as it may have.
+     */
+    readonly insert: (
+      project: NewProject,
+      entry: AuditEntry,
+    ) => Effect.Effect<Project, NotFound | LimitReached | Unavailable>
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
@@ -48,7 +54,9 @@ export class Projects extends Context.Service<
   Projects,
   {
     /** Creates a project in the org named, else in the caller's own, else in the default org. */
-    readonly create: (input: typeof CreateProject.Type) => Effect.Effect<Project, NotFound | Refused, CurrentCaller>
+    readonly create: (
+      input: typeof CreateProject.Type,
+    ) => Effect.Effect<Project, NotFound | LimitReached | Refused, CurrentCaller>
     /** A page of the projects that the caller manages, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },

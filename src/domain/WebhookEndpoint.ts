@@ -71,7 +71,9 @@ export const WebhookEndpointDetail = Schema.Struct({
   }),
   deactivated_at: Schema.NullOr(Timestamp).annotate({ description: "null while it is active.", examples: [null] }),
   deactivated_reason: Schema.NullOr(DeactivatedReason).annotate({
-    description: "gone: it answered 410; failing: five days of failures; by_request: a request did it.",
+    description:
+      "gone: it answered 410; failing: five days of failures, or more pending deliveries than its org may have; " +
+      "by_request: a request did it.",
     examples: [null],
   }),
   deliveries: Schema.Struct({

@@ -7,7 +7,7 @@ import { checkUrl, ReceiverRules } from "./Callbacks.ts"
 import { Cipher } from "./Cipher.ts"
 import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
 import * as EndpointTests from "./EndpointTests.ts"
-import type { Conflict, InvalidRequest, Unavailable } from "./Errors.ts"
+import type { Conflict, InvalidRequest, LimitReached, Unavailable } from "./Errors.ts"
 import { NotFound } from "./Errors.ts"
 import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "./Page.ts"
 import { Signer } from "./Signature.ts"
@@ -53,7 +53,11 @@ export interface SigningEndpoint {
 export class WebhookEndpointRepository extends Context.Service<
   WebhookEndpointRepository,
   {
-    readonly insert: (endpoint: NewWebhookEndpoint, entry: AuditEntry) => Effect.Effect<void, Unavailable>
+    /** Inserts an endpoint. Fails when the org has as many as it may have. */
+    readonly insert: (
+      endpoint: NewWebhookEndpoint,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, LimitReached | Unavailable>
     /** Endpoints of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
     /** An endpoint with its health, and the states of its newest deliveries. */
@@ -68,6 +72,16 @@ export class WebhookEndpointRepository extends Context.Service<
       changes: WebhookEndpointChanges,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
+    /**
+     * Deactivates an endpoint that cannot keep up, as `failing`, and cancels its pending deliveries as `update` does.
+     * Returns whether it was active.
+     */
+    readonly deactivate: (
+      orgId: string,
+      id: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<boolean, Unavailable>
     /** Deletes an endpoint and cancels its pending deliveries, as `update` does. */
     readonly remove: (
       orgId: string,
@@ -102,7 +116,7 @@ export class WebhookEndpoints extends Context.Service<
   {
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
-    ) => Effect.Effect<string, InvalidRequest | Unavailable, CurrentTenant>
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<

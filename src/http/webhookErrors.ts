@@ -28,6 +28,7 @@ export const InvalidRequest = inWebhookShape(Errors.InvalidRequest, "invalid_req
 export const Unauthorized = inWebhookShape(Errors.Unauthorized, "unauthorized", 401)
 export const NotFound = inWebhookShape(Errors.NotFound, "not_found", 404)
 export const Conflict = inWebhookShape(Errors.Conflict, "conflict", 409)
+export const LimitReached = inWebhookShape(Errors.LimitReached, "limit_reached", 409)
 export const PayloadTooLarge = inWebhookShape(Errors.PayloadTooLarge, "payload_too_large", 413)
 export const UnsupportedMediaType = inWebhookShape(Errors.UnsupportedMediaType, "unsupported_media_type", 415)
 export const IdempotencyKeyReused = inWebhookShape(Errors.IdempotencyKeyReused, "idempotency_key_reused", 422)

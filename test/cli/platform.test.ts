@@ -50,6 +50,29 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
+  it.effect("an org's limits are shown and changed", () =>
+    Effect.gen(function* () {
+      const { orgId } = JSON.parse((yield* cli(["projects", "create", "limits", "--json"])).out)
+      const update = ["orgs", "update", "--org", orgId]
+      const changed = yield* cli([...update, "--name", "Acme", "--limit", "keys=20000", "--limit", "schedules=7"])
+      expect(changed).toMatchObject({ err: `Acme (${orgId}) is changed.\n`, code: 0 })
+      const shown = yield* cli(["orgs", "show", "--org", orgId])
+      expect(shown.out).toMatch(/^LIMIT +USED +OF\nprojects +\d+ +10000\nkeys +\d+ +20000\n/)
+      expect(shown.out).toMatch(/^schedules +0 +7$/m)
+      expect((yield* cli([...update, "--limit", "schedules=default"])).out).toMatch(/^schedules +0 +10000$/m)
+      for (const [args, sentence] of [
+        [[], "Say what to change"],
+        [["--limit", "key=1"], "There is no limit key; there are projects, keys"],
+        [["--limit", "keys=many"], "--limit keys=many is not a whole number"],
+      ] as const) {
+        expect(yield* cli([...update, ...args])).toMatchObject({ err: expect.stringContaining(sentence), code: 2 })
+      }
+      const large = yield* cli([...update, "--limit", "keys=99999999999999999"])
+      expect(large).toMatchObject({ err: expect.stringContaining("--limit keys must be"), out: "" })
+      expect(yield* cli([...update, "--limit", "keys=default", "--json"])).toMatchObject({ code: 0 })
+    }),
+  )
+
   it.effect("a key with a rate limit, and what replaces it", () =>
     Effect.gen(function* () {
       const { projectId } = JSON.parse((yield* cli(["projects", "create", "limited", "--json"])).out)

@@ -14,6 +14,7 @@ import { deployments } from "./deployments.ts"
 import { idempotency } from "./idempotency.ts"
 import { keyRotation } from "./keyRotation.ts"
 import { links } from "./links.ts"
+import { orgLimits } from "./orgLimits.ts"
 import { orgs } from "./orgs.ts"
 import { defaultOrg, projects } from "./projects.ts"
 import { platformPages } from "./pages.ts"
@@ -41,6 +42,7 @@ for (const [name, repositories] of Object.entries(backends)) {
   layer(repositories, { excludeTestServices: true })(name, (it) => {
     defaultOrg(it)
     orgs(it)
+    orgLimits(it)
     projects(it)
     projectUpdates(it)
     apiKeys(it)

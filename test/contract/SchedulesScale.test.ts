@@ -29,7 +29,7 @@ for (const [name, database] of Object.entries(databases)) {
           [first.orgs.filter((org) => org === other).length, first.orgs.filter((org) => org === large).length],
           [1, 16],
         )
-        assert.deepStrictEqual(yield* fireDue(batch), { orgs: Array(4).fill(large), next: null })
+        assert.deepStrictEqual(yield* fireDue(batch), { orgs: Array(4).fill(large), moved: 4, next: null })
       }),
     )
   })

@@ -14,6 +14,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.t
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
+import { updateOrg } from "./orgLimits.ts"
 import { insertOrg } from "./support.ts"
 import {
   attempt,
@@ -203,6 +204,7 @@ for (const [name, database] of Object.entries(databases)) {
       Effect.gen(function* () {
         const now = epoch()
         const { orgId } = yield* insertOrg()
+        yield* updateOrg(orgId, { limits: { endpoints: 701 } })
         const endpoints = yield* Effect.replicateEffect(insertEndpoint(orgId), 700)
         const inactive = endpoints[690]!
         yield* updateEndpoint(orgId, inactive, now, { active: false })

@@ -8,11 +8,13 @@ import * as DeliveryTimesSql from "#src/infrastructure/sql/DeliveryTimes.ts"
 import * as JobsSql from "#src/infrastructure/sql/Jobs.ts"
 import * as JobSchedulesSql from "#src/infrastructure/sql/JobSchedules.ts"
 import * as OrgsSql from "#src/infrastructure/sql/Orgs.ts"
+import * as PendingDeliveriesSql from "#src/infrastructure/sql/PendingDeliveries.ts"
 import * as RetentionSql from "#src/infrastructure/sql/Retention.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/sql/WebhookEndpoints.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/webhooks.ts"
 import { databases } from "../support/databases.ts"
+import { webhookLimits } from "./webhookLimits.ts"
 import { backlog } from "./backlog.ts"
 import { claims, emptyQueue } from "./claims.ts"
 import { deliveryLog } from "./deliveryLog.ts"
@@ -42,6 +44,7 @@ const sql = Layer.mergeAll(
   JobsSql.layer,
   JobSchedulesSql.layer,
   OrgsSql.layer,
+  PendingDeliveriesSql.layer,
   RetentionSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
@@ -59,6 +62,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     emptyQueue(it)
     endpoints(it)
     jobs(it)
+    webhookLimits(it)
     jobLeases(it)
     outbox(it)
     outboxRaces(it)

@@ -206,9 +206,9 @@ export const schedules = (it: It) => {
         yield* insertSchedule(orgId, plus(due, (n + 2) % 3), { workflow })
       }
       const now = plus(due, 5)
-      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId, orgId], next: "" })
+      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId, orgId], moved: 2, next: "" })
       assert.deepStrictEqual((yield* allJobs(orgId)).map(({ workflow }) => workflow).sort(), ["a", "b"])
-      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId], next: null })
+      assert.deepStrictEqual(yield* fireBatch(now, { limit: 2 }), { orgs: [orgId], moved: 1, next: null })
     }),
   )
 
@@ -222,9 +222,9 @@ export const schedules = (it: It) => {
       yield* insertSchedule(two!, due)
       yield* insertSchedule(later!, plus(due, 60))
       const first = yield* fireBatch(due, { limit: 3, after })
-      assert.deepStrictEqual({ ...first, orgs: first.orgs.toSorted() }, { orgs: [one!, two!], next: later! })
-      assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], next: null })
-      assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], next: null })
+      assert.deepStrictEqual({ ...first, orgs: first.orgs.toSorted() }, { orgs: [one!, two!], moved: 2, next: later! })
+      assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
+      assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
       yield* fireBatch(plus(due, 60))
     }),
   )

@@ -8,7 +8,7 @@ import type { AuditRepository } from "#src/domain/AuditLog.ts"
 import { OrgScope } from "#src/domain/Caller.ts"
 import type { CiRun } from "#src/domain/Deployment.ts"
 import { DeploymentRepository } from "#src/domain/Deployments.ts"
-import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import { Conflict, LimitReached, NotFound, Unavailable } from "#src/domain/Errors.ts"
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
@@ -139,7 +139,7 @@ export const noRows = { items: [], hasMore: false }
 export const deploymentsOf = (projectId: string) =>
   DeploymentRepository.use((deployments) => itemsOf(deployments.list(everyOrg, projectId, { limit: 100 })))
 
-const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, Unavailable]))
+const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, LimitReached, Unavailable]))
 
 /** What the operation fails with, as the caller gets it. */
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>

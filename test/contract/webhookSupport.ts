@@ -12,6 +12,7 @@ import type { JobOutcome, NewJob } from "#src/domain/Jobs.ts"
 import { JobRepository } from "#src/domain/Jobs.ts"
 import type { JobScheduleRepository } from "#src/domain/JobSchedules.ts"
 import type { OrgRepository } from "#src/domain/Orgs.ts"
+import type { PendingDeliveries } from "#src/domain/PendingLimit.ts"
 import type { RetentionRepository } from "#src/domain/Retention.ts"
 import type { WebhookEndpointChanges } from "#src/domain/WebhookEndpoints.ts"
 import { WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
@@ -31,6 +32,7 @@ export type It = Vitest.MethodsNonLive<
   | JobRepository
   | JobScheduleRepository
   | OrgRepository
+  | PendingDeliveries
   | RetentionRepository
   | WebhookEndpointRepository
 >

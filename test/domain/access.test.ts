@@ -18,6 +18,8 @@ type Call = (tenant: Tenant) => Effect.Effect<unknown, { readonly _tag: string }
 const operations = {
   "create org": () => Orgs.use((orgs) => orgs.create({ name: "new" })),
   "list orgs": () => Orgs.use((orgs) => orgs.list(page)),
+  "get org": ({ orgId }: Tenant) => Orgs.use((orgs) => orgs.get(orgId)),
+  "update org": ({ orgId }: Tenant) => Orgs.use((orgs) => orgs.update(orgId, { name: "new" })),
   "create org key": ({ orgId }: Tenant) => ApiKeys.use((keys) => keys.createForOrg(orgId, { name: "k" })),
   "create project key": ({ projectId }: Tenant) =>
     ApiKeys.use((keys) => keys.createForProject({ name: "k", projectId })),
@@ -39,6 +41,8 @@ const callOf = (operation: Operation): Call => operations[operation]
 const orgKeyGets: Record<Operation, readonly [own: string, foreign: string]> = {
   "create org": ["Forbidden", "Forbidden"],
   "list orgs": ["ok", "ok"],
+  "get org": ["ok", "NotFound"],
+  "update org": ["Forbidden", "Forbidden"],
   "create org key": ["Forbidden", "Forbidden"],
   "create project key": ["ok", "NotFound"],
   "remove key": ["ok", "NotFound"],

@@ -8,6 +8,7 @@ import {
   Conflict,
   Forbidden,
   InvalidRequest,
+  LimitReached,
   NotFound,
   TooManyRequests,
   Unauthorized,
@@ -48,6 +49,7 @@ const Failure = Schema.Union([
   Forbidden,
   NotFound,
   Conflict,
+  LimitReached,
   TooManyRequests,
   Unavailable,
 ])

@@ -4,7 +4,7 @@ import { ApiKeyRepository, keyExpired, keyNotFound, keyReplaced } from "#src/dom
 import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { projectNotFound } from "#src/domain/Projects.ts"
-import { inScope, keepEntry, pageOf, type StoredKey, World } from "./World.ts"
+import { inScope, keepEntry, needRoom, pageOf, type StoredKey, World } from "./World.ts"
 
 /** API keys in memory. */
 export const layer = Layer.effect(
@@ -12,7 +12,7 @@ export const layer = Layer.effect(
   Effect.map(World, (world) => {
     const { keys, orgs, projects } = world
     const insert = ({ hash, ...key }: NewApiKey, orgId: string, projectId: string | null, entry: AuditEntry) =>
-      Effect.sync(() => {
+      Effect.map(needRoom(world, "keys", orgId), () => {
         if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
           throw new Error("The id or the hash is taken")
         }
@@ -22,14 +22,17 @@ export const layer = Layer.effect(
 
     return ApiKeyRepository.of({
       insertForProject: (scope, projectId, key, entry) =>
-        Effect.suspend(() => {
+        Effect.gen(function* () {
           const orgId = projects.get(projectId)?.row.orgId
-          if (orgId === undefined || !inScope(scope, orgId)) return Effect.fail(projectNotFound())
-          return insert(key, orgId, projectId, entry)
+          if (orgId === undefined || !inScope(scope, orgId)) return yield* projectNotFound()
+          yield* insert(key, orgId, projectId, entry)
         }),
 
       insertForOrg: (orgId, key, entry) =>
-        Effect.suspend(() => (orgs.has(orgId) ? insert(key, orgId, null, entry) : Effect.fail(orgNotFound()))),
+        Effect.gen(function* () {
+          if (!orgs.has(orgId)) return yield* orgNotFound()
+          yield* insert(key, orgId, null, entry)
+        }),
 
       remove: (orgId, keyId, entry) =>
         Effect.suspend(() => {

@@ -3,8 +3,9 @@ import type { CiRun } from "#src/domain/Deployment.ts"
 import { subdomainFor } from "#src/domain/Deployment.ts"
 import type { NewDeployment, Registered } from "#src/domain/Deployments.ts"
 import { DeploymentRepository } from "#src/domain/Deployments.ts"
+import type { LimitReached } from "#src/domain/Errors.ts"
 import type { StoredProject } from "./World.ts"
-import { defaultOrg, inScope, isLinkedTo, pageOf, World } from "./World.ts"
+import { defaultOrg, inScope, isLinkedTo, needRoom, pageOf, World } from "./World.ts"
 
 /** Deployments in memory. */
 export const layer = Layer.effect(
@@ -43,12 +44,17 @@ export const layer = Layer.effect(
       }
     }
 
-    const register = (deployment: NewDeployment): Registered => {
+    const register = Effect.fnUntraced(function* (
+      deployment: NewDeployment,
+    ): Effect.fn.Return<Registered, LimitReached> {
       const { run, deploymentId: id, now } = deployment
       const found = findLinked(run)
       if (found === undefined && !deployment.createProject) return { _tag: "NotLinked" }
       if (found !== undefined && found.repositoryId !== null && found.repositoryId !== run.repositoryId) {
         return { _tag: "NameReused" }
+      }
+      if (found === undefined) {
+        yield* needRoom(world, "projects", defaultOrg(world, deployment.defaultOrgId, now))
       }
       const { row } = found ?? newProject(deployment)
       const { projectId, orgId } = row
@@ -73,10 +79,10 @@ export const layer = Layer.effect(
         })
       }
       return { _tag: "Registered", projectId }
-    }
+    })
 
     return DeploymentRepository.of({
-      register: (deployment) => Effect.sync(() => register(deployment)),
+      register,
 
       list: (scope, projectId, page) =>
         Effect.sync(() =>

@@ -4,8 +4,8 @@ import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { storedJob } from "./Jobs.ts"
 import { batchOf } from "./turns.ts"
-import { ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, keepEntry, pageOf } from "./World.ts"
+import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 
 /** Job schedules in memory. */
 export const layer = Layer.effect(
@@ -17,8 +17,10 @@ export const layer = Layer.effect(
 
     return JobScheduleRepository.of({
       insert: (schedule, entry) =>
-        Effect.sync(() => {
+        Effect.gen(function* () {
           needOrg(schedule.orgId)
+          yield* needRoom(world, "schedules", schedule.orgId)
+          yield* needRoom(world, "storedBytes", schedule.orgId, byteLength(schedule.input))
           keepEntry(world, schedule.orgId, entry)
           schedules.set(schedule.scheduleId, {
             orgId: schedule.orgId,
@@ -54,6 +56,7 @@ export const layer = Layer.effect(
           ({ row }) => DateTime.isLessThanOrEqualTo(row.next_at, now),
           batch,
         )
+        const orgs: Array<string> = []
         for (const { orgId, row, callbackSecret } of picked) {
           const { schedule_id: id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks } = row
           const job = {
@@ -68,12 +71,16 @@ export const layer = Layer.effect(
             idempotencyKey: null,
             now,
           }
-          jobs.set(job.jobId, storedJob(job, id))
+          const room = Effect.andThen(needRoom(world, "unfinishedJobs", orgId), needRoom(world, "storedBytes", orgId))
+          if (Result.isSuccess(yield* Effect.result(room))) {
+            jobs.set(job.jobId, storedJob(job, id))
+            orgs.push(orgId)
+          }
           const nextAt = Result.getOrUndefined(nextFiring(cron, timezone, now))
           if (nextAt === undefined) schedules.delete(id)
           else schedules.set(id, { orgId, row: { ...row, next_at: nextAt }, callbackSecret })
         }
-        return { orgs: picked.map(({ orgId }) => orgId), next }
+        return { orgs, moved: picked.length, next }
       }),
     })
   }),

@@ -6,8 +6,8 @@ import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
-import { ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, pageOf, rowsAfter, withinBytes } from "./World.ts"
+import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, needRoom, pageOf, rowsAfter, withinBytes } from "./World.ts"
 
 /** A queued job as it is kept. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
@@ -53,7 +53,7 @@ export const layer = Layer.effect(
 
     return JobRepository.of({
       insert: (job) =>
-        Effect.sync(() => {
+        Effect.gen(function* () {
           world.needOrg(job.orgId)
           const before = [...jobs.values()].find(
             (other) =>
@@ -61,6 +61,8 @@ export const layer = Layer.effect(
           )
           if (before !== undefined) return before.row.job_id
           if (jobs.has(job.jobId)) throw new Error("The id is taken")
+          yield* needRoom(world, "unfinishedJobs", job.orgId)
+          yield* needRoom(world, "storedBytes", job.orgId, byteLength(job.input))
           jobs.set(job.jobId, storedJob(job))
           return job.jobId
         }),

@@ -3,7 +3,7 @@ import { orgNotFound } from "#src/domain/Caller.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/Project.ts"
 import { projectNotFound, ProjectRepository } from "#src/domain/Projects.ts"
-import { defaultOrg, findOr, inScope, isLinkedTo, keepEntry, pageOf, World } from "./World.ts"
+import { defaultOrg, findOr, inScope, isLinkedTo, keepEntry, needRoom, pageOf, World } from "./World.ts"
 
 /** Projects in memory. */
 export const layer = Layer.effect(
@@ -14,9 +14,10 @@ export const layer = Layer.effect(
 
     return ProjectRepository.of({
       insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) =>
-        Effect.suspend(() => {
+        Effect.gen(function* () {
           const org = orgId ?? defaultOrg(world, defaultOrgId, now)
-          if (!orgs.has(org)) return Effect.fail(orgNotFound())
+          if (!orgs.has(org)) return yield* orgNotFound()
+          yield* needRoom(world, "projects", org)
           keepEntry(world, org, entry)
           const row: Project = {
             projectId,
@@ -31,7 +32,7 @@ export const layer = Layer.effect(
             updatedAt: now,
           }
           projects.set(projectId, { row, repositoryId: null })
-          return Effect.succeed(row)
+          return row
         }),
 
       find: (scope, projectId) =>

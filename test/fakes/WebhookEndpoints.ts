@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/Delivery.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/WebhookEndpoints.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, keepEntry, pageOf } from "./World.ts"
+import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -13,7 +13,7 @@ export const layer = Layer.effect(
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
-        Effect.sync(() => {
+        Effect.map(needRoom(world, "endpoints", orgId), () => {
           needOrg(orgId)
           keepEntry(world, orgId, entry)
           endpoints.set(id, {
@@ -75,6 +75,20 @@ export const layer = Layer.effect(
                   : stored.deactivated,
           })
           if (active === false) cancelPending(world, id, now)
+        }),
+
+      deactivate: (orgId, id, now, entry) =>
+        Effect.sync(() => {
+          const stored = ownedBy(endpoints, orgId, id)
+          if (stored?.row.active !== true) return false
+          keepEntry(world, orgId, entry)
+          endpoints.set(id, {
+            ...stored,
+            row: { ...stored.row, active: false, updated_at: now },
+            deactivated: { at: now, reason: "failing" },
+          })
+          cancelPending(world, id, now)
+          return true
         }),
 
       remove: (orgId, id, now, entry) =>

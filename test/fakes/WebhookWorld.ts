@@ -63,24 +63,58 @@ export class WebhookWorld extends Context.Service<
     /** The lanes of callbacks whose last attempt failed. */
     readonly failingCallbacks: Set<string>
     readonly audit: World["Service"]["audit"]
+    readonly overrides: World["Service"]["overrides"]
+    readonly used: World["Service"]["used"]
     /** Dies of an org that does not exist, as a database does of a row without its parent. */
     readonly needOrg: (orgId: string) => void
   }
 >()("gatehouse/test/WebhookWorld") {
   static readonly layer = Layer.effect(
     WebhookWorld,
-    Effect.map(World, ({ audit, orgs }) => ({
-      audit,
-      endpoints: new Map(),
-      jobs: new Map(),
-      schedules: new Map(),
-      events: new Map(),
-      deliveries: new Map(),
-      failingCallbacks: new Set(),
-      needOrg: (orgId) => {
-        if (!orgs.has(orgId)) throw new Error("The org does not exist")
-      },
-    })),
+    Effect.map(World, ({ audit, orgs, overrides, used }) => {
+      const endpoints = new Map<string, StoredEndpoint>()
+      const jobs = new Map<string, StoredJob>()
+      const schedules = new Map<string, StoredSchedule>()
+      const deliveries = new Map<string, StoredDelivery>()
+      const events = new Map<string, StoredEvent>()
+      const outcomesOf = (orgId: string) =>
+        rowsOf(jobs, orgId).reduce(
+          (bytes, { error, mapped_stack, result }) =>
+            bytes + byteLength(result) + Buffer.byteLength(error ?? "") + byteLength(mapped_stack),
+          [...events.values()]
+            .filter(({ jobId }) => jobs.get(jobId)?.orgId === orgId)
+            .reduce((bytes, { body }) => bytes + Buffer.byteLength(body), 0),
+        )
+      const inputsOf =
+        (stored: Map<string, { readonly orgId: string; readonly row: { readonly input: unknown } }>) =>
+        (orgId: string) =>
+          rowsOf(stored, orgId).reduce((bytes, { input }) => bytes + byteLength(input), 0)
+      used.set("endpoints", (orgId) => rowsOf(endpoints, orgId).length)
+      used.set("schedules", (orgId) => rowsOf(schedules, orgId).length)
+      used.set(
+        "unfinishedJobs",
+        (orgId) => rowsOf(jobs, orgId).filter(({ finished_at }) => finished_at === null).length,
+      )
+      used.set(
+        "pendingDeliveries",
+        (orgId) => rowsOf(deliveries, orgId).filter(({ state }) => state === "pending").length,
+      )
+      used.set("storedBytes", (orgId) => inputsOf(jobs)(orgId) + inputsOf(schedules)(orgId) + outcomesOf(orgId))
+      return {
+        audit,
+        overrides,
+        used,
+        endpoints,
+        jobs,
+        schedules,
+        events,
+        deliveries,
+        failingCallbacks: new Set(),
+        needOrg: (orgId) => {
+          if (!orgs.has(orgId)) throw new Error("The org does not exist")
+        },
+      }
+    }),
   )
 }
 
@@ -93,6 +127,9 @@ export const ownedBy = <A extends { readonly orgId: string }>(stored: Map<string
   const found = stored.get(id)
   return found?.orgId === orgId ? found : undefined
 }
+
+/** How many bytes a JSON value has where it is kept. */
+export const byteLength = (value: unknown) => (value == null ? 0 : Buffer.byteLength(JSON.stringify(value)))
 
 /** Cancels what is pending for an endpoint; an attempt in flight keeps its claim. */
 export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {

@@ -5,6 +5,15 @@ import type { AuditEntry } from "#src/domain/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Caller.ts"
 import type { Deployment } from "#src/domain/Deployment.ts"
 import type { Org } from "#src/domain/Org.ts"
+import {
+  DefaultLimits,
+  limitReached,
+  limitsOf,
+  type OrgAmounts,
+  type OrgLimitName,
+  orgLimitNames,
+  type OrgLimitOverrides,
+} from "#src/domain/OrgLimits.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/Project.ts"
@@ -27,21 +36,53 @@ export class World extends Context.Service<
   {
     defaultOrgId: string | undefined
     readonly orgs: Map<string, Org>
+    /** The limits of an org's own. */
+    readonly overrides: Map<string, OrgLimitOverrides>
+    /** How much an org has, by what keeps it. */
+    readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
     readonly deployments: Map<string, Deployment>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
-  static readonly layer = Layer.sync(World, () => ({
-    defaultOrgId: undefined,
-    orgs: new Map(),
-    projects: new Map(),
-    keys: new Map(),
-    deployments: new Map(),
-    audit: new Map(),
-  }))
+  static readonly layer = Layer.sync(World, () => {
+    const projects = new Map<string, StoredProject>()
+    const keys = new Map<string, StoredKey>()
+    const used: World["Service"]["used"] = new Map([
+      ["projects", (orgId: string) => countOf(projects, ({ row }) => row.orgId === orgId)],
+      ["keys", (orgId: string) => countOf(keys, (key) => key.orgId === orgId)],
+    ])
+    return {
+      defaultOrgId: undefined,
+      orgs: new Map(),
+      overrides: new Map(),
+      used,
+      projects,
+      keys,
+      deployments: new Map(),
+      audit: new Map(),
+    }
+  })
 }
+
+const countOf = <A>(rows: Map<string, A>, isOwn: (row: A) => boolean) => [...rows.values()].filter(isOwn).length
+
+/** How much an org has of everything that is limited. */
+export const amountsOf = ({ used }: Pick<World["Service"], "used">, orgId: string) =>
+  Object.fromEntries(orgLimitNames.map((name) => [name, used.get(name)?.(orgId) ?? 0])) as OrgAmounts
+
+/** Refuses what would bring an org past a limit. */
+export const needRoom = Effect.fnUntraced(function* (
+  world: Pick<World["Service"], "overrides" | "used">,
+  name: OrgLimitName,
+  orgId: string,
+  more = 1,
+) {
+  const limit = limitsOf(yield* DefaultLimits, world.overrides.get(orgId) ?? {})[name]
+  if (more > 0 && amountsOf(world, orgId)[name] + more > limit) return yield* limitReached(name, limit)
+  return undefined
+})
 
 export const inScope = (scope: OrgScope, orgId: string) => scope._tag === "EveryOrg" || scope.orgId === orgId
 

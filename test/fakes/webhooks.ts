@@ -8,6 +8,7 @@ import * as DeliveryTimes from "./DeliveryTimes.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
+import * as PendingDeliveries from "./PendingDeliveries.ts"
 import * as Retention from "./Retention.ts"
 import * as WebhookEndpoints from "./WebhookEndpoints.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
@@ -23,6 +24,7 @@ export const layer = Layer.mergeAll(
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,
+  PendingDeliveries.layer,
   Retention.layer,
   WebhookEndpoints.layer,
 ).pipe(Layer.provideMerge(WebhookWorld.layer), Layer.provideMerge(World.layer), Layer.provide(crypto.layer))

@@ -120,6 +120,29 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["yes", "1", "truee"],
   },
+  ...Object.fromEntries(
+    Object.entries({
+      LIMIT_PROJECTS: "projects",
+      LIMIT_KEYS: "keys",
+      LIMIT_ENDPOINTS: "endpoints",
+      LIMIT_SCHEDULES: "schedules",
+      LIMIT_UNFINISHED_JOBS: "unfinishedJobs",
+      LIMIT_PENDING_DELIVERIES: "pendingDeliveries",
+      LIMIT_WAITING_CLAIMS: "waitingClaims",
+    } as const).map(([variable, name]): [string, Variable] => [
+      variable,
+      { good: [["0", (_) => _.limits[name], 0]], bad: ["-1", "many", "1e3", "1000000000"] },
+    ]),
+  ),
+  LIMIT_STORED_BYTES: {
+    good: [
+      ["0", (_) => _.limits.storedBytes, 0],
+      ["1000", (_) => _.limits.storedBytes, 1000],
+      ["2MiB", (_) => _.limits.storedBytes, 2 * 1024 ** 2],
+      ["1000TiB", (_) => _.limits.storedBytes, 1000 * 1024 ** 4],
+    ],
+    bad: ["-1", "1GB", "1 GiB", "1.5GiB", "GiB", "1001TiB"],
+  },
   KEY_CACHE_SIZE: { good: [["0", (_) => _.keyCacheSize, 0]], bad: ["-1", "many", "10000001"] },
   TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
   WEBHOOK_RETRY_DELAYS: {

@@ -67,6 +67,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         validateKey: "keyId,orgId,projectId",
         createOrg: "createdAt,name,orgId",
         listOrgs: "nextCursor,orgs",
+        getOrg: "createdAt,limits,name,orgId,used",
+        updateOrg: "createdAt,limits,name,orgId,used",
         createProject: project,
         listProjects: "nextCursor,projects",
         getProject: project,
@@ -317,7 +319,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ]) {
           const answer = yield* send("GET", `${pathOf(operation, ids)}?${query}`)
           const takes = query.startsWith("cursor")
-            ? operation !== operations.getProject
+            ? operation !== operations.getProject && operation !== operations.getOrg
             : operation === operations.listProjects
           expect(answer.status, `${operation.path}?${query}`).toBe(takes ? 400 : 200)
         }

@@ -10,7 +10,7 @@ import {
 } from "#src/domain/ApiKey.ts"
 import { AuditEntry } from "#src/domain/AuditEntry.ts"
 import { Deployment } from "#src/domain/Deployment.ts"
-import { CreateOrg, Org } from "#src/domain/Org.ts"
+import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/Org.ts"
 import { CreateProject, Project, UpdateProject } from "#src/domain/Project.ts"
 import { Registration } from "#src/domain/Registration.ts"
 import type { Send, WireAnswer } from "../support/wire.ts"
@@ -93,6 +93,14 @@ export const operations = {
     errors: [400, 401, 403, 409, 413, 415, 422],
   },
   listOrgs: { method: "GET", path: `${platform}/orgs`, response: page("orgs", Org), errors: [400, 401, 403] },
+  getOrg: { method: "GET", path: `${platform}/orgs/{orgId}`, response: OrgDetail, errors: [400, 401, 403, 404] },
+  updateOrg: {
+    method: "PATCH",
+    path: `${platform}/orgs/{orgId}`,
+    request: UpdateOrg,
+    response: OrgDetail,
+    errors: [400, 401, 403, 404, 413, 415],
+  },
   createProject: {
     method: "POST",
     path: `${platform}/projects`,
@@ -130,7 +138,7 @@ export const operations = {
     path: `${platform}/register-deployment`,
     request: Schema.Record(Schema.String, Schema.Unknown) as Schema.Codec<unknown, unknown>,
     response: Registration,
-    errors: [400, 401, 413, 415],
+    errors: [400, 401, 409, 413, 415],
   },
 } satisfies Record<string, Operation>
 export type OperationName = keyof typeof operations
@@ -148,6 +156,7 @@ export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>
       rotateKey: {},
       validateKey: { key: ids["key"] },
       createOrg: { name: "Acme" },
+      updateOrg: { name: "Acme" },
       createProject: { name: "docs" },
       updateProject: { name: "docs" },
       register: {},
@@ -172,7 +181,9 @@ export const faultOfError = ({ status, json, headers }: WireAnswer): string | un
   const { error, code } = json as Record<string, unknown>
   if (typeof error !== "string" || !/^\S.*\S\.$/s.test(error)) return `"${String(error)}" is no sentence`
   if (typeof code !== "string" || !/^[a-z]+(_[a-z]+)*$/.test(code)) return `"${String(code)}" is no code`
-  return codes[status] === code || (status === 422 && code === "idempotency_key_reused")
+  return codes[status] === code ||
+    (status === 422 && code === "idempotency_key_reused") ||
+    (status === 409 && code === "limit_reached")
     ? undefined
     : `${status} has the code ${code}`
 }

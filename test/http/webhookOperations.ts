@@ -82,7 +82,7 @@ export const webhookOperations = {
     [404, 409],
   ),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
-  claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields),
+  claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
   failJob: post("jobs/fail", FailJob, done, [404, 409]),

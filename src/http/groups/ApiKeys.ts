@@ -10,7 +10,7 @@ import {
   ValidateKey,
   ValidKey,
 } from "../../domain/ApiKey.ts"
-import { Conflict, Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "../idempotencyKey.ts"
@@ -23,7 +23,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.post("createForProject", "/api/v0/keys", {
       payload: CreateProjectKey,
       success: CreatedApiKey,
-      error: [Forbidden, NotFound],
+      error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
       .middleware(Authorization)
@@ -35,7 +35,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       params: { orgId: Id },
       payload: CreateOrgKey,
       success: CreatedApiKey,
-      error: [Forbidden, NotFound],
+      error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
       .middleware(Authorization)
@@ -68,7 +68,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       params: { orgId: Id, id: Id },
       payload: RotateKey,
       success: CreatedApiKey,
-      error: [Forbidden, NotFound, Conflict],
+      error: [Forbidden, NotFound, Conflict, LimitReached],
     })
       .middleware(Idempotent)
       .middleware(Authorization)

@@ -2,7 +2,7 @@ import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Deployment } from "../../domain/Deployment.ts"
-import { Forbidden, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Registration } from "../../domain/Registration.ts"
 import { Id } from "../../domain/Schemas.ts"
@@ -19,7 +19,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
         examples: [{}],
       }),
       success: Registration,
-      error: Unauthorized,
+      error: [Unauthorized, LimitReached],
     })
       .middleware(CiAuthorization)
       .annotateMerge(access.ci)

@@ -17,7 +17,7 @@ import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "../idempotencyKey.ts"
 import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
-import { Conflict, NotFound } from "../webhookErrors.ts"
+import { Conflict, LimitReached, NotFound } from "../webhookErrors.ts"
 import { Done } from "../webhookResponses.ts"
 
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
@@ -34,6 +34,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     HttpApiEndpoint.post("create", "/v1/jobs/create", {
       payload: CreateJob,
       success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobCreated" }),
+      error: LimitReached,
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
@@ -42,6 +43,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
       payload: ClaimJobs,
       success: ClaimedJobs,
+      error: LimitReached,
     })
       .annotate(OpenApi.Summary, "Claim jobs")
       .annotate(
@@ -102,6 +104,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     HttpApiEndpoint.post("create", "/v1/schedules/create", {
       payload: CreateJobSchedule,
       success: Schema.Struct({ ...Done.fields, schedule_id: Id }).annotate({ identifier: "JobScheduleCreated" }),
+      error: LimitReached,
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
+import { Conflict, Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/Project.ts"
 import { Id } from "../../domain/Schemas.ts"
@@ -13,7 +13,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
     HttpApiEndpoint.post("create", "/api/v0/projects", {
       payload: CreateProject,
       success: Project,
-      error: [Forbidden, NotFound],
+      error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
       .annotateMerge(access.management)

@@ -12,7 +12,7 @@ import {
 import { idempotencyKey } from "../idempotencyKey.ts"
 import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "../middleware.ts"
 import { access } from "../security.ts"
-import { Conflict, NotFound } from "../webhookErrors.ts"
+import { Conflict, LimitReached, NotFound } from "../webhookErrors.ts"
 import { Done } from "../webhookResponses.ts"
 
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
@@ -22,6 +22,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: Schema.Struct({ ...Done.fields, webhook_endpoint_id: Id }).annotate({
         identifier: "WebhookEndpointCreated",
       }),
+      error: LimitReached,
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)

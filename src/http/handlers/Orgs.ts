@@ -8,6 +8,8 @@ export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
   Effect.map(Orgs, (orgs) =>
     handlers.handleAll({
       create: ({ payload }) => orgs.create(payload),
+      get: ({ params }) => orgs.get(params.orgId),
+      update: ({ params, payload }) => orgs.update(params.orgId, payload),
       list: ({ query }) => orgs.list(query),
     }),
   ),

@@ -7,11 +7,13 @@ import { orgNotFound } from "../../domain/Caller.ts"
 import type { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/Projects.ts"
 import { channel } from "../KeyRevocations.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { bytes, texts, times } from "./arrays.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
 import { afterCursor, decodePage, orgOf, pageOf, Time } from "./fragments.ts"
+import * as Limited from "./limited.ts"
 import { rotateKey } from "./rotateKey.ts"
 
 const Row = Schema.Struct({
@@ -45,35 +47,54 @@ export const layer = Layer.effect(
       id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
       last_used_at AS "lastUsedAt", ${rateLimit}`
 
+    const limit = yield* Limited.make("keys")
+    const ownerOf = (scope: string | null, projectId: string): Limited.Owner => ({
+      key: projectId,
+      from: () => sql`
+        projects p JOIN orgs org ON org.id = p.org_id
+        WHERE p.id = ${projectId} AND (${scope}::text IS NULL OR p.org_id = ${scope})`,
+    })
+
     /** Inserts keys; `owner` tells each one's org and project of what it is `asked` for with. */
     const inserting = (owner: Statement.Fragment) =>
-      auditedTogether<NewApiKey & { readonly orgId: string | null; readonly projectId: string | null }>(
+      auditedTogether<
+        NewApiKey & { readonly orgId: string | null; readonly projectId: string | null; readonly room: boolean }
+      >(
         sql,
         `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
-          "orgId" text, "projectId" text`,
+          "orgId" text, "projectId" text, room boolean`,
         sql`
           INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id, project_id)
           SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
             ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, ${owner}
+          WHERE ${limit.guard(sql`asked.room`)}
           RETURNING id, org_id AS "orgId"`,
       )
     // Lateral looks: no plan made while these tables are small can read them whole later.
     const insertForProject = yield* inserting(sql`
       owner.org_id, owner.id FROM asked CROSS JOIN LATERAL (
         SELECT id, org_id FROM projects WHERE id = "projectId" AND ("orgId" IS NULL OR org_id = "orgId") OFFSET 0
-      ) AS owner`)
+      ) AS owner CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = owner.org_id OFFSET 0) AS org`)
     const insertForOrg = yield* inserting(sql`
-      owner.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = "orgId" OFFSET 0) AS owner`)
+      org.id, NULL FROM asked CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = "orgId" OFFSET 0) AS org`)
 
     const orMissing = (missing: () => NotFound) =>
       Effect.flatMap((row: unknown) => (row === undefined ? Effect.fail(missing()) : Effect.void))
 
     return ApiKeyRepository.of({
-      insertForProject: (scope, projectId, key, entry) =>
-        insertForProject({ ...key, orgId: orgOf(scope), projectId }, entry).pipe(orMissing(projectNotFound)),
+      insertForProject: (scope, projectId, key, entry) => {
+        const orgId = orgOf(scope)
+        return limit
+          .admit(ownerOf(orgId, projectId), (room) => insertForProject({ ...key, orgId, projectId, room }, entry))
+          .pipe(orMissing(projectNotFound))
+      },
 
       insertForOrg: (orgId, key, entry) =>
-        insertForOrg({ ...key, orgId, projectId: null }, entry).pipe(orMissing(orgNotFound)),
+        limit
+          .admit({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` }, (room) =>
+            insertForOrg({ ...key, orgId, projectId: null, room }, entry),
+          )
+          .pipe(orMissing(orgNotFound)),
 
       // One statement: the deletion and word of it are committed together.
       remove: (orgId, keyId, entry) =>
@@ -89,7 +110,7 @@ export const layer = Layer.effect(
           orMissing(keyNotFound),
         ),
 
-      rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, orgId, keyId, replacement, entry),
+      rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, limit, orgId, keyId, replacement, entry),
 
       list: (orgId, page) =>
         pageOf(
@@ -122,4 +143,4 @@ export const layer = Layer.effect(
       },
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

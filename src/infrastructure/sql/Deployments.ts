@@ -4,8 +4,10 @@ import type { CiRun } from "../../domain/Deployment.ts"
 import { Deployment, subdomainFor } from "../../domain/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/Deployments.ts"
 import { DeploymentRepository } from "../../domain/Deployments.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, pageOf, Time } from "./fragments.ts"
+import * as Limited from "./limited.ts"
 import { defaultOrg, hasName, lockRepositoryId, lockRepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
@@ -21,6 +23,7 @@ export const layer = Layer.effect(
   DeploymentRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const limit = yield* Limited.make("projects")
     const linked = sql.literal(`id, repository_id AS "repositoryId"`)
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
@@ -67,6 +70,7 @@ export const layer = Layer.effect(
     const createProject = Effect.fnUntraced(function* ({ run, projectId, defaultOrgId, now }: NewDeployment) {
       const at = date(now)
       const orgId = yield* defaultOrg(sql, defaultOrgId, at)
+      yield* limit.take({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` })
       for (let n = 1; ; n++) {
         const [made] = yield* sql<Linked>`
           INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
@@ -127,4 +131,4 @@ export const layer = Layer.effect(
         ).pipe(decode, orUnavailable),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

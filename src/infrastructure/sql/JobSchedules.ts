@@ -3,10 +3,14 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { JobSchedule } from "../../domain/JobSchedule.ts"
 import { JobScheduleRepository, scheduleNotFound } from "../../domain/JobSchedules.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { fireSchedules } from "./fireSchedules.ts"
 import { afterCursor, date, decodePage, JsonText, pageOf, toJsonText, Time } from "./fragments.ts"
+import * as JobRoom from "./jobRoom.ts"
+import * as Limited from "./limited.ts"
+import * as StoredBytes from "./storedBytes.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
@@ -24,20 +28,42 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
+    const usage = yield* OrgUsage
+    const limit = yield* Limited.make("schedules")
+    const bytes = yield* StoredBytes.make
+    const room = yield* JobRoom.make
 
     return JobScheduleRepository.of({
-      insert: (schedule, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, deployment_id, callback_url,
-              callback_secret, skip_callbacks, next_at, created_at)
-            VALUES (${schedule.scheduleId}, ${schedule.orgId}, ${schedule.workflow}, ${schedule.cron},
-              ${schedule.timezone}, ${toJsonText(schedule.input)}, ${schedule.deploymentId}, ${schedule.callbackUrl},
-              ${schedule.callbackSecret}, ${schedule.skipCallbacks}, ${date(schedule.nextAt)}, ${date(schedule.now)})
-            RETURNING org_id AS "orgId"`,
-        ).pipe(Effect.asVoid, orUnavailable),
+      insert: (schedule, entry) => {
+        const { orgId } = schedule
+        const input = toJsonText(schedule.input)
+        const size = StoredBytes.byteLength(input)
+        const insert = (room: boolean) =>
+          audited(
+            sql,
+            entry,
+            sql`
+              INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, deployment_id, callback_url,
+                callback_secret, skip_callbacks, next_at, created_at)
+              SELECT ${schedule.scheduleId}, org.id, ${schedule.workflow}, ${schedule.cron}, ${schedule.timezone},
+                ${input}, ${schedule.deploymentId}, ${schedule.callbackUrl}, ${schedule.callbackSecret},
+                ${schedule.skipCallbacks}, ${date(schedule.nextAt)}, ${date(schedule.now)}
+              FROM orgs org
+              WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)} AND ${bytes.fits(orgId, size)}
+              RETURNING org_id AS "orgId"`,
+          ).pipe(
+            orUnavailable,
+            Effect.map(([made]) => made),
+          )
+        return bytes
+          .storing(
+            orgId,
+            size,
+            (made) => made !== undefined,
+            limit.admit({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` }, insert),
+          )
+          .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
+      },
 
       list: (orgId, page) =>
         pageOf(
@@ -55,13 +81,27 @@ export const layer = Layer.effect(
         audited(
           sql,
           entry,
-          sql`DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+          sql`
+            DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId}
+            RETURNING org_id AS "orgId", coalesce(octet_length(input), 0) AS bytes`,
         ).pipe(
           orUnavailable,
-          Effect.flatMap((rows) => (rows.length === 0 ? Effect.fail(scheduleNotFound()) : Effect.void)),
+          Effect.flatMap(([removed]) =>
+            removed === undefined
+              ? Effect.fail(scheduleNotFound())
+              : Effect.sync(() => usage.addBytes(orgId, -Number(removed.bytes))),
+          ),
         ),
 
-      fireDue: (batch) => fireSchedules(sql, random, batch).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+      fireDue: (batch) =>
+        fireSchedules(sql, random, batch, room).pipe(
+          sql.withTransaction,
+          orUnavailableWithin("sweep"),
+          Effect.map(({ stored, ...fired }) => {
+            for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
+            return fired
+          }),
+        ),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { ClaimedJob, Job, JobStatus } from "../../domain/Job.ts"
 import { jobNotFound, JobRepository, notRunning } from "../../domain/Jobs.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../orUnavailable.ts"
 import { integers, texts } from "./arrays.ts"
 import { expireLeases } from "./expireLeases.ts"
@@ -19,6 +20,8 @@ import {
   withinBytes,
 } from "./fragments.ts"
 import { insertJobs } from "./insertJobs.ts"
+import * as Limited from "./limited.ts"
+import * as StoredBytes from "./storedBytes.ts"
 
 const Row = Schema.Struct({
   ...Job.fields,
@@ -47,25 +50,44 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
+    const usage = yield* OrgUsage
+    const limit = yield* Limited.make("unfinishedJobs")
+    const bytes = yield* StoredBytes.make
     const columns = sql.literal(`
       id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, attempt, lease_expires_at,
       result, error, mapped_stack, created_at, updated_at, finished_at`)
 
     return JobRepository.of({
-      insert: (job) =>
-        Effect.gen(function* () {
-          const owner = job.callbackSecret === null ? null : job.jobId
-          const row = sql`
-            VALUES (${job.jobId}, ${job.orgId}, ${job.workflow}, ${toJsonText(job.input)}, ${job.deploymentId},
-              ${job.callbackUrl}, ${job.callbackSecret}, ${owner}, ${job.skipCallbacks}::boolean, ${job.idempotencyKey})`
-          // Without the index's columns, so that a later version may make the index a partial one.
-          const [inserted] = yield* sql<{ id: string }>`
-            ${insertJobs(sql, row, date(job.now))} ON CONFLICT DO NOTHING RETURNING id`
-          if (inserted !== undefined) return inserted.id
-          const [before] = yield* sql<{ id: string }>`
-            SELECT id FROM jobs WHERE org_id = ${job.orgId} AND idempotency_key = ${job.idempotencyKey}`
-          return before!.id
-        }).pipe(orUnavailable),
+      insert: (job) => {
+        const { jobId, orgId, idempotencyKey } = job
+        const input = toJsonText(job.input)
+        const size = StoredBytes.byteLength(input)
+        const owner = job.callbackSecret === null ? null : jobId
+        const insert = (room: boolean) =>
+          Effect.gen(function* () {
+            const row = sql`
+              SELECT ${jobId}, org.id, ${job.workflow}, ${input}, ${job.deploymentId}, ${job.callbackUrl},
+                ${job.callbackSecret}, ${owner}, ${job.skipCallbacks}::boolean, ${idempotencyKey}
+              FROM orgs org
+              WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)} AND ${bytes.fits(orgId, size)}`
+            // Without the index's columns, so that a later version may make the index a partial one.
+            const unlessMade = sql.literal(idempotencyKey === null ? "" : "ON CONFLICT DO NOTHING")
+            const [inserted] = yield* sql<{ id: string }>`
+              ${insertJobs(sql, row, date(job.now))} ${unlessMade} RETURNING id`
+            if (inserted !== undefined || idempotencyKey === null) return inserted?.id
+            const [before] = yield* sql<{ id: string }>`
+              SELECT id FROM jobs WHERE org_id = ${orgId} AND idempotency_key = ${idempotencyKey}`
+            return before?.id
+          }).pipe(orUnavailable)
+        return bytes
+          .storing(
+            orgId,
+            size,
+            (made) => made === jobId,
+            limit.admit({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` }, insert),
+          )
+          .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.succeed(made))))
+      },
 
       claim: (orgId, { workflow, limit, now, leaseUntil }) =>
         sql`
@@ -106,7 +128,14 @@ export const layer = Layer.effect(
         }).pipe(orUnavailable),
 
       finish: (orgId, jobId, outcome, nonce, now, onlyIfExpired) =>
-        finishJob(sql, random, { orgId, jobId, outcome, nonce, now, onlyIfExpired }).pipe(orUnavailable),
+        finishJob(sql, random, { orgId, jobId, outcome, nonce, now, onlyIfExpired }).pipe(
+          orUnavailable,
+          Effect.map(({ bytes, hasMore }) => {
+            usage.addBytes(orgId, bytes)
+            usage.notePending(orgId)
+            return hasMore
+          }),
+        ),
 
       find: (orgId, jobId) =>
         sql`SELECT ${columns} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(
@@ -138,4 +167,4 @@ export const layer = Layer.effect(
       expireLeases: (batch) => expireLeases(sql, batch).pipe(orUnavailableWithin("sweep")),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

@@ -3,9 +3,11 @@ import { SqlClient } from "effect/sql"
 import { orgNotFound } from "../../domain/Caller.ts"
 import { Org } from "../../domain/Org.ts"
 import { OrgRepository } from "../../domain/Orgs.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "./fragments.ts"
+import * as Usage from "./orgUsage.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
@@ -16,6 +18,8 @@ export const layer = Layer.effect(
   OrgRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const usage = yield* OrgUsage
+    const { columns: amounts, used } = yield* Usage.make
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -35,6 +39,33 @@ export const layer = Layer.effect(
           Effect.flatMap(([org]) => (org === undefined ? Effect.fail(orgNotFound()) : Effect.succeed(org))),
         ),
 
+      findWithUsage: (orgId) =>
+        Effect.gen(function* () {
+          const rows = yield* sql<Usage.Sampled>`
+            SELECT ${columns}, ${amounts} FROM orgs org WHERE id = ${orgId}`
+          const [org] = yield* decode(Effect.succeed(rows))
+          if (org === undefined) return yield* orgNotFound()
+          return { org, overrides: rows[0]!.overrides ?? {}, used: yield* used(rows[0]!) }
+        }).pipe(orUnavailable),
+
+      update: (orgId, { name, limits }, entry) => {
+        const sets = []
+        if (name !== undefined) sets.push(sql`name = ${name}`)
+        if (limits !== undefined) {
+          const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
+          sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
+        }
+        return audited(
+          sql,
+          entry,
+          sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`,
+        ).pipe(
+          orUnavailable,
+          Effect.flatMap(([org]) => (org === undefined ? Effect.fail(orgNotFound()) : Effect.void)),
+          Effect.tap(Effect.sync(() => usage.forget(orgId))),
+        )
+      },
+
       list: (scope, page) =>
         pageOf(
           sql,
@@ -45,4 +76,4 @@ export const layer = Layer.effect(
         ).pipe(decodeList, orUnavailable),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

@@ -4,10 +4,12 @@ import { orgNotFound } from "../../domain/Caller.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { Project } from "../../domain/Project.ts"
 import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/Projects.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { auditedTogether } from "./auditedTogether.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "./fragments.ts"
+import * as Limited from "./limited.ts"
 import { defaultOrg, hasName, lockRepositoryName, type RepositoryName } from "./links.ts"
 
 const Row = Schema.Struct({
@@ -33,24 +35,38 @@ export const layer = Layer.effect(
         project === undefined ? Effect.fail(missing()) : Effect.succeed(project),
       )
 
+    const limit = yield* Limited.make("projects")
+
     /** Inserts a project, into the default org where none is named. */
     const insertInto = yield* auditedTogether<
-      Pick<NewProject, "name" | "now"> & { readonly id: string; readonly orgId: string | null },
+      Pick<NewProject, "name" | "now"> & {
+        readonly id: string
+        readonly orgId: string | null
+        readonly room: boolean
+      },
       typeof Row.Encoded & { readonly id: string }
     >(
       sql,
-      `id text, name text, "orgId" text, now timestamptz`,
+      `id text, name text, "orgId" text, now timestamptz, room boolean`,
       sql`
         INSERT INTO projects (id, org_id, name, created_at, updated_at)
         SELECT asked.id, org.id, asked.name, now, now FROM asked CROSS JOIN LATERAL (
-          SELECT id FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
+          SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
         ) AS org
+        WHERE ${limit.guard(sql`asked.room`)}
         RETURNING id, ${columns}`,
     )
 
     return ProjectRepository.of({
       insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) => {
-        const project = (org: string | null) => insertInto({ id: projectId, name, orgId: org, now }, entry)
+        const project = (org: string | null) =>
+          limit.admit(
+            {
+              key: org ?? "the default org",
+              from: () => sql`orgs org WHERE id = coalesce(${org}, (SELECT id FROM orgs WHERE is_default))`,
+            },
+            (room) => insertInto({ id: projectId, name, orgId: org, now, room }, entry),
+          )
         const inDefaultOrg = Effect.flatMap(project(null), (made) =>
           made === undefined
             ? defaultOrg(sql, defaultOrgId, date(now)).pipe(Effect.flatMap(project), sql.withTransaction, orUnavailable)
@@ -122,4 +138,4 @@ export const layer = Layer.effect(
       },
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

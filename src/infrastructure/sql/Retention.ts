@@ -4,9 +4,22 @@ import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../d
 import { orUnavailableWithin } from "../orUnavailable.ts"
 import { texts } from "./arrays.ts"
 import { stateNow } from "./lanes.ts"
+import { subtractStoredBytes } from "./storedBytes.ts"
 
 interface EventRow extends OldEvent {
   readonly createdAt: Date
+}
+
+/** How many bytes of an org a statement has removed. */
+interface Freed {
+  readonly orgId: string
+  readonly bytes: number
+}
+
+const byOrg = (freed: ReadonlyArray<Freed>) => {
+  const bytes = new Map<string, number>()
+  for (const { orgId, bytes: more } of freed) bytes.set(orgId, (bytes.get(orgId) ?? 0) + more)
+  return bytes
 }
 
 /**
@@ -73,11 +86,20 @@ export const layer = Layer.effect(
           // Each a statement of its own: it sees the attempt that was recorded just before its delivery was locked.
           yield* sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${texts(going.deliveries)})`
           yield* sql`DELETE FROM deliveries WHERE id = ANY(${texts(going.deliveries)})`
-          yield* sql`DELETE FROM events WHERE id = ANY(${texts(going.events)})`
+          const payloads = yield* sql<Freed>`
+            WITH gone AS (
+              DELETE FROM events WHERE id = ANY(${texts(going.events)}) RETURNING org_id, octet_length(body) AS bytes
+            )
+            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
           // Found by id first: a plan may not go through all jobs that have no key.
-          yield* sql`
-            WITH found AS MATERIALIZED (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(going.jobs)}))
-            DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM found WHERE idempotency_key IS NULL))`
+          const values = yield* sql<Freed>`
+            WITH found AS MATERIALIZED (SELECT id, idempotency_key FROM jobs WHERE id = ANY(${texts(going.jobs)})), gone AS (
+              DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM found WHERE idempotency_key IS NULL))
+              RETURNING org_id, coalesce(octet_length(input), 0) + coalesce(octet_length(result), 0)
+                + coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
+            )
+            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
+          yield* subtractStoredBytes(sql, byOrg([...payloads, ...values]))
           return going.events.length
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })

@@ -2,6 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { type Sweep, SweepRepository } from "../../domain/Sweeps.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { texts } from "./arrays.ts"
 import { cancelBatch } from "./cancelLanes.ts"
@@ -31,6 +32,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
+    const usage = yield* OrgUsage
 
     /** Makes the next batch of a sweep; returns how many rows it looked at, and the last of them when there may be more. */
     const batch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
@@ -78,6 +80,7 @@ export const layer = Layer.effect(
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
           const { doneTo, rows } = yield* batch(sweep, now, limit)
+          if (sweep.kind !== "cancel") usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`UPDATE sweeps SET done_to = ${doneTo} WHERE id = ${sweepId}`
@@ -91,4 +94,4 @@ export const layer = Layer.effect(
         ),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

@@ -1,13 +1,16 @@
+import type { DateTime } from "effect"
 import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
-import { WebhookEndpoint, WebhookEndpointDetail } from "../../domain/WebhookEndpoint.ts"
+import { type DeactivatedReason, WebhookEndpoint, WebhookEndpointDetail } from "../../domain/WebhookEndpoint.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/WebhookEndpoints.ts"
+import { OrgUsage } from "../OrgUsage.ts"
 import { orUnavailable } from "../orUnavailable.ts"
 import { audited } from "./audited.ts"
 import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "./fragments.ts"
 import { nextLane, stateNow } from "./lanes.ts"
+import * as Limited from "./limited.ts"
 
 const Row = Schema.Struct({
   ...WebhookEndpoint.fields,
@@ -27,12 +30,24 @@ const decodeDetail = decodeRows(
 /** Of how many deliveries the states are counted: the newest ones. */
 const maxCounted = 10_000
 
+const noOrg = new Error("The org does not exist")
+
 /** Webhook endpoints in PostgreSQL. */
 export const layer = Layer.effect(
   WebhookEndpointRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
+    const limit = yield* Limited.make("endpoints")
+
+    /** Locks an endpoint if it is active; returns its lane. */
+    const lockActive = (orgId: string, id: string) => sql<EndedLane>`
+      SELECT org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane FROM webhook_endpoints
+      WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
+
+    /** In an UPDATE that deactivates an endpoint: ends its lane, and writes when and why. */
+    const laneEnds = (now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
+      sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
 
     const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
       rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
@@ -40,17 +55,25 @@ export const layer = Layer.effect(
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
-              deactivated_at, deactivated_reason)
-            SELECT ${id}, ${orgId}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
-              CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END
-            FROM (SELECT ${active}::boolean AS active) AS given
-            RETURNING org_id AS "orgId"`,
-        ).pipe(Effect.asVoid, orUnavailable),
+        limit
+          .admit({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` }, (room) =>
+            audited(
+              sql,
+              entry,
+              sql`
+                INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
+                  deactivated_at, deactivated_reason)
+                SELECT ${id}, org.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
+                  CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END
+                FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN orgs org
+                WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)}
+                RETURNING org_id AS "orgId"`,
+            ).pipe(
+              orUnavailable,
+              Effect.map(([made]) => made),
+            ),
+          )
+          .pipe(Effect.flatMap((made) => (made === undefined ? Effect.die(noOrg) : Effect.void))),
 
       list: (orgId, page) =>
         pageOf(
@@ -84,12 +107,7 @@ export const layer = Layer.effect(
       update: (orgId, id, changes, entry) =>
         Effect.gen(function* () {
           // Of an active endpoint that is deactivated: the lane that ends with it.
-          const ended =
-            changes.active === false
-              ? yield* sql<EndedLane>`
-                  SELECT org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane FROM webhook_endpoints
-                  WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
-              : []
+          const ended = changes.active === false ? yield* lockActive(orgId, id) : []
           const sets = [sql`updated_at = ${date(changes.now)}`]
           if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
           if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
@@ -100,11 +118,7 @@ export const layer = Layer.effect(
           } else if (changes.url !== undefined) {
             sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
           }
-          if (ended.length > 0) {
-            sets.push(
-              sql`lane = ${nextLane(sql)}, deactivated_at = ${date(changes.now)}, deactivated_reason = 'by_request'`,
-            )
-          }
+          if (ended.length > 0) sets.push(laneEnds(changes.now, "by_request"))
           if (changes.secret !== undefined) {
             sets.push(
               sql`previous_secret = secret`,
@@ -122,6 +136,21 @@ export const layer = Layer.effect(
           yield* cancelLanes(sql, random, ended, changes.now)
           return updated
         }).pipe(sql.withTransaction, orUnavailable, orNotFound),
+
+      deactivate: (orgId, id, now, entry) =>
+        Effect.gen(function* () {
+          const ended = yield* lockActive(orgId, id)
+          if (ended.length === 0) return false
+          yield* audited(
+            sql,
+            entry,
+            sql`
+              UPDATE webhook_endpoints SET active = false, updated_at = ${date(now)}, ${laneEnds(now, "failing")}
+              WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+          )
+          yield* cancelLanes(sql, random, ended, now)
+          return true
+        }).pipe(sql.withTransaction, orUnavailable),
 
       remove: (orgId, id, now, entry) =>
         Effect.gen(function* () {
@@ -153,4 +182,4 @@ export const layer = Layer.effect(
         ),
     })
   }),
-)
+).pipe(Layer.provide(OrgUsage.layer))

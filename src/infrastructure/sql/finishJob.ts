@@ -76,16 +76,18 @@ const write = Effect.fnUntraced(function* (
   const eventId = yield* random.ulid
   const ids = yield* Effect.forEach(first, () => random.ulid)
   const sweepId = yield* random.ulid
-  const written = yield* sql`
+  const [written] = yield* sql<{ bytes: number }>`
     WITH job AS (
       UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
         mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
       WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
         AND (NOT ${onlyIfExpired}::boolean OR lease_expires_at <= ${at})
-      RETURNING id
+      RETURNING id, coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
+        + coalesce(octet_length(mapped_stack), 0) AS bytes
     ), event AS (
       INSERT INTO events (id, org_id, job_id, type, body, created_at)
       SELECT ${eventId}, ${orgId}, id, ${eventType(status)}, ${body}, ${at} FROM job
+      RETURNING octet_length(body) AS bytes
     ), endpoints AS (
       -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
       SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
@@ -111,13 +113,13 @@ const write = Effect.fnUntraced(function* (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${sweepId}, ${orgId}, 'deliver', ${eventId}, ${texts(others)}, ${at} FROM job WHERE ${others.length > 0}::boolean
     )
-    SELECT id FROM job`
-  return { isDone: written.length > 0, hasMore: others.length > 0 }
+    SELECT job.bytes + event.bytes AS bytes FROM job, event`
+  return written && { hasMore: others.length > 0, bytes: written.bytes }
 })
 
 /**
  * The outbox: a job's outcome, its event and its deliveries, all or nothing. Returns whether the rest of the deliveries
- * follows in a sweep.
+ * follows in a sweep, and how many bytes were stored: the event counts once, however many deliveries it has.
  */
 export const finishJob = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -126,8 +128,8 @@ export const finishJob = Effect.fnUntraced(function* (
 ) {
   while (true) {
     const [job] = yield* findJob(sql, finish)
-    if (!(yield* isOpen(job, finish))) return false
-    const { hasMore, isDone } = yield* write(sql, random, job!, finish)
-    if (isDone) return hasMore
+    if (!(yield* isOpen(job, finish))) return { hasMore: false, bytes: 0 }
+    const finished = yield* write(sql, random, job!, finish)
+    if (finished !== undefined) return finished
   }
 })

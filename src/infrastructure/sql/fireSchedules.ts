@@ -5,6 +5,7 @@ import { type FireBatch, nextFiring } from "../../domain/JobSchedules.ts"
 import { texts, times } from "./arrays.ts"
 import { date } from "./fragments.ts"
 import { insertJobs } from "./insertJobs.ts"
+import type { JobRoom } from "./jobRoom.ts"
 import { nextOrg, orgsInTurn, share } from "./orgsInTurn.ts"
 
 /** How many bytes of inputs and callbacks one batch copies at most, the last schedule's excepted. */
@@ -64,16 +65,18 @@ const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
 
 /**
  * One batch, in a transaction: a job for each schedule, and the schedule's next time, counted from now, so that firings
- * that were missed come as one. A schedule that never fires again is deleted.
+ * that were missed come as one. A schedule that never fires again is deleted. One whose org has no room for a job goes on
+ * without one. Returns by how many bytes each org has stored more, too.
  */
 export const fireSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   batch: FireBatch,
+  findRoom: JobRoom,
 ) {
   const { now } = batch
   const { next, schedules } = yield* lockDue(sql, batch)
-  if (schedules.length === 0) return { orgs: [], next }
+  if (schedules.length === 0) return { orgs: [], moved: 0, stored: [], next }
 
   const known = new Map<string, ReturnType<typeof nextFiring>>()
   const nextAt = ({ cron, timezone }: DueSchedule) => {
@@ -84,20 +87,30 @@ export const fireSchedules = Effect.fnUntraced(function* (
   }
   const nexts = schedules.map(nextAt)
   const ids = texts(schedules.map(({ id }) => id))
-  const jobIds = yield* Effect.forEach(schedules, () => random.ulid)
+  const hasRoom = yield* findRoom(new Set(schedules.map(({ orgId }) => orgId)))
+  const jobIds = yield* Effect.forEach(schedules, ({ orgId }) =>
+    Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
+  )
   const rows = sql`
     SELECT fired.job_id, s.org_id, s.workflow, s.input, s.deployment_id, s.callback_url, s.callback_secret,
       CASE WHEN s.callback_secret IS NOT NULL THEN s.id END, s.skip_callbacks, NULL
-    FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s`
-  yield* sql`
+    FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
+    WHERE fired.job_id IS NOT NULL`
+  const stored = yield* sql<{ orgId: string; bytes: number }>`
     WITH fired AS (
       SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
     ), made AS (
-      ${insertJobs(sql, rows, date(now))}
+      ${insertJobs(sql, rows, date(now))} RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
     ), ended AS (
       DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
+      RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
+    ), moved AS (
+      UPDATE job_schedules SET next_at = fired.next_at FROM fired
+      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL
     )
-    UPDATE job_schedules SET next_at = fired.next_at FROM fired
-    WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL`
-  return { orgs: schedules.map(({ orgId }) => orgId), next }
+    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
+      SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
+    ) AS changed GROUP BY org_id`
+  const orgs = schedules.flatMap(({ orgId }, at) => (jobIds[at] === null ? [] : [orgId]))
+  return { orgs, moved: schedules.length, stored, next }
 })
