@@ -15,14 +15,22 @@ const wholePage = Effect.flatten(Effect.scoped(HttpRouter.toHttpEffect(scalar)))
   Effect.orDie,
 )
 
+/** A key on a dark ground. Without an icon in the page, browsers ask for `/favicon.ico`, which there is none of. */
+const icon =
+  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='#16324f'/>" +
+  "<path d='M6 4a3 3 0 1 0 2.8 4H13v2h-2V8' fill='none' stroke='#fff' stroke-width='1.6'/></svg>"
+const iconLink = `<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}">`
+
 /** The page, and its scripts by the names of their files. The names are relative: a proxy may put a prefix before them. */
 const takeApart = (page: string) => {
   const scripts = new Map<string, string>()
-  const html = page.replace(/<script>([^]*?)<\/script>/g, (_, script: string) => {
-    const name = `${hashOf(script)}.js`
-    scripts.set(name, script)
-    return `<script src="docs/${name}"></script>`
-  })
+  const html = page
+    .replace("</head>", `${iconLink}</head>`)
+    .replace(/<script>([^]*?)<\/script>/g, (_, script: string) => {
+      const name = `${hashOf(script)}.js`
+      scripts.set(name, script)
+      return `<script src="docs/${name}"></script>`
+    })
   return { html, scripts }
 }
 

@@ -19,6 +19,8 @@ describe.skipIf(!hasBrowser)("/docs in a browser", () => {
           page.on("request", (request) => void asked.push(request.url()))
           await page.goto(`${url}/docs`)
           await page.getByText("Validate an API key").first().waitFor()
+          // A browser asks for /favicon.ico some time after the page, unless the page names an icon.
+          expect(await page.locator('head link[rel="icon"]').getAttribute("href")).toMatch(/^data:image\/svg\+xml,/)
           expect(faults).toEqual([])
           expect(asked.filter((one) => !/^(data|blob):/.test(one) && !one.startsWith(url))).toEqual([])
         })
