@@ -2,8 +2,8 @@
 import { Effect } from "effect"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
-import * as DocsSearch from "../src/domain/DocsSearch.ts"
-import { zipPages } from "../src/infrastructure/zipPages.ts"
+import * as DocsSearch from "../src/domain/chat/DocsSearch.ts"
+import { zipPages } from "../src/infrastructure/chat/zipPages.ts"
 import { manyPages } from "../test/support/docs.ts"
 import { zip } from "../test/support/zip.ts"
 

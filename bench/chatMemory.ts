@@ -1,9 +1,9 @@
 // Memory after 1,000 chats: `node --expose-gc bench/chatMemory.ts`. The model and the documentation are local servers.
 import { ConfigProvider, Context, Effect, Layer, Logger } from "effect"
 import { HttpServer } from "effect/http"
-import { app } from "../src/app.ts"
-import * as Config from "../src/config.ts"
-import { ChatRates } from "../src/domain/Chat.ts"
+import { app } from "../src/boot/app.ts"
+import * as Config from "../src/boot/config.ts"
+import { ChatRates } from "../src/domain/chat/Chat.ts"
 import { manyPages } from "../test/support/docs.ts"
 import { modelServer } from "../test/support/modelServer.ts"
 import { makeReceiver } from "../test/support/receiver.ts"

@@ -2,13 +2,13 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
-import type { ClaimedDelivery } from "../src/domain/Deliveries.ts"
-import { type AttemptRecord, DeliveryQueue } from "../src/domain/DeliveryQueue.ts"
-import { validationCounter } from "../src/domain/validationMetrics.ts"
-import { logged } from "../src/http/requestLog.ts"
-import { measured as measuredRequest, series } from "../src/http/requestMetrics.ts"
-import { measured as measuredOperation } from "../src/infrastructure/databaseMetrics.ts"
-import * as DeliveryMetrics from "../src/infrastructure/DeliveryMetrics.ts"
+import type { ClaimedDelivery } from "../src/domain/webhooks/Deliveries.ts"
+import { type AttemptRecord, DeliveryQueue } from "../src/domain/webhooks/DeliveryQueue.ts"
+import { validationCounter } from "../src/domain/keys/validationMetrics.ts"
+import { logged } from "../src/http/server/requestLog.ts"
+import { measured as measuredRequest, series } from "../src/http/server/requestMetrics.ts"
+import { measured as measuredOperation } from "../src/infrastructure/database/databaseMetrics.ts"
+import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryMetrics.ts"
 
 /** What metrics and the annotations of logs cost in processor time, by what is measured: `node bench/observability.ts`. */
 const times = 200_000

@@ -2,4 +2,4 @@ import { enableCompileCache } from "node:module"
 
 // What was compiled is kept in the machine's temporary folder (or NODE_COMPILE_CACHE): the next start takes a third less.
 enableCompileCache()
-await import("./run.ts")
+await import("./boot/run.ts")

@@ -6,7 +6,7 @@ import { BlockList } from "node:net"
 const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8")
 
 /** Every environment variable that the service knows. */
-const variables = [...read("src/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!)
+const variables = [...read("src/boot/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!)
 
 interface Manifest {
   readonly kind: string

@@ -1,5 +1,5 @@
 import { Data } from "effect"
-import { USAGE } from "../exit.ts"
+import { USAGE } from "../boot/exit.ts"
 
 /** A command has failed. `message` is one line for the person who gave it: what is wrong, and what to do. */
 export class CommandFailed extends Data.TaggedError("CommandFailed")<{

@@ -1,5 +1,5 @@
 import { Argument, Command, Flag } from "effect/cli"
-import { DeliveryState } from "../domain/Delivery.ts"
+import { DeliveryState } from "../domain/webhooks/Delivery.ts"
 import { call } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"

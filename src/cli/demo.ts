@@ -1,9 +1,9 @@
 import { Clock, ConfigProvider, Console, Context, Effect, Layer, Logger, Redacted } from "effect"
 import { Command } from "effect/cli"
 import { HttpServer } from "effect/http"
-import * as Gatehouse from "../client.ts"
-import * as Config from "../config.ts"
-import { register } from "../register.ts"
+import * as Gatehouse from "../sdk/client.ts"
+import * as Config from "../boot/config.ts"
+import { register } from "../sdk/register.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { Json } from "./flags.ts"
 import { makeReceiver } from "./receiver.ts"
@@ -16,7 +16,7 @@ const audience = "https://gatehouse.demo"
 const startService = Effect.fnUntraced(function* (issuer: string) {
   const variables = { PORT: "0", DATA_DIR: "memory", OIDC_AUDIENCE: audience, GITHUB_OIDC_ISSUER: issuer }
   const settings = yield* Effect.provide(Config.load, ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables)))
-  const { app } = yield* Effect.promise(() => import("../app.ts"))
+  const { app } = yield* Effect.promise(() => import("../boot/app.ts"))
   const context = yield* Layer.build(Layer.provide(app(settings), Logger.layer([])))
   return HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
 })

@@ -1,7 +1,7 @@
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
-import * as Config from "../config.ts"
+import * as Config from "../boot/config.ts"
 import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { print } from "./output.ts"

@@ -1,4 +1,4 @@
-import { orgLimitNames } from "../domain/OrgLimits.ts"
+import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 
 /** What a person gives on the command line, by the field of the interface that it becomes. */
 const names = new Map([

@@ -1,7 +1,7 @@
 import { Effect, Layer, Logger } from "effect"
 import { Command } from "effect/cli"
-import * as Config from "../config.ts"
-import { json, rated } from "../infrastructure/logLines.ts"
+import * as Config from "../boot/config.ts"
+import { json, rated } from "../infrastructure/telemetry/logLines.ts"
 import { print } from "./output.ts"
 
 /** Migrates the database and ends: for those who do so before the new version starts. */
@@ -10,8 +10,8 @@ export const migrate = Command.make(
   {},
   Effect.fnUntraced(function* () {
     const settings = yield* Config.load
-    const { Database } = yield* Effect.promise(() => import("../infrastructure/Database.ts"))
-    const { applied } = yield* Effect.promise(() => import("../infrastructure/Migrations.ts"))
+    const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
+    const { applied } = yield* Effect.promise(() => import("../infrastructure/database/Migrations.ts"))
     const logger = rated(Logger.withConsoleError(settings.logFormat === "json" ? json : Logger.formatSimple))
     const migration = yield* applied.pipe(
       Effect.orDie,

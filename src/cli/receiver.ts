@@ -1,7 +1,7 @@
 import { Effect, Queue, Redacted } from "effect"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { verifyWebhook, type VerifiedWebhook, WebhookVerificationError } from "../webhooks.ts"
+import { verifyWebhook, type VerifiedWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 
 /** What came: a webhook that is to be trusted, or why it is not. */

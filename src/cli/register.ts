@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import { isGitHubActions, register as registerDeployment } from "../register.ts"
+import { isGitHubActions, register as registerDeployment } from "../sdk/register.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { given, Url } from "./flags.ts"
 import { plain, print } from "./output.ts"

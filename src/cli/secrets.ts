@@ -1,8 +1,8 @@
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
-import * as Config from "../config.ts"
-import type { Reencrypted } from "../infrastructure/Reencryption.ts"
+import * as Config from "../boot/config.ts"
+import type { Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { print, table } from "./output.ts"
 
@@ -18,10 +18,10 @@ const run = Effect.fnUntraced(function* (settings: Config.Settings) {
   // Loaded only here, like all of the service.
   const [Cipher, { describeSqlError }, EncryptionKeys, Reencryption] = yield* Effect.promise(() =>
     Promise.all([
-      import("../infrastructure/Cipher.ts"),
-      import("../infrastructure/Database.ts"),
-      import("../infrastructure/EncryptionKeys.ts"),
-      import("../infrastructure/Reencryption.ts"),
+      import("../infrastructure/crypto/Cipher.ts"),
+      import("../infrastructure/database/Database.ts"),
+      import("../infrastructure/crypto/EncryptionKeys.ts"),
+      import("../infrastructure/crypto/Reencryption.ts"),
     ]),
   )
   const keys = yield* EncryptionKeys.load(settings)
@@ -42,7 +42,7 @@ const reencrypt = Command.make(
   {},
   Effect.fnUntraced(function* () {
     const settings = yield* Config.load
-    const { Database } = yield* Effect.promise(() => import("../infrastructure/Database.ts"))
+    const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
     const ends = yield* Effect.provide(run(settings), Layer.merge(Database.layer(settings), NodeCrypto.layer))
     yield* print(JSON.stringify({ secrets: ends }), {
       out: table(

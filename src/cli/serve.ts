@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 /** Runs the service; loaded only then, for it is most of the program. */
 export const serve = Command.make("serve", {}, () =>
   Effect.flatMap(
-    Effect.promise(() => import("../serve.ts")),
+    Effect.promise(() => import("../boot/serve.ts")),
     (service) => service.serve,
   ),
 ).pipe(Command.withDescription("Run the service, as the environment variables say (PORT, HOST, DATABASE_URL, …)"))

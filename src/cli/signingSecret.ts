@@ -1,6 +1,6 @@
 import { Console, Effect, Redacted } from "effect"
 import { randomBytes } from "node:crypto"
-import { standardKey } from "../domain/Signature.ts"
+import { standardKey } from "../domain/webhooks/Signature.ts"
 import { readSecret } from "./readSecret.ts"
 
 /** The fewest bytes that Standard Webhooks 1.0 recommends for a key; it recommends 64 at most. */

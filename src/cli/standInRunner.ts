@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { exportJWK, generateKeyPair, SignJWT } from "jose"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
-import type { Environment } from "../register.ts"
+import type { Environment } from "../sdk/register.ts"
 
 /** The run that the stand-in's tokens are of, in GitHub's claims. */
 const run = {

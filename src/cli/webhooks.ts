@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { urlFault } from "../domain/WebhookUrl.ts"
+import { urlFault } from "../domain/webhooks/WebhookUrl.ts"
 import { call } from "./call.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
 import { deliveries, retry } from "./deliveries.ts"

@@ -3,7 +3,7 @@ import { Digest } from "effect/crypto"
 import { Cipher } from "./Cipher.ts"
 import type { Unavailable } from "./Errors.ts"
 import { Conflict, IdempotencyKeyReused } from "./Errors.ts"
-import { adaptiveLimit } from "./Turns.ts"
+import { adaptiveLimit } from "./orgs/Turns.ts"
 
 /** What an idempotency key is one's own by: who calls what. */
 export interface KeyedOperation {

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Queue } from "effect"
-import { verifyWebhook } from "#src/webhooks.ts"
+import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"

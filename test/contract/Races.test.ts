@@ -1,6 +1,6 @@
 import { layer } from "@effect/vitest"
 import * as Races from "./races.ts"
-import { deleteAgainstSlowLookUps } from "./slowLookUps.ts"
+import { deleteAgainstSlowLookUps } from "./keys/slowLookUps.ts"
 
 // A handful of each here; `npm run test:faults` runs them by the thousand, and says how each was seen failing.
 layer(Races.layer, { excludeTestServices: true })("races", (it) => {

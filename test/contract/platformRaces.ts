@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { ApiKeyRepository } from "#src/domain/ApiKeyRepository.ts"
-import type { UpdateProject } from "#src/domain/Project.ts"
-import { ProjectRepository } from "#src/domain/Projects.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { UpdateProject } from "#src/domain/projects/Project.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { assertOneWon, meet } from "./meet.ts"
 import {
   at,

@@ -20,9 +20,9 @@ const kinds: Readonly<Record<string, string>> = {
   tsx: "types.test.ts",
   js: "types.test.ts; receiver.test.ts: run",
   sql: "examples.test.ts: executed on PostgreSQL",
-  http: "test/webhooksDocs.test.ts: the signatures are verified",
-  python: "test/webhooksDocs.test.ts: run",
-  go: "test/webhooksDocs.test.ts: run",
+  http: "test/sdk/webhooksDocs.test.ts: the signatures are verified",
+  python: "test/sdk/webhooksDocs.test.ts: run",
+  go: "test/sdk/webhooksDocs.test.ts: run",
   py: "not checked: two lines of a library that is not installed here (standardwebhooks)",
   golang: "not checked: the same in Go",
   ini: "not checked: two settings of PgBouncer, which no test has",
@@ -81,7 +81,7 @@ describe("workflows", () => {
 
 /** What is shown without the command before it: the operation that answers it. */
 const registered = { starts: '{"ok":true', operation: operationOf("POST", "/api/v0/register-deployment") }
-/** A line of the log, which no operation answers; test/infrastructure/logLines.test.ts has its fields. */
+/** A line of the log, which no operation answers; test/infrastructure/telemetry/logLines.test.ts has its fields. */
 const logged = '{"timestamp"'
 
 /** The operation that a block is an answer of: as a rule, the last that was called before it. */

@@ -2,7 +2,7 @@ import { Cause, ConfigProvider, Console, Data, Effect, Exit, Layer, Option } fro
 import { Command } from "effect/cli"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
-import { limits } from "#src/domain/OrgLimits.ts"
+import { limits } from "#src/domain/orgs/OrgLimits.ts"
 import { services } from "#src/cli/services.ts"
 import { repository } from "./pages.ts"
 import { curlRequest, faultOfRequest } from "./requests.ts"
@@ -13,7 +13,7 @@ const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Read
 
 /** Every environment variable that the service or its command line reads. */
 export const variables: ReadonlyArray<string> = [
-  ...[...read("src/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
+  ...[...read("src/boot/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
   ...Object.values(limits).map(({ variable }) => variable),
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",

@@ -8,7 +8,7 @@ import { blocks, exampleId } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
 import { runBlock } from "./shell.ts"
 
-/** Those of /v1 are one story: test/http/webhooksReadme.test.ts follows it. */
+/** Those of /v1 are one story: test/http/webhooks/webhooksReadme.test.ts follows it. */
 const withCurl = blocks.filter(({ language, text }) => language === "sh" && /^curl.*3000\/api/m.test(text))
 const guarded = withCurl.filter(({ text }) => text.includes("$ADMIN_TOKEN"))
 const open = withCurl.filter((block) => !guarded.includes(block))

@@ -64,7 +64,7 @@ it("the code for Node in docs/webhooks.md takes a webhook that is genuine, and r
     place("node_modules/express/package.json", `{"type":"module","exports":"./express.js"}`)
     place("node_modules/express/express.js", express)
     place("node_modules/gatehouse/package.json", `{"type":"module","exports":{"./webhooks":"./webhooks.ts"}}`)
-    symlinkSync(join(repository, "src/webhooks.ts"), join(folder, "node_modules/gatehouse/webhooks.ts"))
+    symlinkSync(join(repository, "src/sdk/webhooks.ts"), join(folder, "node_modules/gatehouse/webhooks.ts"))
     symlinkSync(join(repository, "node_modules/standardwebhooks"), join(folder, "node_modules/standardwebhooks"))
     place("receiver.js", block("express"))
     place("library.js", block("standardwebhooks"))

@@ -1,5 +1,5 @@
 import { OpenApi } from "effect/http-api"
-import { Api } from "#src/http/Api.ts"
+import { Api } from "#src/http/api/Api.ts"
 import { describedBy, type Described, type Document } from "../http/abuse/document.ts"
 
 const operations = describedBy(OpenApi.fromApi(Api) as unknown as Document)

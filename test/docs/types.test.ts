@@ -7,10 +7,10 @@ import { blocks, repository } from "./pages.ts"
 
 /** Where the package's entries are in the repository. */
 const entries = {
-  "gatehouse/api": ["src/http/Api.ts"],
-  "gatehouse/client": ["src/client.ts"],
-  "gatehouse/vite": ["src/vite.ts"],
-  "gatehouse/webhooks": ["src/webhooks.ts"],
+  "gatehouse/api": ["src/http/api/Api.ts"],
+  "gatehouse/client": ["src/sdk/client.ts"],
+  "gatehouse/vite": ["src/sdk/vite.ts"],
+  "gatehouse/webhooks": ["src/sdk/webhooks.ts"],
 }
 
 /** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */

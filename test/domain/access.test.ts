@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
-import { ApiKeys } from "#src/domain/ApiKeys.ts"
+import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import type { CurrentCaller } from "#src/domain/Caller.ts"
 import { Caller } from "#src/domain/Caller.ts"
-import { Deployments } from "#src/domain/Deployments.ts"
-import { Orgs } from "#src/domain/Orgs.ts"
-import { Projects } from "#src/domain/Projects.ts"
+import { Deployments } from "#src/domain/deployments/Deployments.ts"
+import { Orgs } from "#src/domain/orgs/Orgs.ts"
+import { Projects } from "#src/domain/projects/Projects.ts"
 import { as, failureOf, makeTenant, outcomeOf, services, unknownId } from "./support.ts"
 
 type Tenant = Effect.Success<typeof makeTenant>

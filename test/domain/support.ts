@@ -1,9 +1,9 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
-import { ApiKeys } from "#src/domain/ApiKeys.ts"
-import { AuditLog } from "#src/domain/AuditLog.ts"
+import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
+import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { Caller, CurrentCaller } from "#src/domain/Caller.ts"
-import type { AllowedOwners } from "#src/domain/Deployments.ts"
-import { Deployments, RegistrationPolicy } from "#src/domain/Deployments.ts"
+import type { AllowedOwners } from "#src/domain/deployments/Deployments.ts"
+import { Deployments, RegistrationPolicy } from "#src/domain/deployments/Deployments.ts"
 import {
   Conflict,
   Forbidden,
@@ -14,8 +14,8 @@ import {
   Unauthorized,
   Unavailable,
 } from "#src/domain/Errors.ts"
-import { Orgs } from "#src/domain/Orgs.ts"
-import { Projects } from "#src/domain/Projects.ts"
+import { Orgs } from "#src/domain/orgs/Orgs.ts"
+import { Projects } from "#src/domain/projects/Projects.ts"
 import * as CiTokens from "../fakes/CiTokens.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/repositories.ts"

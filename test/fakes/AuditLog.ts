@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { AuditRepository } from "#src/domain/AuditLog.ts"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { pageOf, World } from "./World.ts"
 

@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
-import { Backlog } from "#src/domain/Backlog.ts"
+import { Backlog } from "#src/domain/webhooks/Backlog.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 
 /** The backlog in memory. */

@@ -1,5 +1,5 @@
 import { Effect, Layer, Redacted, Result } from "effect"
-import { CiTokens, claimsFrom } from "#src/domain/CiToken.ts"
+import { CiTokens, claimsFrom } from "#src/domain/deployments/CiToken.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
 /** A token that is its claims in JSON. */

@@ -1,6 +1,6 @@
 import { DateTime, Duration, Effect, Layer } from "effect"
-import type { Claim } from "#src/domain/DeliveryQueue.ts"
-import { DeliveryQueue } from "#src/domain/DeliveryQueue.ts"
+import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { recordAttempt, recordEndpoints } from "./recordAttempts.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { cancelPending, WebhookWorld } from "./WebhookWorld.ts"

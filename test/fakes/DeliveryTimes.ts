@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
-import { DeliveryTimes } from "#src/domain/DeliveryTimes.ts"
+import { DeliveryTimes } from "#src/domain/webhooks/DeliveryTimes.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 
 /** The times of deliveries in memory. */

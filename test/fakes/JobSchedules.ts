@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/JobSchedules.ts"
+import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/jobs/JobSchedules.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { storedJob } from "./Jobs.ts"
 import { batchOf } from "./turns.ts"

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Caller.ts"
-import { OrgRepository } from "#src/domain/Orgs.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { amountsOf, findOr, inScope, keepEntry, pageOf, World } from "./World.ts"
 
 /** Orgs in memory. */

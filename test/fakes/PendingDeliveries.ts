@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
-import { DefaultLimits, limitsOf } from "#src/domain/OrgLimits.ts"
-import { PendingDeliveries } from "#src/domain/PendingLimit.ts"
+import { DefaultLimits, limitsOf } from "#src/domain/orgs/OrgLimits.ts"
+import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import { rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 
 /** Counts of pending deliveries, in memory. */

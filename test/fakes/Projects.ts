@@ -1,8 +1,8 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Caller.ts"
 import { Conflict } from "#src/domain/Errors.ts"
-import type { Project } from "#src/domain/Project.ts"
-import { projectNotFound, ProjectRepository } from "#src/domain/Projects.ts"
+import type { Project } from "#src/domain/projects/Project.ts"
+import { projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { defaultOrg, findOr, inScope, isLinkedTo, keepEntry, needRoom, pageOf, World } from "./World.ts"
 
 /** Projects in memory. */

@@ -1,6 +1,6 @@
 import { Context, Duration, Effect, Layer } from "effect"
-import type { AttemptOutcome, WebhookRequest } from "#src/domain/WebhookSender.ts"
-import { WebhookSender } from "#src/domain/WebhookSender.ts"
+import type { AttemptOutcome, WebhookRequest } from "#src/domain/webhooks/WebhookSender.ts"
+import { WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
 
 export const answer = (status: number, overrides: Partial<AttemptOutcome> = {}): AttemptOutcome => ({
   status,

@@ -1,9 +1,9 @@
 import type { DateTime } from "effect"
 import { Context, Effect, Layer } from "effect"
-import type { Delivery, DeliveryAttempt, EventType } from "#src/domain/Delivery.ts"
-import type { Job } from "#src/domain/Job.ts"
-import type { JobSchedule } from "#src/domain/JobSchedule.ts"
-import type { WebhookEndpoint } from "#src/domain/WebhookEndpoint.ts"
+import type { Delivery, DeliveryAttempt, EventType } from "#src/domain/webhooks/Delivery.ts"
+import type { Job } from "#src/domain/jobs/Job.ts"
+import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import { World } from "./World.ts"
 
 export interface StoredEndpoint {

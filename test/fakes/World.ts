@@ -1,10 +1,10 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
-import type { ApiKey } from "#src/domain/ApiKey.ts"
-import type { AuditEntry } from "#src/domain/AuditEntry.ts"
+import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Caller.ts"
-import type { Deployment } from "#src/domain/Deployment.ts"
-import type { Org } from "#src/domain/Org.ts"
+import type { Deployment } from "#src/domain/deployments/Deployment.ts"
+import type { Org } from "#src/domain/orgs/Org.ts"
 import {
   DefaultLimits,
   limitReached,
@@ -13,10 +13,10 @@ import {
   type OrgLimitName,
   orgLimitNames,
   type OrgLimitOverrides,
-} from "#src/domain/OrgLimits.ts"
+} from "#src/domain/orgs/OrgLimits.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
-import type { Project } from "#src/domain/Project.ts"
+import type { Project } from "#src/domain/projects/Project.ts"
 
 export interface StoredProject {
   readonly row: Project

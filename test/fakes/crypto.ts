@@ -1,6 +1,6 @@
 import { Layer } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
-import * as KeyHash from "#src/infrastructure/KeyHash.ts"
+import * as KeyHash from "#src/infrastructure/keys/KeyHash.ts"
 
 /** Random bytes that are the same in every run (mulberry32). */
 export const seededBytes = (seed: number) => {

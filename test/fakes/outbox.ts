@@ -1,8 +1,8 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { FinishedJob } from "#src/domain/Deliveries.ts"
-import { callbackLane, eventBody, eventType, receivers } from "#src/domain/Deliveries.ts"
+import type { FinishedJob } from "#src/domain/webhooks/Deliveries.ts"
+import { callbackLane, eventBody, eventType, receivers } from "#src/domain/webhooks/Deliveries.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
 

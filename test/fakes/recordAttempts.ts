@@ -1,8 +1,8 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailures, reachedOut, type Verdict } from "#src/domain/Deliveries.ts"
-import type { DeliveryState } from "#src/domain/Delivery.ts"
-import type { AttemptRecord } from "#src/domain/DeliveryQueue.ts"
+import { minFailures, reachedOut, type Verdict } from "#src/domain/webhooks/Deliveries.ts"
+import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
+import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
 
 const states: Record<Verdict["_tag"], DeliveryState> = {

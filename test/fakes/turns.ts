@@ -1,4 +1,4 @@
-import type { TurnBatch } from "#src/domain/Turns.ts"
+import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
 
 /** The rows of one batch of a sweep, of all that it may come to, in the order of their times. */
 export const batchOf = <Row extends { readonly orgId: string }>(

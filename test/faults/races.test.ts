@@ -1,8 +1,8 @@
 import { it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Races from "../contract/races.ts"
-import { deleteAgainstSlowLookUps } from "../contract/slowLookUps.ts"
-import { deleteAgainstValidate, twoReplicas } from "../http/keyRaces.ts"
+import { deleteAgainstSlowLookUps } from "../contract/keys/slowLookUps.ts"
+import { deleteAgainstValidate, twoReplicas } from "../http/keys/keyRaces.ts"
 
 /** So many times each pair of writes on one resource. */
 const times = Number(process.env["RACES"] ?? 100)

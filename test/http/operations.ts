@@ -7,12 +7,12 @@ import {
   RotateKey,
   ValidateKey,
   ValidKey,
-} from "#src/domain/ApiKey.ts"
-import { AuditEntry } from "#src/domain/AuditEntry.ts"
-import { Deployment } from "#src/domain/Deployment.ts"
-import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/Org.ts"
-import { CreateProject, Project, UpdateProject } from "#src/domain/Project.ts"
-import { Registration } from "#src/domain/Registration.ts"
+} from "#src/domain/keys/ApiKey.ts"
+import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
+import { Deployment } from "#src/domain/deployments/Deployment.ts"
+import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/orgs/Org.ts"
+import { CreateProject, Project, UpdateProject } from "#src/domain/projects/Project.ts"
+import { Registration } from "#src/domain/deployments/Registration.ts"
 import type { Send, WireAnswer } from "../support/wire.ts"
 
 /** One operation of the platform interface, as the documents name it. */

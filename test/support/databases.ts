@@ -5,8 +5,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inject } from "vitest"
-import { Database } from "../../src/infrastructure/Database.ts"
-import { Notifications } from "../../src/infrastructure/Notifications.ts"
+import { Database } from "../../src/infrastructure/database/Database.ts"
+import { Notifications } from "../../src/infrastructure/database/Notifications.ts"
 
 /** The migrated database on the test server that fresh ones are copied from. */
 export const TEMPLATE = "gatehouse_template"

@@ -2,7 +2,7 @@ import { Effect, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { join } from "node:path"
 import { parentPort, workerData } from "node:worker_threads"
-import { load } from "../../src/infrastructure/EncryptionKeys.ts"
+import { load } from "../../src/infrastructure/crypto/EncryptionKeys.ts"
 
 const { barrier, racers, root, rounds } = workerData as {
   readonly barrier: SharedArrayBuffer

@@ -2,8 +2,8 @@ import { NodeHttpClient } from "@effect/platform-node"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
-import { CiTokens } from "#src/domain/CiToken.ts"
-import * as Oidc from "#src/infrastructure/Oidc.ts"
+import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import * as Oidc from "#src/infrastructure/oidc/Oidc.ts"
 import { makeOidcProvider } from "./oidc.ts"
 
 /** The moment that these tests begin at, in milliseconds. */

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import type { TestProject } from "vitest/node"
-import { Database } from "../../src/infrastructure/Database.ts"
+import { Database } from "../../src/infrastructure/database/Database.ts"
 import { adminClient, inDatabase, TEMPLATE } from "./databases.ts"
 
 declare module "vitest" {

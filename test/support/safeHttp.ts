@@ -1,7 +1,12 @@
 import { assert } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import type { FailureKind } from "#src/domain/WebhookSender.ts"
-import { SafeHttp, type SafeHttpError, type SafeHttpOptions, type SafeRequest } from "#src/infrastructure/SafeHttp.ts"
+import type { FailureKind } from "#src/domain/webhooks/WebhookSender.ts"
+import {
+  SafeHttp,
+  type SafeHttpError,
+  type SafeHttpOptions,
+  type SafeRequest,
+} from "#src/infrastructure/net/SafeHttp.ts"
 
 /** A client; by default in open mode, resolving every name to the receivers' address. */
 export const safeClient = Effect.fnUntraced(function* (options: Partial<SafeHttpOptions> = {}) {

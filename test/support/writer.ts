@@ -1,7 +1,7 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "../../src/infrastructure/Database.ts"
+import { Database } from "../../src/infrastructure/database/Database.ts"
 
 /**
  * A process that writes rows, some in transactions, and prints each id once its write is answered, until it is killed.

@@ -1,9 +1,9 @@
 import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { ApiKeys } from "../../domain/ApiKeys.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
-import { clientAddress } from "../clientAddress.ts"
+import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
+import { clientAddress } from "../server/clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
   Effect.map(ApiKeys, (keys) =>

@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { AuditLog } from "../../domain/AuditLog.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
+import { AuditLog } from "../../domain/audit/AuditLog.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "audit", (handlers) =>
   Effect.map(AuditLog, (audit) =>

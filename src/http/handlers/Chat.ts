@@ -1,10 +1,10 @@
 import { Effect, Stream } from "effect"
 import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
-import type { AnswerPart } from "../../domain/Chat.ts"
-import { Chats } from "../../domain/Chats.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
-import { clientAddress } from "../clientAddress.ts"
+import type { AnswerPart } from "../../domain/chat/Chat.ts"
+import { Chats } from "../../domain/chat/Chats.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
+import { clientAddress } from "../server/clientAddress.ts"
 
 const event = (data: string) => ({ event: "message" as const, data })
 

@@ -1,9 +1,9 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { CurrentRun } from "../../domain/Deployment.ts"
-import { Deployments } from "../../domain/Deployments.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
+import { CurrentRun } from "../../domain/deployments/Deployment.ts"
+import { Deployments } from "../../domain/deployments/Deployments.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
   Effect.map(Deployments, (deployments) =>

@@ -1,13 +1,13 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { type CreateJob, Job } from "../../domain/Job.ts"
-import { Jobs } from "../../domain/Jobs.ts"
-import { JobSchedules } from "../../domain/JobSchedules.ts"
-import { Api } from "../Api.ts"
-import { ClaimedJobs, JobPage, JobSchedulePage } from "../groups/Jobs.ts"
-import { jsonAnswer } from "../jsonAnswer.ts"
-import { madeOf } from "../lean.ts"
-import { done } from "../webhookResponses.ts"
+import { type CreateJob, Job } from "../../domain/jobs/Job.ts"
+import { Jobs } from "../../domain/jobs/Jobs.ts"
+import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
+import { Api } from "../api/Api.ts"
+import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/Jobs.ts"
+import { jsonAnswer } from "../server/jsonAnswer.ts"
+import { madeOf } from "../server/lean.ts"
+import { done } from "../api/webhookResponses.ts"
 
 const created = ({ idempotency_key }: typeof CreateJob.Type) =>
   idempotency_key === undefined

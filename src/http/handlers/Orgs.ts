@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Orgs } from "../../domain/Orgs.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
+import { Orgs } from "../../domain/orgs/Orgs.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
   Effect.map(Orgs, (orgs) =>

@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Projects } from "../../domain/Projects.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
+import { Projects } from "../../domain/projects/Projects.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
   Effect.map(Projects, (projects) =>

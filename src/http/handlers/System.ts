@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Readiness } from "../../domain/Readiness.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>

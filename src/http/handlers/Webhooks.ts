@@ -1,10 +1,10 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { DeliveryLog } from "../../domain/DeliveryLog.ts"
-import { WebhookEndpoints } from "../../domain/WebhookEndpoints.ts"
-import { Api } from "../Api.ts"
-import { madeOf } from "../lean.ts"
-import { done } from "../webhookResponses.ts"
+import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
+import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
+import { Api } from "../api/Api.ts"
+import { madeOf } from "../server/lean.ts"
+import { done } from "../api/webhookResponses.ts"
 
 const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
   Effect.map(WebhookEndpoints, (endpoints) =>

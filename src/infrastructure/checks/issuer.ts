@@ -1,6 +1,6 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpClient } from "effect/http"
-import { transportFault } from "../../transportFault.ts"
+import { transportFault } from "../net/transportFault.ts"
 import { type Check, fail, ok, warn } from "./Check.ts"
 import { clockCheck } from "./clock.ts"
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Migrations from "../Migrations.ts"
+import * as Migrations from "../database/Migrations.ts"
 import { type Check, fail, ok, warn } from "./Check.ts"
 
 /** Which of the migrations that this version knows the database has. */

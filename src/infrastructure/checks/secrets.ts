@@ -1,6 +1,6 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { keyId } from "../Cipher.ts"
+import { keyId } from "../crypto/Cipher.ts"
 import { fail, ok, warn } from "./Check.ts"
 
 /** The secrets that may yet be needed, by the key that they were encrypted with. */

@@ -1,5 +1,5 @@
 import type { OutgoingHttpHeaders } from "node:http"
-import { fromRandomBytes } from "#src/domain/ApiKey.ts"
+import { fromRandomBytes } from "#src/domain/keys/ApiKey.ts"
 import { adminToken } from "../../support/server.ts"
 import type { World } from "./world.ts"
 

@@ -4,7 +4,7 @@ import { Effect, Fiber } from "effect"
 import { makeReceiver } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until, within } from "../../support/wait.ts"
-import { claim, make } from "../jobCalls.ts"
+import { claim, make } from "../jobs/jobCalls.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
 /** How often each status was answered. */

@@ -1,7 +1,7 @@
 import { Exit, JsonSchema, Schema, SchemaRepresentation } from "effect"
 import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError } from "../operations.ts"
-import { faultOfWebhookError } from "../webhookOperations.ts"
+import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
 /** A JSON Schema as it stands in the document. */
 export type Raw = Readonly<Record<string, unknown>>

@@ -5,7 +5,7 @@ import { connect } from "node:net"
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { faultOfError } from "../operations.ts"
-import { faultOfWebhookError } from "../webhookOperations.ts"
+import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
 interface RawAnswer {
   readonly status: number

@@ -1,0 +1,224 @@
+// First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
+// oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
+import "effect/schema/SchemaJITCompiler/enable"
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Effect, Layer, References } from "effect"
+import type { Settings } from "./config.ts"
+import { ApiKeys } from "../domain/keys/ApiKeys.ts"
+import { AuditLog } from "../domain/audit/AuditLog.ts"
+import { Chats } from "../domain/chat/Chats.ts"
+import { Callbacks, ReceiverRules } from "../domain/webhooks/Callbacks.ts"
+import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
+import { Dispatcher } from "../domain/webhooks/DeliveryQueue.ts"
+import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
+import { Idempotency } from "../domain/Idempotency.ts"
+import { KeyCacheSize } from "../domain/keys/KeyCache.ts"
+import { LanguageModel } from "../domain/chat/LanguageModel.ts"
+import { Jobs } from "../domain/jobs/Jobs.ts"
+import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
+import { DefaultLimits } from "../domain/orgs/OrgLimits.ts"
+import { Orgs } from "../domain/orgs/Orgs.ts"
+import { PendingLimit } from "../domain/orgs/PendingLimit.ts"
+import { Projects } from "../domain/projects/Projects.ts"
+import * as RetryPolicy from "../domain/webhooks/RetryPolicy.ts"
+import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { Signer } from "../domain/webhooks/Signature.ts"
+import { Sweeps } from "../domain/webhooks/Sweeps.ts"
+import { Wakeups } from "../domain/webhooks/Wakeups.ts"
+import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
+import { AdminTokens } from "../http/server/Authorization.ts"
+import { TrustedProxies } from "../http/server/clientAddress.ts"
+import * as HotPath from "../http/server/hotPath.ts"
+import * as Listener from "../http/server/listener.ts"
+import { MetricsToken } from "../http/server/metricsAccess.ts"
+import * as Server from "../http/server/Server.ts"
+import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
+import * as Cipher from "../infrastructure/crypto/Cipher.ts"
+import { Database } from "../infrastructure/database/Database.ts"
+import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryMetrics.ts"
+import * as DeliveryTraces from "../infrastructure/webhooks/DeliveryTraces.ts"
+import * as Documents from "../infrastructure/chat/Documents.ts"
+import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
+import * as Hmac from "../infrastructure/crypto/Hmac.ts"
+import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
+import * as KeyRevocations from "../infrastructure/keys/KeyRevocations.ts"
+import * as Oidc from "../infrastructure/oidc/Oidc.ts"
+import { openFiles } from "../infrastructure/telemetry/openFiles.ts"
+import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
+import * as Readiness from "../infrastructure/database/Readiness.ts"
+import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
+import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
+import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
+import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
+import * as BacklogSql from "../infrastructure/webhooks/BacklogRepository.ts"
+import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as DeliveryTimesSql from "../infrastructure/webhooks/DeliveryTimesRepository.ts"
+import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
+import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
+import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
+import * as JobSchedulesSql from "../infrastructure/jobs/JobScheduleRepository.ts"
+import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
+import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
+import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
+import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
+import * as SweepsSql from "../infrastructure/webhooks/SweepRepository.ts"
+import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
+import * as ClockSteps from "../infrastructure/webhooks/ClockStepWorker.ts"
+import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
+import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyWorker.ts"
+import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
+import { StartupError } from "../infrastructure/StartupError.ts"
+import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
+import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
+import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
+import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
+import { announce } from "./welcome.ts"
+
+/** What writes down every change of the services below. */
+const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
+
+/** Keys, orgs, projects, deployments. */
+const platform = (settings: Settings) => {
+  const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
+  const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
+  const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
+  return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer, audit, AfterCommit.layer)),
+    Layer.provide(NodeHttpClient.layerUndici),
+  )
+}
+
+/** Whether traces are wanted, and so receivers are told of them. */
+const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
+
+/** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
+const webhooks = (settings: Settings) => {
+  const repositories = Layer.mergeAll(
+    BacklogSql.layer,
+    DeliveryLogSql.layer,
+    DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    DeliveryTimesSql.layer,
+    IdempotencySql.layer,
+    JobsSql.layer,
+    JobSchedulesSql.layer,
+    PendingDeliveriesSql.layer,
+    RetentionSql.layer,
+    SweepsSql.layer,
+    WebhookEndpointsSql.layer,
+  )
+  const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
+  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
+  const [dispatcher, sender] = isTraced(settings)
+    ? [
+        DeliveryTraces.dispatcher.pipe(Layer.provide(Dispatcher.layer)),
+        DeliveryTraces.sender.pipe(Layer.provide(plainSender)),
+      ]
+    : [Dispatcher.layer, plainSender]
+  const tools = Layer.mergeAll(
+    audit,
+    AfterCommit.layer,
+    cipher,
+    sender,
+    Signer.layer.pipe(Layer.provide(Hmac.layer)),
+    Wakeups.layer,
+    Layer.succeed(ReceiverRules, {
+      httpsOnly: settings.adminTokens !== undefined,
+      allowPrivateNetworks: settings.allowPrivateNetworks,
+    }),
+    Layer.succeed(
+      RetryPolicy.RetryPolicy,
+      RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
+    ),
+    Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
+      ...DeliveryWorker.defaultOptions,
+      laneCap: settings.endpointConcurrency,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
+      attemptTimeout: settings.webhookTimeout,
+    }),
+  )
+  return Layer.mergeAll(
+    DeliveryLog.layer,
+    dispatcher,
+    Idempotency.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    PendingLimit.layer,
+    Retention.layer,
+    Sweeps.layer,
+    WebhookEndpoints.layer,
+  ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+}
+
+/** Chat over documentation. The model's SDK is loaded only where a model is configured. */
+const chat = ({ ai }: Settings) => {
+  const model =
+    ai === undefined
+      ? LanguageModel.none
+      : Layer.unwrap(
+          Effect.map(
+            Effect.promise(() => import("../infrastructure/chat/LanguageModel.ts")),
+            (module) => module.layer(ai),
+          ),
+        )
+  return Chats.layer.pipe(Layer.provide([model, Documents.layer()]))
+}
+
+/** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
+const workers = Layer.mergeAll(
+  ClockSteps.layer,
+  DeliveryWorker.layer,
+  IdempotencyKeysWorker.layer,
+  JobsWorker.layer,
+  KeyUsage.layer,
+  OrgUsageWorker.layer,
+  RetentionWorker.layer,
+  SweepsWorker.layer,
+).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
+
+/** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
+const hotPath = (settings: Settings): typeof HotPath.make =>
+  isTraced(settings) ? Effect.succeed(HotPath.none) : HotPath.make
+
+const listener = (settings: Settings) =>
+  Effect.map(hotPath(settings), (hot) =>
+    NodeHttpServer.layer(() => Object.assign(Listener.make(hot), { maxConnections: openFiles().clients }), {
+      host: settings.host,
+      port: settings.port,
+      gracefulShutdownTimeout: "5 seconds",
+    }),
+  ).pipe(
+    Layer.unwrap,
+    Layer.catchTag("ServeError", ({ cause }) =>
+      Layer.effectContext(
+        new StartupError({
+          message: `HOST ${settings.host} with PORT ${settings.port} cannot be listened on (${(cause as NodeJS.ErrnoException).code}); stop what has it, or set another PORT`,
+          cause,
+        }),
+      ),
+    ),
+  )
+
+/**
+ * The service: listens once everything it needs is up, and stops in the opposite order. Gives the listening server and
+ * the services behind it; logger and tracer are the caller's.
+ */
+export const app = (settings: Settings) =>
+  Layer.mergeAll(Server.layer, ProcessMetrics.layer, announce(settings)).pipe(
+    Layer.provideMerge(listener(settings)),
+    Layer.provideMerge(workers),
+    Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
+    // One client, and so one pool of connections, for deliveries and documents.
+    Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+    Layer.provideMerge(Database.layer(settings)),
+    Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
+    Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
+    Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
+    Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
+    Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
+    Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
+    Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
+  )

@@ -1,0 +1,83 @@
+import { Context, DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "./AuditEntry.ts"
+import { CurrentCaller, requireOrg } from "../Caller.ts"
+import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { type Found, nextCursor, type Page } from "../Page.ts"
+import { CurrentTenant } from "../Tenant.ts"
+
+/** The id of the request at hand, null where there is none. */
+export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {
+  defaultValue: () => null,
+})
+
+/** What a change is. */
+export type Change = Pick<AuditEntry, "action" | "target" | "details">
+
+/**
+ * Where entries are read. They are written by the repositories, with the changes that they tell of: each method that
+ * changes something takes its entry, and keeps it in the org of what was changed, both or neither.
+ */
+export class AuditRepository extends Context.Service<
+  AuditRepository,
+  {
+    /** Entries of the org, newest first. Fails when there is no such org. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<AuditEntry>, NotFound | Unavailable>
+  }
+>()("gatehouse/domain/AuditLog/AuditRepository") {}
+
+const actorOf = CurrentCaller.use(({ caller }) =>
+  Effect.succeed(
+    caller._tag === "Administrator" || caller._tag === "Anonymous" ? caller._tag.toLowerCase() : `key:${caller.keyId}`,
+  ),
+)
+const actorOfTenant = CurrentTenant.use(({ keyId }) => Effect.succeed(`key:${keyId}`))
+
+/** The log of management operations. */
+export class AuditLog extends Context.Service<
+  AuditLog,
+  {
+    /** The entry of a change that the current caller is about to make: for the repository that makes it. */
+    readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentCaller>
+    /** The same for a change that a tenant makes at the webhook interface. */
+    readonly entryOfTenant: (change: Change) => Effect.Effect<AuditEntry, never, CurrentTenant>
+    /** The same for a change that the service makes by itself. */
+    readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
+    /** A page of the org's entries, newest first. */
+    readonly list: (
+      orgId: string,
+      page: Page,
+    ) => Effect.Effect<
+      { readonly entries: ReadonlyArray<AuditEntry>; readonly nextCursor: string | null },
+      NotFound | Unauthorized | Forbidden | Unavailable,
+      CurrentCaller
+    >
+  }
+>()("gatehouse/domain/AuditLog") {
+  static readonly layer = Layer.effect(
+    AuditLog,
+    Effect.gen(function* () {
+      const repository = yield* AuditRepository
+      const random = yield* SecureRandom.SecureRandom
+
+      const entryBy = <R>(who: Effect.Effect<string, never, R>) =>
+        Effect.fnUntraced(function* (change: Change) {
+          const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
+          return { id, at, actor, ...change, requestId: yield* RequestId }
+        })
+
+      const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page) {
+        yield* requireOrg(orgId)
+        const found = yield* repository.list(orgId, page)
+        return { entries: found.items, nextCursor: nextCursor(found, (entry) => entry.id) }
+      })
+
+      return AuditLog.of({
+        entry: entryBy(actorOf),
+        entryOfTenant: entryBy(actorOfTenant),
+        entryOfService: entryBy(Effect.succeed("service")),
+        list,
+      })
+    }),
+  )
+}

@@ -1,0 +1,171 @@
+import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "../audit/AuditEntry.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { StoredCallback } from "../webhooks/Callbacks.ts"
+import { Callbacks } from "../webhooks/Callbacks.ts"
+import { firstFiring } from "./cronDates.ts"
+import type { LimitReached, Unavailable } from "../Errors.ts"
+import { InvalidRequest, NotFound } from "../Errors.ts"
+import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
+import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "../Page.ts"
+import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
+import { CurrentTenant } from "../Tenant.ts"
+import { Wakeups } from "../webhooks/Wakeups.ts"
+
+/** A schedule to be kept. `callbackSecret` is encrypted for the schedule's id. */
+export interface NewJobSchedule extends StoredCallback {
+  readonly scheduleId: string
+  readonly orgId: string
+  readonly workflow: string
+  readonly cron: string
+  readonly timezone: string
+  readonly input: unknown
+  readonly deploymentId: string | null
+  readonly nextAt: DateTime.Utc
+  readonly now: DateTime.Utc
+}
+
+/** What one batch of due schedules looks at. */
+export interface FireBatch extends TurnBatch {
+  readonly now: DateTime.Utc
+}
+
+/** What one batch of due schedules did. */
+export interface FiredSchedules {
+  /** The org of each job that was made. */
+  readonly orgs: ReadonlyArray<string>
+  /** How many schedules moved on, those without a job too. */
+  readonly moved: number
+  readonly next: string | null
+}
+
+/** How many schedules one transaction fires. */
+const batchSize = 500
+
+/** Where schedules are kept. */
+export class JobScheduleRepository extends Context.Service<
+  JobScheduleRepository,
+  {
+    /** Inserts a schedule. Fails when the org has as many as it may have, or no room for the input. */
+    readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, LimitReached | Unavailable>
+    /** Schedules of the org, oldest first. */
+    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<JobSchedule>, Unavailable>
+    readonly remove: (
+      orgId: string,
+      scheduleId: string,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
+    /**
+     * Creates one job for each due schedule of a sweep's batch, and moves the schedules to their next firing, in one
+     * transaction; schedules that another replica fires at the moment are passed over. A schedule of an org that has no
+     * room for another unfinished job or its input moves on without one.
+     */
+    readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
+  }
+>()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
+
+export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
+
+/**
+ * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires as by the clock
+ * before the shift; one that it repeats fires once, or both times when the hour is a `*`: every hour is every hour. Fails
+ * with what is wrong with the expression or the zone.
+ */
+export const nextFiring = (
+  cron: string,
+  timezone: string,
+  after: DateTime.Utc,
+): Result.Result<DateTime.Utc, string> => {
+  const zone = DateTime.zoneFromString(timezone)
+  if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
+  const isHourly = cron.trim().split(/\s+/).at(-4)?.startsWith("*") === true
+  return Result.match(Cron.parse(cron, zone.value, { onDstOverlap: isHourly ? "both" : "earlier" }), {
+    onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
+    onSuccess: (parsed) => {
+      const next = firstFiring(parsed, cron, after)
+      return next === undefined ? Result.fail("cron never fires") : Result.succeed(DateTime.fromDateUnsafe(next))
+    },
+  })
+}
+
+/** Schedules: jobs created by the clock. */
+export class JobSchedules extends Context.Service<
+  JobSchedules,
+  {
+    readonly create: (
+      input: typeof CreateJobSchedule.Type,
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
+    readonly list: (
+      asked?: WholeList,
+    ) => Effect.Effect<
+      { readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string },
+      Unavailable,
+      CurrentTenant
+    >
+    readonly remove: (scheduleId: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
+    /** Creates the jobs of all schedules that are due, orgs in turn. */
+    readonly fireDue: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/JobSchedules") {
+  static readonly layer = Layer.effect(
+    JobSchedules,
+    Effect.gen(function* () {
+      const repository = yield* JobScheduleRepository
+      const callbacks = yield* Callbacks
+      const random = yield* SecureRandom.SecureRandom
+      const wakeups = yield* Wakeups
+      const audit = yield* AuditLog
+
+      const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
+        const { orgId } = yield* CurrentTenant
+        const now = yield* DateTime.now
+        const timezone = input.timezone ?? "UTC"
+        const nextAt = yield* Effect.fromResult(nextFiring(input.cron, timezone, now)).pipe(
+          Effect.mapError((error) => new InvalidRequest({ error: `${error}.` })),
+        )
+        const scheduleId = yield* random.ulid
+        const { workflow, cron } = input
+        const schedule = {
+          ...(yield* callbacks.prepare(input, scheduleId)),
+          scheduleId,
+          orgId,
+          workflow,
+          cron,
+          timezone,
+          input: input.input ?? null,
+          deploymentId: input.deployment_id ?? null,
+          nextAt,
+          now,
+        }
+        const details = { workflow, cron, timezone }
+        const entry = yield* audit.entryOfTenant({ action: "schedule.create", target: scheduleId, details })
+        yield* repository.insert(schedule, entry)
+        return scheduleId
+      })
+
+      const list = Effect.fn("JobSchedules.list")(function* (asked?: WholeList) {
+        const { orgId } = yield* CurrentTenant
+        const found = yield* repository.list(orgId, wholeListPage(asked))
+        return { schedules: found.items, ...nextCursorIfMore(found, (schedule) => schedule.schedule_id) }
+      })
+
+      const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
+        const { orgId } = yield* CurrentTenant
+        const entry = yield* audit.entryOfTenant({ action: "schedule.delete", target: scheduleId, details: {} })
+        yield* repository.remove(orgId, scheduleId, entry)
+      })
+
+      const fireDue = inTurns(
+        batchSize,
+        Effect.fnUntraced(function* (batch) {
+          const { moved, next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
+          yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
+          return { moved, next }
+        }),
+      )
+
+      return JobSchedules.of({ create, list, remove, fireDue })
+    }),
+  )
+}

@@ -1,0 +1,96 @@
+import { Context, Data, Effect, Stream } from "effect"
+import type { KeyGrant } from "./ApiKeyRepository.ts"
+import type { Unavailable } from "../Errors.ts"
+import * as Batches from "../Batches.ts"
+
+/** What a replica hears of deleted keys. Between `Hearing` and the next `Deaf` it hears of every deletion. */
+export type Revocation = Data.TaggedEnum<{
+  Hearing: {}
+  Deaf: {}
+  Revoked: { readonly keyId: string }
+}>
+export const Revocation = Data.taggedEnum<Revocation>()
+
+/** Word of deleted keys, from every replica. Without it nothing is answered from memory. */
+export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>("gatehouse/domain/KeyCache/KeyRevocations", {
+  defaultValue: () => Stream.never,
+})
+
+/** How many keys are held in memory; the longest held go first. 0: none. */
+export const KeyCacheSize = Context.Reference<number>("gatehouse/domain/KeyCache/KeyCacheSize", {
+  defaultValue: () => 100_000,
+})
+
+/** How many keys one statement looks up at most. */
+const maxLookUps = 256
+
+/**
+ * Keys by their hash: valid ones from memory, and only while this replica hears of every deletion; else by `ask`. The
+ * scope that it is made in ends its hearing.
+ */
+export const make = Effect.fnUntraced(function* (
+  ask: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>,
+) {
+  const capacity = yield* KeyCacheSize
+  const grants = new Map<string, KeyGrant>()
+  const hashes = new Map<string, string>()
+  let hearing = false
+  /** Counts what may have outdated a look-up that is under way. */
+  let epoch = 0
+
+  const drop = (keyId: string) => {
+    epoch++
+    const hash = hashes.get(keyId)
+    if (hash === undefined) return
+    hashes.delete(keyId)
+    grants.delete(hash)
+  }
+
+  const hear = (now: boolean) => {
+    epoch++
+    hearing = now
+    grants.clear()
+    hashes.clear()
+  }
+
+  const put = (hash: string, grant: KeyGrant) => {
+    if (grants.size >= capacity) {
+      const [oldest, { keyId }] = grants.entries().next().value!
+      grants.delete(oldest)
+      hashes.delete(keyId)
+    }
+    grants.set(hash, grant)
+    hashes.set(grant.keyId, hash)
+  }
+
+  yield* (yield* KeyRevocations).pipe(
+    Stream.runForEach((revocation) =>
+      Effect.sync(() => (revocation._tag === "Revoked" ? drop(revocation.keyId) : hear(revocation._tag === "Hearing"))),
+    ),
+    Effect.ensuring(Effect.sync(() => hear(false))),
+    Effect.forkScoped,
+  )
+
+  const lookUps = yield* Batches.make(
+    (asked: ReadonlyArray<string>) =>
+      Effect.suspend(() => {
+        const began = epoch
+        return Effect.tap(ask(asked), (found) =>
+          Effect.sync(() => {
+            // A deletion heard of meanwhile keeps its result out of memory.
+            if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
+          }),
+        )
+      }),
+    maxLookUps,
+  )
+
+  return {
+    /** Forgets a key that this replica deleted. */
+    forget: (keyId: string) => Effect.sync(() => drop(keyId)),
+    /** The key from memory. */
+    held: (hash: string): KeyGrant | undefined => grants.get(hash),
+    /** The key from the database; `done` is called later. */
+    lookUp: lookUps.add,
+  }
+})

@@ -1,0 +1,108 @@
+import { Context, DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import type { AuditEntry } from "../audit/AuditEntry.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { CurrentCaller, OrgScope } from "../Caller.ts"
+import { managedScope, requireAdministrator, requireOrg } from "../Caller.ts"
+import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
+import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
+import { type Found, nextCursor, type Page } from "../Page.ts"
+
+/** An org, the limits of its own, and how much it has. */
+export interface OrgWithUsage {
+  readonly org: Org
+  readonly overrides: OrgLimitOverrides
+  readonly used: OrgAmounts
+}
+
+/** Where orgs are kept. */
+export class OrgRepository extends Context.Service<
+  OrgRepository,
+  {
+    readonly insert: (org: Org, entry: AuditEntry) => Effect.Effect<void, Unavailable>
+    readonly find: (orgId: string) => Effect.Effect<Org, NotFound | Unavailable>
+    readonly findWithUsage: (orgId: string) => Effect.Effect<OrgWithUsage, NotFound | Unavailable>
+    /** Changes an org's name and limits. */
+    readonly update: (
+      orgId: string,
+      changes: UpdateOrg,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
+    /** Orgs of the scope, oldest first. */
+    readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Org>, Unavailable>
+  }
+>()("gatehouse/domain/Orgs/OrgRepository") {}
+
+/** Orgs, for those who may manage them. */
+export class Orgs extends Context.Service<
+  Orgs,
+  {
+    /** Creates an org; the administrator's. */
+    readonly create: (
+      input: typeof CreateOrg.Type,
+    ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    /** An org with its limits and what is used of them; to those who manage it. */
+    readonly get: (
+      orgId: string,
+    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    /** Changes an org's name and limits; the administrator's. */
+    readonly update: (
+      orgId: string,
+      changes: UpdateOrg,
+    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    /** A page of the orgs that the caller manages. */
+    readonly list: (
+      page: Page,
+    ) => Effect.Effect<
+      { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null },
+      Unauthorized | Forbidden | Unavailable,
+      CurrentCaller
+    >
+  }
+>()("gatehouse/domain/Orgs") {
+  static readonly layer = Layer.effect(
+    Orgs,
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const random = yield* SecureRandom.SecureRandom
+      const audit = yield* AuditLog
+      const defaults = yield* DefaultLimits
+
+      const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
+        yield* requireAdministrator
+        const org: Org = { orgId: yield* random.ulid, name: input.name, createdAt: yield* DateTime.now }
+        const { orgId, name } = org
+        const entry = yield* audit.entry({ action: "org.create", target: orgId, details: { name } })
+        yield* repository.insert(org, entry)
+        return org
+      })
+
+      const detail = (orgId: string) =>
+        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, used }) => ({
+          ...org,
+          limits: limitsOf(defaults, overrides),
+          used,
+        }))
+
+      const get = Effect.fn("Orgs.get")(function* (orgId: string) {
+        yield* requireOrg(orgId)
+        return yield* detail(orgId)
+      })
+
+      const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
+        yield* requireAdministrator
+        const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
+        yield* repository.update(orgId, changes, entry)
+        return yield* detail(orgId)
+      })
+
+      const list = Effect.fn("Orgs.list")(function* (page: Page) {
+        const found = yield* repository.list(yield* managedScope, page)
+        return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
+      })
+
+      return Orgs.of({ create, get, update, list })
+    }),
+  )
+}

@@ -1,0 +1,68 @@
+import { Schema } from "effect"
+import { Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
+
+/** A project, in the ten fields of the interface. */
+export const Project = Schema.Struct({
+  projectId: Id,
+  orgId: Id,
+  name: Schema.String.annotate({ examples: ["docs"] }),
+  subdomain: Schema.NullOr(Schema.String).annotate({ examples: ["docs-octo-org"] }),
+  currentDeploymentId: Schema.NullOr(Id),
+  defaultBranch: Schema.NullOr(Schema.String).annotate({ examples: ["main"] }),
+  hostOwner: Schema.NullOr(Schema.String).annotate({
+    description: "Owner of the linked code repository.",
+    examples: ["octo-org"],
+  }),
+  hostRepo: Schema.NullOr(Schema.String).annotate({
+    description: "Name of the linked code repository.",
+    examples: ["docs"],
+  }),
+  createdAt: Timestamp,
+  updatedAt: Timestamp,
+}).annotate({ identifier: "Project" })
+export interface Project extends Schema.Schema.Type<typeof Project> {}
+
+export const CreateProject = Schema.Struct({
+  name: Name.annotate({ description: "What people call the project.", examples: ["docs"] }),
+  orgId: Schema.optionalKey(
+    Id.annotate({
+      description: "The org it is created in. Omitted: the org of the key that calls, else the default org.",
+    }),
+  ),
+}).annotate({ identifier: "CreateProject" })
+
+const dnsLabel = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+/** GitHub's rule for owners and repository names: letters, digits, dots, hyphens and underscores. */
+const repositoryPart = /^[A-Za-z0-9._-]{1,100}$/
+
+const RepositoryPart = Text.check(
+  Schema.isPattern(repositoryPart, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
+)
+
+/** The changes of a project. A field that is absent stays as it is; `null` empties it. */
+export const UpdateProject = Schema.Struct({
+  name: Schema.optionalKey(Name.annotate({ examples: ["docs"] })),
+  defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText).annotate({ examples: ["main"] })),
+  subdomain: Schema.optionalKey(
+    Schema.NullOr(
+      Text.check(
+        Schema.isPattern(dnsLabel, { expected: "a DNS label: 1 to 63 lower-case letters, digits or inner hyphens" }),
+      ),
+    ).annotate({ examples: ["docs-octo-org"] }),
+  ),
+  hostOwner: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["octo-org"] })),
+  hostRepo: Schema.optionalKey(Schema.NullOr(RepositoryPart).annotate({ examples: ["docs"] })),
+})
+  .check(
+    Schema.makeFilter(
+      (update: { readonly hostOwner?: string | null; readonly hostRepo?: string | null }) =>
+        (update.hostOwner === undefined) === (update.hostRepo === undefined) &&
+        (update.hostOwner === null) === (update.hostRepo === null),
+      { expected: "hostOwner and hostRepo together, both text or both null" },
+    ),
+    Schema.makeFilter((update: object) => Object.keys(update).length > 0, {
+      expected: "at least one of name, defaultBranch, subdomain, hostOwner with hostRepo",
+    }),
+  )
+  .annotate({ identifier: "UpdateProject" })
+export type UpdateProject = typeof UpdateProject.Type

@@ -1,0 +1,125 @@
+import { Context, DateTime, Effect, Layer } from "effect"
+import type { Delivery, DeliveryDetail, DeliveryState } from "./Delivery.ts"
+import type { Conflict, Unavailable } from "../Errors.ts"
+import { NotFound } from "../Errors.ts"
+import type { Page } from "../Page.ts"
+import { cutRows, nextCursor } from "../Page.ts"
+import { CurrentTenant } from "../Tenant.ts"
+import { Wakeups } from "./Wakeups.ts"
+
+export interface DeliveryFilter {
+  readonly webhook_endpoint_id?: string | undefined
+  readonly job_id?: string | undefined
+  readonly state?: DeliveryState | undefined
+}
+
+/** What a list found. */
+export interface FoundDeliveries {
+  /** Up to `limit + 1`. */
+  readonly deliveries: ReadonlyArray<Delivery>
+  /** The id at which the look ended before it had found those; `null` when there was nothing more to look at. */
+  readonly lookedTo: string | null
+}
+
+/** Which deliveries are sent again: those of an endpoint whose event came at `since` or later, and before `until`. */
+export interface Recovery {
+  readonly orgId: string
+  readonly endpointId: string
+  readonly since: DateTime.Utc
+  /** `null`: without an end. */
+  readonly until: DateTime.Utc | null
+}
+
+/** Where a tenant's deliveries are read, and started again. */
+export class DeliveryRepository extends Context.Service<
+  DeliveryRepository,
+  {
+    /** Deliveries of the org, newest first. */
+    readonly list: (orgId: string, filter: DeliveryFilter, page: Page) => Effect.Effect<FoundDeliveries, Unavailable>
+    readonly find: (orgId: string, deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable>
+    /**
+     * Makes a delivery due now, with the schedule from its start. `Conflict` when its endpoint is inactive or deleted,
+     * or an attempt is in flight.
+     */
+    readonly retry: (
+      orgId: string,
+      deliveryId: string,
+      now: DateTime.Utc,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    /**
+     * Makes the deliveries due now that are `failed`, `canceled` or `skipped`; an attempt of one that is still in flight goes
+     * on. They count as pending at once, however many they are; the rows of many follow in a sweep. `Conflict` when the
+     * endpoint is inactive, or has too many sweeps.
+     */
+    readonly recover: (
+      recovery: Recovery,
+      now: DateTime.Utc,
+    ) => Effect.Effect<{ readonly recovered: number; readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
+  }
+>()("gatehouse/domain/DeliveryLog/DeliveryRepository") {}
+
+export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })
+
+/** What became of a tenant's events. */
+export class DeliveryLog extends Context.Service<
+  DeliveryLog,
+  {
+    readonly list: (
+      query: Page & DeliveryFilter,
+    ) => Effect.Effect<
+      { readonly deliveries: ReadonlyArray<Delivery>; readonly next_cursor: string | null },
+      Unavailable,
+      CurrentTenant
+    >
+    readonly get: (deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable, CurrentTenant>
+    readonly retry: (deliveryId: string) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    /** Sends again everything of an endpoint that was not delivered in a time; returns how many deliveries that is. */
+    readonly recover: (input: {
+      readonly webhook_endpoint_id: string
+      readonly since: DateTime.Utc
+      readonly until?: DateTime.Utc | undefined
+    }) => Effect.Effect<number, NotFound | Conflict | Unavailable, CurrentTenant>
+  }
+>()("gatehouse/domain/DeliveryLog") {
+  static readonly layer = Layer.effect(
+    DeliveryLog,
+    Effect.gen(function* () {
+      const repository = yield* DeliveryRepository
+      const wakeups = yield* Wakeups
+
+      const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
+        const { orgId } = yield* CurrentTenant
+        const found = yield* repository.list(orgId, query, query)
+        // A delivery is a few hundred bytes: its limit is a page's only end.
+        const page = cutRows(found.deliveries, query.limit)
+        return {
+          deliveries: page.items,
+          next_cursor: nextCursor(page, (delivery) => delivery.delivery_id) ?? found.lookedTo,
+        }
+      })
+
+      const get = Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {
+        const { orgId } = yield* CurrentTenant
+        return yield* repository.find(orgId, deliveryId)
+      })
+
+      const retry = Effect.fn("DeliveryLog.retry")(function* (deliveryId: string) {
+        const { orgId } = yield* CurrentTenant
+        yield* repository.retry(orgId, deliveryId, yield* DateTime.now)
+        yield* wakeups.deliveries
+      })
+
+      const recover: DeliveryLog["Service"]["recover"] = Effect.fn("DeliveryLog.recover")(function* (input) {
+        const { orgId } = yield* CurrentTenant
+        const { webhook_endpoint_id: endpointId, since, until = null } = input
+        const now = yield* DateTime.now
+        const { hasMore, recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)
+        yield* wakeups.deliveries
+        if (hasMore) yield* wakeups.sweeps
+        return recovered
+      })
+
+      return DeliveryLog.of({ list, get, retry, recover })
+    }),
+  )
+}

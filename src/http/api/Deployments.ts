@@ -1,0 +1,46 @@
+import { ByteSize, Schema } from "effect"
+import { HttpIncomingMessage } from "effect/http"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Deployment } from "../../domain/deployments/Deployment.ts"
+import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { Registration } from "../../domain/deployments/Registration.ts"
+import { Id } from "../../domain/Schemas.ts"
+import { Authorization, CiAuthorization } from "./middleware.ts"
+import { access } from "./security.ts"
+
+export class DeploymentsGroup extends HttpApiGroup.make("deployments")
+  .add(
+    HttpApiEndpoint.post("register", "/api/v0/register-deployment", {
+      headers: { authorization: Schema.optionalKey(Schema.String), "x-api-key": Schema.optionalKey(Schema.String) },
+      payload: Schema.Record(Schema.String, Schema.Unknown).annotate({
+        identifier: "RegisterDeployment",
+        description: "An object without fields of its own: everything comes from the token.",
+        examples: [{}],
+      }),
+      success: Registration,
+      error: [Unauthorized, LimitReached],
+    })
+      .middleware(CiAuthorization)
+      .annotateMerge(access.ci)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
+      .annotate(OpenApi.Summary, "Register a deployment from CI")
+      .annotate(
+        OpenApi.Description,
+        "The credential is the run's own OIDC token (Authorization: Bearer <jwt>), verified against GitHub's published " +
+          "keys: no secret is stored. Repository, branch and run come from its claims. The same run again answers the same.",
+      ),
+    HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {
+      params: { projectId: Id },
+      query: pageQuery,
+      success: Schema.Struct({ deployments: Schema.Array(Deployment), nextCursor: NextCursor }).annotate({
+        identifier: "DeploymentPage",
+      }),
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List a project's deployments")
+      .annotate(OpenApi.Description, "Newest first."),
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "CI runs of projects." })) {}

@@ -1,0 +1,50 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Forbidden, NotFound } from "../../domain/Errors.ts"
+import { CreateOrg, Org, OrgDetail, UpdateOrg } from "../../domain/orgs/Org.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { Id } from "../../domain/Schemas.ts"
+import { idempotencyKey } from "./idempotencyKey.ts"
+import { Authorization, Idempotent } from "./middleware.ts"
+import { access } from "./security.ts"
+
+export class OrgsGroup extends HttpApiGroup.make("orgs")
+  .add(
+    HttpApiEndpoint.post("create", "/api/v0/orgs", { payload: CreateOrg, success: Org, error: Forbidden })
+      .middleware(Idempotent)
+      .annotateMerge(access.administrator)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Create an org")
+      .annotate(OpenApi.Description, "An org is a tenant: it has projects, keys and webhook endpoints."),
+    HttpApiEndpoint.get("list", "/api/v0/orgs", {
+      query: pageQuery,
+      success: Schema.Struct({ orgs: Schema.Array(Org), nextCursor: NextCursor }).annotate({ identifier: "OrgPage" }),
+      error: Forbidden,
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List orgs")
+      .annotate(OpenApi.Description, "All orgs, oldest first; for an org key, its own."),
+    HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
+      params: { orgId: Id },
+      success: OrgDetail,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Get an org")
+      .annotate(OpenApi.Description, "With its limits, and how much it has of what they limit."),
+    HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
+      params: { orgId: Id },
+      payload: UpdateOrg,
+      success: OrgDetail,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.administrator)
+      .annotate(OpenApi.Summary, "Change an org")
+      .annotate(
+        OpenApi.Description,
+        "Its name and its limits. Absent fields stay; a limit of null is the default of the service again. A limit below " +
+          "what the org has removes nothing: it refuses what would come on top.",
+      ),
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Orgs", description: "The tenants." })) {}

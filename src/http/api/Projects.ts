@@ -1,0 +1,58 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Conflict, Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
+import { Id } from "../../domain/Schemas.ts"
+import { idempotencyKey } from "./idempotencyKey.ts"
+import { Authorization, Idempotent } from "./middleware.ts"
+import { access } from "./security.ts"
+
+export class ProjectsGroup extends HttpApiGroup.make("projects")
+  .add(
+    HttpApiEndpoint.post("create", "/api/v0/projects", {
+      payload: CreateProject,
+      success: Project,
+      error: [Forbidden, NotFound, LimitReached],
+    })
+      .middleware(Idempotent)
+      .annotateMerge(access.management)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Create a project")
+      .annotate(
+        OpenApi.Description,
+        "In the org named, else in the org of the key that calls, else in the default org, which is created when needed.",
+      ),
+    HttpApiEndpoint.get("list", "/api/v0/projects", {
+      query: { ...pageQuery, orgId: Schema.optionalKey(Id) },
+      success: Schema.Struct({ projects: Schema.Array(Project), nextCursor: NextCursor }).annotate({
+        identifier: "ProjectPage",
+      }),
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List projects")
+      .annotate(OpenApi.Description, "Oldest first: all projects, or one org's."),
+    HttpApiEndpoint.get("get", "/api/v0/projects/:projectId", {
+      params: { projectId: Id },
+      success: Project,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Get a project"),
+    HttpApiEndpoint.patch("update", "/api/v0/projects/:projectId", {
+      params: { projectId: Id },
+      payload: UpdateProject,
+      success: Project,
+      error: [Forbidden, NotFound, Conflict],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Change a project")
+      .annotate(
+        OpenApi.Description,
+        "Absent fields stay; null empties a field. hostOwner with hostRepo links a repository before its first CI run; " +
+          "one that another project is linked to is a 409.",
+      ),
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Projects", description: "What keys and deployments belong to." })) {}

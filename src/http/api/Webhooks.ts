@@ -1,0 +1,149 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/Delivery.ts"
+import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
+import { Id, Timestamp } from "../../domain/Schemas.ts"
+import {
+  CreateWebhookEndpoint,
+  UpdateWebhookEndpoint,
+  WebhookEndpoint,
+  WebhookEndpointDetail,
+} from "../../domain/webhooks/WebhookEndpoint.ts"
+import { idempotencyKey } from "./idempotencyKey.ts"
+import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
+import { access } from "./security.ts"
+import { Conflict, LimitReached, NotFound } from "./webhookErrors.ts"
+import { Done } from "./webhookResponses.ts"
+
+export class WebhooksGroup extends HttpApiGroup.make("webhooks")
+  .add(
+    HttpApiEndpoint.post("create", "/v1/webhooks/create", {
+      payload: CreateWebhookEndpoint,
+      success: Schema.Struct({ ...Done.fields, webhook_endpoint_id: Id }).annotate({
+        identifier: "WebhookEndpointCreated",
+      }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Create a webhook endpoint")
+      .annotate(OpenApi.Description, "From then on it receives the events of the tenant's finished jobs."),
+    HttpApiEndpoint.post("list", "/v1/webhooks/list", {
+      payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
+      success: Schema.Struct({
+        webhook_endpoints: Schema.Array(WebhookEndpoint),
+        next_cursor: NextCursorIfMore,
+      }).annotate({ identifier: "WebhookEndpoints" }),
+    })
+      .annotate(OpenApi.Summary, "List webhook endpoints")
+      .annotate(
+        OpenApi.Description,
+        "All of the tenant's, oldest first, without their secrets, up to 1,000 or 4 MiB; next_cursor goes on where there are more.",
+      ),
+    HttpApiEndpoint.post("get", "/v1/webhooks/get", {
+      payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
+      success: WebhookEndpointDetail,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Get a webhook endpoint")
+      .annotate(
+        OpenApi.Description,
+        "With its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
+      ),
+    HttpApiEndpoint.post("update", "/v1/webhooks/update", {
+      payload: UpdateWebhookEndpoint,
+      success: Done,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Change a webhook endpoint")
+      .annotate(
+        OpenApi.Description,
+        "What is absent stays. A new url or secret counts from the next attempt on; the secret before it signs, too, for 24 hours. " +
+          "active: false cancels what is pending.",
+      ),
+    HttpApiEndpoint.post("delete", "/v1/webhooks/delete", {
+      payload: Schema.Struct({ id: Id }).annotate({ identifier: "DeleteWebhookEndpoint" }),
+      success: Done,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Delete a webhook endpoint")
+      .annotate(
+        OpenApi.Description,
+        "Its pending deliveries end as canceled; what became of the others stays readable.",
+      ),
+    HttpApiEndpoint.post("test", "/v1/webhooks/test", {
+      payload: Schema.Struct({ id: Id }).annotate({ identifier: "TestWebhookEndpoint" }),
+      success: Schema.Struct({
+        success: Schema.Literal(true),
+        delivered: Schema.Boolean,
+        status: Schema.NullOr(Schema.Int).annotate({ examples: [204] }),
+        body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: [""] }),
+        error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
+      }).annotate({ identifier: "WebhookTestResult" }),
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Test a webhook endpoint")
+      .annotate(
+        OpenApi.Description,
+        "Sends it a signed job.completed with made-up ids at once and tells what it said. One at a time for an " +
+          "endpoint and four for an org, in one process; another meanwhile is a 409.",
+      ),
+  )
+  .middleware(KeyAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateEndpointsMerge(access.tenant)
+  .annotateMerge(OpenApi.annotations({ title: "Webhook endpoints", description: "Who is told of finished jobs." })) {}
+
+export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
+  .add(
+    HttpApiEndpoint.post("list", "/v1/webhooks/deliveries/list", {
+      payload: Schema.Struct({
+        webhook_endpoint_id: Schema.optionalKey(Id),
+        job_id: Schema.optionalKey(Id),
+        state: Schema.optionalKey(DeliveryState),
+        ...pageQuery,
+      }).annotate({ identifier: "ListDeliveries" }),
+      success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: NextCursor }).annotate({
+        identifier: "DeliveryPage",
+      }),
+    })
+      .annotate(OpenApi.Summary, "List deliveries")
+      .annotate(OpenApi.Description, "Newest first: all, or those of an endpoint, of a job, in a state."),
+    HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
+      payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),
+      success: DeliveryDetail,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Get a delivery")
+      .annotate(OpenApi.Description, "With its payload and every attempt: when, how long, and what the receiver said."),
+    HttpApiEndpoint.post("retry", "/v1/webhooks/deliveries/retry", {
+      payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "RetryDelivery" }),
+      success: Done,
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Send a delivery again")
+      .annotate(
+        OpenApi.Description,
+        "Now, whatever its state, with the retries from their start. 409 while its endpoint is inactive or an attempt is under way.",
+      ),
+    HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
+      payload: Schema.Struct({
+        webhook_endpoint_id: Id,
+        since: Timestamp,
+        until: Schema.optionalKey(Timestamp).annotate({ description: "Events before this time only. Default: all." }),
+      }).annotate({
+        identifier: "RecoverDeliveries",
+      }),
+      success: Schema.Struct({ ...Done.fields, recovered: Schema.Int }).annotate({ identifier: "Recovered" }),
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Send everything again that was not delivered")
+      .annotate(
+        OpenApi.Description,
+        "All deliveries of the endpoint since a time that failed, were canceled, or skipped while it was inactive.",
+      ),
+  )
+  .middleware(KeyAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateEndpointsMerge(access.tenant)
+  .annotateMerge(OpenApi.annotations({ title: "Deliveries", description: "What became of events." })) {}

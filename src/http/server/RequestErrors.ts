@@ -1,0 +1,67 @@
+import { Effect, Layer, SchemaIssue } from "effect"
+import { HttpServerRequest } from "effect/http"
+import type { HttpApiError } from "effect/http-api"
+import { HttpApiMiddleware } from "effect/http-api"
+import { InvalidRequest } from "../../domain/Errors.ts"
+import { RequestErrors, WebhookRequestErrors } from "../api/middleware.ts"
+
+const format = SchemaIssue.makeFormatterStandardSchemaV1({
+  leafHook: (issue) => {
+    if (issue._tag === "MissingKey") return "is required"
+    if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
+    return SchemaIssue.defaultLeafHook(issue)
+  },
+})
+
+/** The schema's words for a type, and ours. */
+const words: Record<string, string> = {
+  string: "a string",
+  array: "an array",
+  "string | null": "a string or null",
+  number: "a number",
+  boolean: "true or false",
+  "a string representing a finite number": "a number",
+  "a valid JSON body": "valid JSON",
+}
+
+const inWords = (expected: string) =>
+  /^"\w+"( \| "\w+")+$/.test(expected)
+    ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
+    : (words[expected] ?? expected)
+
+const whole: Record<string, string> = {
+  Payload: "The request body",
+  Query: "The query",
+  Params: "The path",
+  Headers: "The headers",
+}
+
+/**
+ * One sentence for a request that does not fit: each field (three at most) and what is wrong with it, never its value.
+ *
+ * @param query the request's, in which a field that was sent several times is an array
+ */
+const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerRequest.ParsedSearchParams["Service"]) => {
+  // The body is a union of the schemas that the operation takes: none fits what is no object.
+  if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
+  const faults = format(issue).issues.map(({ path, message }) => {
+    const at = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
+    if (kind === "Query" && Array.isArray(query[at])) return `${at} was sent more than once`
+    const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
+    return at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
+  })
+  return `${[...new Set(faults)].slice(0, 3).join("; ")}.`
+}
+
+const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError) =>
+  error.kind === "Body" || error.kind === "ResponseHeaders"
+    ? Effect.die(error)
+    : Effect.flatMap(HttpServerRequest.ParsedSearchParams, (query) =>
+        Effect.fail(new InvalidRequest({ error: sentence(error.kind, error.cause.issue, query) })),
+      )
+
+/** Turns schema errors of a request into `InvalidRequest`; those of an answer are faults of ours and stay what they are. */
+export const layer = Layer.merge(
+  HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, toInvalidRequest),
+  HttpApiMiddleware.layerSchemaErrorTransform(WebhookRequestErrors, toInvalidRequest),
+)

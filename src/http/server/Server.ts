@@ -1,0 +1,47 @@
+import { ByteSize, Layer } from "effect"
+import { HttpIncomingMessage, HttpRouter } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../api/Api.ts"
+import * as Authorization from "./Authorization.ts"
+import * as Docs from "./docsPage.ts"
+import * as Faults from "./Faults.ts"
+import * as CiAuthorization from "./CiAuthorization.ts"
+import * as ApiKeys from "../handlers/ApiKeys.ts"
+import * as AuditLog from "../handlers/AuditLog.ts"
+import * as Chat from "../handlers/Chat.ts"
+import * as Deployments from "../handlers/Deployments.ts"
+import * as Jobs from "../handlers/Jobs.ts"
+import * as Orgs from "../handlers/Orgs.ts"
+import * as Projects from "../handlers/Projects.ts"
+import * as System from "../handlers/System.ts"
+import * as Webhooks from "../handlers/Webhooks.ts"
+import * as Idempotency from "./Idempotency.ts"
+import * as KeyAuthorization from "./KeyAuthorization.ts"
+import { servedBare } from "./lean.ts"
+import * as Metrics from "./metrics.ts"
+import * as RequestErrors from "./RequestErrors.ts"
+import * as SpanNames from "./spanNames.ts"
+
+const api = HttpApiBuilder.layer(Api).pipe(
+  Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
+  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
+  Layer.provide([
+    Authorization.layer,
+    CiAuthorization.layer,
+    KeyAuthorization.layer,
+    RequestErrors.layer,
+    Idempotency.layer,
+  ]),
+)
+
+/** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
+export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.layer, Faults.layer), {
+  disableLogger: true,
+  disableListenLog: true,
+  // One spelling for each path, so that a proxy's rule for a path holds.
+  routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
+}).pipe(
+  servedBare,
+  Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
+  Layer.provide(SpanNames.layer),
+)

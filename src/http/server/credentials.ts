@@ -1,0 +1,51 @@
+import { Effect, Redacted, Result } from "effect"
+import { timingSafeEqual } from "node:crypto"
+import { Unauthorized } from "../../domain/Errors.ts"
+
+const bearer = /^Bearer +([^\s]+)$/i
+
+const malformed = new Unauthorized({ error: "The Authorization header must be: Bearer <token>." })
+const twice = new Unauthorized({ error: "Authorization and x-api-key hold different credentials; send one." })
+
+/** A credential as it was sent: of `authorization: Bearer`, or of `x-api-key`. */
+export interface Credential {
+  readonly token: string
+  readonly bearer: boolean
+}
+
+/**
+ * The credential of a request: the bearer token of `authorization`, or `x-api-key`. `undefined` when neither was sent.
+ * Source: RFC 6750, section 2.1. For where nothing can print it: everyone else takes `read`.
+ */
+export const parse = (
+  headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
+): Result.Result<Credential | undefined, Unauthorized> => {
+  const { authorization, "x-api-key": apiKey } = headers as Readonly<Record<string, string | undefined>>
+  if (authorization === undefined) {
+    return Result.succeed(apiKey === undefined ? undefined : { token: apiKey, bearer: false })
+  }
+  const token = bearer.exec(authorization)?.[1]
+  if (token === undefined) return Result.fail(malformed)
+  if (apiKey !== undefined && apiKey !== token) return Result.fail(twice)
+  return Result.succeed({ token, bearer: true })
+}
+
+/** `parse`, with a token that nothing prints. */
+export const read = (headers: Readonly<Record<string, string | undefined>>) =>
+  Effect.map(
+    Effect.fromResult(parse(headers)),
+    (credential) => credential && { ...credential, token: Redacted.make(credential.token) },
+  )
+
+/** Whether text is one of the tokens. How long it takes tells nothing of them but their number and their lengths. */
+export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => {
+  const expected = tokens.map((token) => Buffer.from(Redacted.value(token)))
+  const lengths = new Set(expected.map(({ length }) => length))
+  return (text: string): boolean => {
+    if (!lengths.has(text.length)) return false
+    const given = Buffer.from(text)
+    let found = false
+    for (const one of expected) found = (one.length === given.length && timingSafeEqual(one, given)) || found
+    return found
+  }
+}

@@ -1,0 +1,58 @@
+import { Context, DateTime, Duration, Effect, Fiber, Metric } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { PrometheusMetrics } from "effect/observability"
+import { Backlog } from "../../domain/webhooks/Backlog.ts"
+import { SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { guardedByToken } from "./metricsAccess.ts"
+
+const due = Metric.gauge("gatehouse_deliveries_due", {
+  description: "Deliveries that are due and not taken up, of all replicas; counted up to 100000.",
+})
+const oldestDue = Metric.gauge("gatehouse_deliveries_oldest_due_seconds", {
+  description: "For how long the longest waiting delivery has been due, in seconds; 0 when none is.",
+})
+
+const openSweeps = Metric.gauge("gatehouse_sweeps_open", {
+  description: "Background changes of many rows that are not finished, of all replicas; counted up to 1000.",
+})
+/** How far sweeps are counted. */
+const maxSweeps = 1_000
+
+/** How far the backlog is counted: more is no other news, and takes its time. */
+const limit = 100_000
+
+/** The backlog's gauges, as the database has them now. Of a database that does not answer they are gone, not old. */
+const measureBacklog = Effect.gen(function* () {
+  const backlog = yield* Backlog
+  const sweeps = yield* SweepRepository
+  const now = yield* DateTime.now
+  // Detached: on a connection gone silent the question takes longer to take back than to ask.
+  const asked = yield* Effect.forkDetach(Effect.all([backlog.due(now, limit), sweeps.count(maxSweeps)]))
+  const [{ count, oldestDueAt }, open] = yield* Effect.timeout(Fiber.join(asked), "2 seconds")
+  yield* Metric.update(openSweeps, open)
+  yield* Metric.update(due, count)
+  const age = oldestDueAt === null ? 0 : Duration.toSeconds(DateTime.distance(oldestDueAt, now))
+  yield* Metric.update(oldestDue, age)
+}).pipe(
+  Effect.catchCause((cause) =>
+    Effect.logDebug("The backlog cannot be measured", cause).pipe(
+      Effect.andThen(Metric.remove(openSweeps)),
+      Effect.andThen(Metric.remove(due)),
+      Effect.andThen(Metric.remove(oldestDue)),
+    ),
+  ),
+)
+
+/** `GET /metrics`, for Prometheus, to those whom `metricsAccess.ts` lets in. The database is asked once in five seconds, however often this is called. */
+export const layer = HttpRouter.use(
+  Effect.fnUntraced(function* (router) {
+    const repositories = Context.make(Backlog, yield* Backlog).pipe(
+      Context.add(SweepRepository, yield* SweepRepository),
+    )
+    const measured = yield* Effect.cachedWithTTL(Effect.provideContext(measureBacklog, repositories), "5 seconds")
+    const text = Effect.andThen(measured, PrometheusMetrics.format())
+    const contentType = "text/plain; version=0.0.4; charset=utf-8"
+    const answer = Effect.map(text, (body) => HttpServerResponse.text(body, { contentType }))
+    yield* router.add("GET", "/metrics", yield* guardedByToken(answer))
+  }),
+)

@@ -1,0 +1,140 @@
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import { Effect } from "effect"
+import type { HttpServerRequest } from "effect/http"
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { InvalidRequest, PayloadTooLarge, Unavailable } from "../../domain/Errors.ts"
+import { hasTooManyValues, maxValues } from "./jsonValues.ts"
+
+const KiB = 1024
+const MiB = 1024 * KiB
+
+/** What all bodies that have begun and not ended may hold together, in bytes. */
+const budget = { left: 64 * MiB }
+
+const size = (bytes: number) => (bytes < MiB ? `${bytes / KiB} KiB` : `${bytes / MiB} MiB`)
+
+export const tooLarge = (limit: number) =>
+  new PayloadTooLarge({ error: `The request body is larger than ${size(limit)}.` })
+const tooManyValues = new InvalidRequest({
+  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values.`,
+})
+const unreadable = new InvalidRequest({ error: "The request could not be read." })
+const noRoom = new Unavailable({ error: "Too many request bodies are being received; try again." })
+
+/** A body that comes in pieces: one buffer that grows by doubling, however small the pieces. Takes its size from the budget. */
+class Pieces {
+  #bytes = Buffer.alloc(0)
+  #length = 0
+  readonly #most: number
+  /** @param most how much the body can have at most */
+  constructor(most: number) {
+    this.#most = most
+  }
+
+  /** Adds a piece; `false` when the budget has no room for it. */
+  add(piece: Uint8Array): boolean {
+    const length = this.#length + piece.length
+    if (length > this.#bytes.length && !this.#grow(length)) return false
+    this.#bytes.set(piece, this.#length)
+    this.#length = length
+    return true
+  }
+
+  #grow(length: number): boolean {
+    const capacity = Math.min(Math.max(length, 2 * this.#bytes.length, 4 * KiB), Math.max(this.#most, length))
+    const more = capacity - this.#bytes.length
+    if (more > budget.left) return false
+    budget.left -= more
+    const grown = Buffer.allocUnsafeSlow(capacity)
+    grown.set(this.#bytes.subarray(0, this.#length))
+    this.#bytes = grown
+    return true
+  }
+
+  /** Gives back what was taken from the budget. */
+  end(): Buffer {
+    budget.left += this.#bytes.length
+    const whole = this.#bytes.subarray(0, this.#length)
+    this.#bytes = Buffer.alloc(0)
+    return whole
+  }
+}
+
+/** The length that a request declares for its body; `undefined` when it comes in chunks or there is none. */
+export const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): number | undefined =>
+  headers["content-length"] === undefined ? undefined : Number(headers["content-length"])
+
+type Failure = PayloadTooLarge | InvalidRequest | Unavailable
+
+/** Reads a body to its end. A body that comes in one piece takes nothing from the budget. */
+const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array, Failure> =>
+  Effect.callback((resume) => {
+    const length = declaredLength(request)
+    const pieces = new Pieces(length ?? limit)
+    let received = 0
+    let whole: Uint8Array | undefined
+    const stop = () => {
+      request.off("data", onData).off("end", onEnd).off("error", onBroken).off("close", onBroken)
+      return pieces.end()
+    }
+    const fail = (failure: Failure) => {
+      stop()
+      // What follows is discarded; after the answer, a bounded part of it.
+      request.resume()
+      resume(Effect.fail(failure))
+    }
+    const onData = (piece: Uint8Array) => {
+      received += piece.length
+      if (received > limit) return fail(tooLarge(limit))
+      if (piece.length === length) whole = piece
+      else if (!pieces.add(piece)) fail(noRoom)
+    }
+    const onEnd = () => {
+      const bytes = stop()
+      resume(Effect.succeed(whole ?? bytes))
+    }
+    const onBroken = () => fail(unreadable)
+    // An empty body that the hot path has looked for has ended already.
+    if (request.readableEnded) return onEnd()
+    if (request.destroyed) return onBroken()
+    request.on("data", onData).on("end", onEnd).on("error", onBroken).on("close", onBroken)
+    return Effect.sync(stop)
+  })
+
+const toldToGoOn = new WeakSet<IncomingMessage>()
+
+/** Answers `Expect: 100-continue`, once somebody wants the body. */
+const goOn = (request: IncomingMessage, response: ServerResponse) => {
+  if (request.headers.expect === undefined || response.headersSent || toldToGoOn.has(request)) return
+  toldToGoOn.add(request)
+  response.writeContinue()
+}
+
+const decoder = new TextDecoder()
+/** Methods whose operations read no body. */
+const withoutBody = new Set<string>(["GET", "HEAD"])
+
+/**
+ * The request with a body of at most `limit` bytes and `maxValues` JSON values, of which all that have not come to their
+ * end hold a bounded number of bytes. It is read when somebody asks for it, after the credentials, and once.
+ */
+export const withBoundedBody = (
+  request: HttpServerRequest.HttpServerRequest,
+  limit: number,
+): HttpServerRequest.HttpServerRequest => {
+  if (withoutBody.has(request.method)) return request
+  const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
+  const response = NodeHttpServerRequest.toServerResponse(request) as ServerResponse
+  let known: Uint8Array | undefined
+  const bytes = Effect.suspend(() => {
+    if (known !== undefined) return Effect.succeed(known)
+    goOn(source, response)
+    return Effect.tap(read(source, limit), (body) =>
+      hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => (known = body)),
+    )
+  })
+  const text = Effect.map(bytes, (body) => decoder.decode(body))
+  const arrayBuffer = Effect.map(bytes, (body) => Uint8Array.from(body).buffer)
+  // On the request itself: one that inherits from it takes V8 a third longer.
+  return Object.defineProperties(request, { text: { value: text }, arrayBuffer: { value: arrayBuffer } })
+}

@@ -1,0 +1,52 @@
+import { ByteSize, Context } from "effect"
+import { HttpIncomingMessage } from "effect/http"
+import { HttpApi } from "effect/http-api"
+import { Api } from "../api/Api.ts"
+
+/** A method at a path: an operation of the definition, or a page beside them. */
+interface Route {
+  readonly method: string
+  readonly path: RegExp
+  /** `GET /api/v0/projects/{projectId}` */
+  readonly name: string
+  readonly readsBody: boolean
+}
+
+const route = (method: string, path: string, readsBody: boolean): Route => ({
+  method,
+  path: new RegExp(`^${path.replaceAll(".", "\\.").replace(/:\w+/g, "[^/]+")}$`),
+  name: `${method} ${path.replace(/:(\w+)/g, "{$1}")}`,
+  readsBody,
+})
+
+const pages = ["/openapi.json", "/docs", "/docs/:file", "/metrics"].map((path) => route("GET", path, false))
+const operations: Array<Route> = []
+const ownMaxBody = new Map<string, number>()
+HttpApi.reflect(Api, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint: { method, path, annotations, payload } }) => {
+    operations.push(route(method, path, method !== "GET" && payload.size > 0))
+    const maxBody = Context.getOrUndefined(annotations, HttpIncomingMessage.MaxBodySize)
+    if (maxBody !== undefined) ownMaxBody.set(path, ByteSize.toNumberUnsafe(maxBody))
+  },
+})
+
+const pathOf = (url: string) => url.split("?", 1)[0]!
+
+/** The operation that a method and a URL ask for. */
+export const operationAt = (method: string, url: string): Route | undefined => {
+  const path = pathOf(url)
+  return operations.find((one) => one.method === method && one.path.test(path))
+}
+
+/** The methods that the path of a URL has; none where there is nothing. */
+export const methodsAt = (url: string): ReadonlyArray<string> => {
+  const path = pathOf(url)
+  const found = [...operations, ...pages].filter((one) => one.path.test(path)).map(({ method }) => method)
+  return [...new Set(found.flatMap((method) => (method === "GET" ? ["GET", "HEAD"] : [method])))]
+}
+
+const defaultMaxBody = 1024 * 1024
+
+/** How many bytes the body of a request to a URL may have: what its endpoint is annotated with, else 1 MiB. */
+export const maxBodyAt = (url: string): number => ownMaxBody.get(pathOf(url)) ?? defaultMaxBody

@@ -1,0 +1,80 @@
+import { Effect, Exit, Option } from "effect"
+import type { SqlClient, Statement } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import * as Batches from "../../domain/Batches.ts"
+import type { Unavailable } from "../../domain/Errors.ts"
+import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+
+/** How many changes are one statement at most: each may have a name of a MiB. */
+const maxSize = 64
+
+/** A row that a change returns: of which change, by the id that it was asked for with, and the org of its entry. */
+interface Changed {
+  readonly id: string
+  readonly orgId: string
+}
+
+/** What came of a change: the row that it returned, if any. */
+type Outcome<Row> = Exit.Exit<Row | undefined, Unavailable>
+
+/**
+ * `audited` for one kind of change that many may make at the same time: the changes of one turn of the event loop are one
+ * statement and one commit. A change inside a transaction is made in it, by itself. Should a statement fail, each of its
+ * changes is tried by itself, so none fails for the sake of another caller's.
+ *
+ * @param columns what a change is asked for with, its id among it, as the column definitions of `json_to_recordset`
+ * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and what else is wanted
+ */
+export const auditedTogether = <Asked extends { readonly id: string }, Row extends Changed = Changed>(
+  sql: SqlClient.SqlClient,
+  columns: string,
+  insert: Statement.Fragment,
+) => {
+  interface Wanted {
+    readonly asked: Asked
+    readonly entry: AuditEntry
+  }
+
+  const change = (all: ReadonlyArray<Wanted>) => {
+    const rows = JSON.stringify(all.map(({ asked, entry }) => ({ ...asked, entry })))
+    return sql<Row>`
+      WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
+      changed AS (${insert}),
+      written AS (
+        INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+        SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
+        FROM changed JOIN asked USING (id), json_to_record(entry)
+          AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
+      )
+      SELECT * FROM changed`.pipe(
+      orUnavailable,
+      Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))),
+      Effect.exit,
+    )
+  }
+
+  const outcomeOf = (made: Effect.Success<ReturnType<typeof change>>, { asked }: Wanted): Outcome<Row> =>
+    Exit.map(made, (rows) => rows.get(asked.id))
+
+  const alone = (wanted: Wanted) => Effect.map(change([wanted]), (made) => outcomeOf(made, wanted))
+
+  const together = (all: ReadonlyArray<Wanted>) =>
+    Effect.flatMap(change(all), (made) =>
+      all.length > 1 && Exit.hasDies(made)
+        ? Effect.forEach(all, alone)
+        : Effect.succeed(all.map((wanted) => outcomeOf(made, wanted))),
+    ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
+
+  return Effect.map(
+    Batches.make(together, maxSize),
+    (changes) => (asked: Asked, entry: AuditEntry) =>
+      Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
+        const wanted = { asked, entry }
+        if (Option.isSome(transaction)) return Effect.flatten(alone(wanted))
+        return answerOrUnavailable<Row | undefined, Unavailable>((done) => {
+          changes.add(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!)))
+          return () => changes.withdraw(wanted)
+        })
+      }),
+  )
+}

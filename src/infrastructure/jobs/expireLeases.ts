@@ -1,0 +1,54 @@
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { EndedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
+import { date } from "../database/fragments.ts"
+import { nextOrg, orgsInTurn, share } from "../orgs/orgsInTurn.ts"
+
+interface Row {
+  readonly picked: number
+  readonly ended: ReadonlyArray<EndedJob>
+  readonly next: string | null
+}
+
+/** The jobs of a batch, locked, as the CTE `picked`; and what the next batch comes after. */
+const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
+  const { after, limit, now } = batch
+  if (after === null) {
+    return {
+      picked: sql`
+        WITH picked AS MATERIALIZED (
+          SELECT id, org_id, attempt FROM jobs WHERE status = 'running' AND lease_expires_at <= ${date(now)}
+          ORDER BY lease_expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
+        )`,
+      next: sql`CASE WHEN (SELECT count(*) FROM picked) = ${limit}::int THEN '' END`,
+    }
+  }
+  const running = { table: "jobs", time: "lease_expires_at", where: "status = 'running'" }
+  return {
+    picked: sql`
+      WITH RECURSIVE ${orgsInTurn(sql, running, batch)}, picked AS MATERIALIZED (
+        SELECT job.id, job.org_id, job.attempt FROM due CROSS JOIN LATERAL (
+          SELECT id, org_id, attempt FROM jobs
+          WHERE org_id = due.org_id AND status = 'running' AND lease_expires_at <= ${date(now)}
+          ORDER BY lease_expires_at LIMIT ${share(sql, batch)} FOR UPDATE SKIP LOCKED
+        ) AS job
+      )`,
+    next: nextOrg(sql, batch),
+  }
+}
+
+/** One batch, in one statement: queues the jobs again that have attempts left, and returns the others. */
+export const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
+  const { maxAttempts, now } = batch
+  const { next, picked } = pick(sql, batch)
+  return sql<Row>`
+    ${picked}, queued AS (
+      UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)}
+      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < ${maxAttempts}))
+    )
+    SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
+      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
+       WHERE attempt >= ${maxAttempts}) AS ended`.pipe(
+    Effect.map(([row]) => ({ queued: row!.picked - row!.ended.length, ended: row!.ended, next: row!.next })),
+  )
+}

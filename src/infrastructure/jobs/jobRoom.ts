@@ -1,0 +1,44 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { countReached, DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { texts } from "../database/arrays.ts"
+import { limitOf } from "../orgs/orgCounts.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
+
+/** What an org may still make. */
+interface Room {
+  readonly orgId: string
+  readonly unfinishedJobs: number
+  readonly bytesLeft: number
+}
+
+/**
+ * Finds which orgs have room for another unfinished job with its input, in one statement for up to some hundred orgs.
+ * Unfinished jobs are counted in the background for that: until the first count, what other replicas have is not known.
+ */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const unfinishedJobs = sql.literal(limitOf("unfinishedJobs", (yield* DefaultLimits).unfinishedJobs))
+  const { left } = yield* StoredBytes.make
+
+  return (orgIds: ReadonlySet<string>) =>
+    sql<Room>`
+      SELECT org.id AS "orgId", ${unfinishedJobs}::float8 AS "unfinishedJobs", (${left})::float8 AS "bytesLeft"
+      FROM orgs org WHERE org.id = ANY(${texts(orgIds)})`.pipe(
+      Effect.map((rows) => {
+        const rooms = new Map(rows.map((room) => [room.orgId, room]))
+        /** Takes the room of one job; counts the limit that an org has reached when there is none. */
+        return (orgId: string) => {
+          const { bytesLeft, unfinishedJobs } = rooms.get(orgId)!
+          if (bytesLeft <= usage.unwrittenBytes(orgId)) return Effect.as(countReached("storedBytes"), false)
+          if (usage.addWatched("unfinishedJobs", orgId, unfinishedJobs)) return Effect.succeed(true)
+          return Effect.as(countReached("unfinishedJobs"), false)
+        }
+      }),
+    )
+})
+
+/** Finds which orgs have room for another job. */
+export type JobRoom = Effect.Success<typeof make>

@@ -1,0 +1,86 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { DefaultLimits, type OrgAmounts, type OrgLimitOverrides, limitsOf } from "../../domain/orgs/OrgLimits.ts"
+import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
+import { orUnavailableWithin } from "../database/orUnavailable.ts"
+import { countedRows, type CountedRows, countRows, countUpTo, limitOf } from "./orgCounts.ts"
+import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
+import { writeStoredBytes } from "./storedBytes.ts"
+
+const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
+/** How many rows of a kind are counted to be shown; past that, what the background has counted lately. */
+const shownAtOnce = 10_000
+/** How far an org is counted to be shown. */
+const shownUpTo = 10_000_000
+
+/** What is counted of an org in the statement that reads it. */
+export interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
+  readonly orgId: string
+  readonly overrides: OrgLimitOverrides | null
+}
+
+/** What `orgs` have, counted when it is shown. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const defaults = yield* DefaultLimits
+
+  const counts = countedNames.map((name) => `${countUpTo(name, `${shownAtOnce}`)}::int AS "${name}"`)
+
+  /** The columns of a SELECT … FROM orgs org that `used` needs. */
+  const columns = sql`
+    org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
+    coalesce((SELECT stored_bytes FROM org_usage WHERE org_id = org.id), 0)::float8 AS "storedBytes"`
+
+  const most = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : shownAtOnce)
+  const count = (name: CountedLimit, orgId: string) =>
+    name === "pendingDeliveries"
+      ? Effect.map(countPending(sql, orgId, shownUpTo), ({ pending }) => pending)
+      : countRows(sql, name, orgId, shownUpTo)
+
+  const exactly = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
+    if (sampled[name] < most(name)) return sampled[name]
+    const known = usage.known(name, orgId)
+    // What was counted no further than a limit may be more.
+    if (known !== undefined && known.count > most(name) && known.count < known.limit) return known.count + known.added
+    const counted = yield* count(name, orgId)
+    usage.counted(name, orgId, limitsOf(defaults, overrides ?? {})[name], counted)
+    return counted
+  })
+
+  /** How much an org has, of what its row says. */
+  const used = Effect.fnUntraced(function* (sampled: Sampled) {
+    const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
+    const counted = yield* Effect.forEach(names, (name) =>
+      Effect.map(exactly(name, sampled), (n) => [name, n] as const),
+    )
+    const storedBytes = Math.max(0, sampled.storedBytes + usage.unwrittenBytes(sampled.orgId))
+    return { ...Object.fromEntries(counted), storedBytes } as unknown as OrgAmounts
+  })
+
+  return { columns, used }
+})
+
+/** Writes down what this replica has stored, and counts again what it was asked for since the last time. */
+export const refresh = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const defaults = yield* DefaultLimits
+  const isRows = (name: CountedLimit): name is CountedRows => name in countedRows
+
+  const recount = Effect.fnUntraced(function* (known: Counted, name: CountedRows) {
+    const { orgId } = known
+    const [org] = yield* orUnavailableWithin("sweep")(sql<{ limit: number }>`
+      SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
+    if (org === undefined || usage.confirm(known, org.limit)) return
+    usage.counted(name, orgId, org.limit, yield* countRows(sql, name, orgId, org.limit))
+  })
+
+  return Effect.gen(function* () {
+    yield* writeStoredBytes(sql, usage)
+    for (const known of usage.takeUsed()) {
+      const { name } = known
+      if (isRows(name)) yield* recount(known, name)
+    }
+  })
+})

@@ -1,0 +1,111 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
+import { PendingDeliveries } from "../../domain/orgs/PendingLimit.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { orUnavailableWithin } from "../database/orUnavailable.ts"
+import { texts } from "../database/arrays.ts"
+import { countBatch, countInBatches, limitOf } from "../orgs/orgCounts.ts"
+
+/** How many pending deliveries are counted of every org; one that has as many is counted lane by lane. */
+export const pendingSample = 1_000
+/** The same for an endpoint of such an org. */
+const laneSample = 100
+/** How many orgs are looked at in one check. */
+const maxOrgs = 200
+
+const bounded = orUnavailableWithin("sweep")
+
+/** How many pending deliveries the row `org` has, up to `pendingSample`. */
+export const samplePending = (sql: SqlClient.SqlClient) =>
+  sql.literal(`(
+    SELECT count(*) FROM (
+      SELECT 1 FROM webhook_endpoints w CROSS JOIN LATERAL (
+        SELECT 1 FROM pending_deliveries WHERE lane = coalesce(w.lane, w.id) LIMIT ${pendingSample}
+      ) AS p WHERE w.org_id = org.id
+      UNION ALL
+      SELECT 1 FROM pending_deliveries WHERE lane > org.id || ' ' AND lane < org.id || '!'
+      LIMIT ${pendingSample}
+    ) AS counted
+  )`)
+
+/** Counts an org's pending deliveries lane by lane, no further than about `upTo`; and finds the endpoint with the most. */
+export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, upTo: number) {
+  const batch = sql.literal(`${countBatch}`)
+  const ofLane = (lane: string) => (after: string | undefined) =>
+    Effect.map(
+      sql<{ n: number; last: string }>`
+        SELECT count(*)::int AS n, max(delivery_id) AS last FROM (
+          SELECT delivery_id FROM pending_deliveries WHERE lane = ${lane} AND delivery_id > ${after ?? ""}
+          ORDER BY delivery_id LIMIT ${batch}
+        ) AS counted`,
+      ([row]) => row!,
+    )
+  // The lanes of its callbacks are its id, a space and a number.
+  const ofCallbacks = (after: readonly [lane: string, id: string] = [`${orgId} `, ""]) =>
+    Effect.map(
+      sql<{ n: number; lane: string; id: string }>`
+        SELECT count(*)::int AS n, (array_agg(lane))[count(*)] AS lane, (array_agg(delivery_id))[count(*)] AS id FROM (
+          SELECT lane, delivery_id FROM pending_deliveries
+          WHERE (lane, delivery_id) > (${after[0]}, ${after[1]}) AND lane < ${`${orgId}!`}
+          ORDER BY lane, delivery_id LIMIT ${batch}
+        ) AS counted`,
+      ([row]) => ({ n: row!.n, last: [row!.lane, row!.id] as const }),
+    )
+
+  const endpoints = yield* bounded(sql<{ id: string; lane: string; n: number }>`
+    SELECT w.id, coalesce(w.lane, w.id) AS lane, (
+      SELECT count(*)::int FROM (
+        SELECT 1 FROM pending_deliveries WHERE lane = coalesce(w.lane, w.id) LIMIT ${sql.literal(`${laneSample}`)}
+      ) AS counted
+    ) AS n
+    FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND w.active ORDER BY n DESC, w.id`)
+  let pending = 0
+  let largest: { readonly id: string; readonly n: number } | undefined
+  for (const { id, lane, n: sampled } of endpoints) {
+    const n = sampled < laneSample || pending >= upTo ? sampled : yield* countInBatches(ofLane(lane), upTo)
+    pending += n
+    if (n > (largest?.n ?? 0)) largest = { id, n }
+  }
+  pending += yield* countInBatches(ofCallbacks, upTo - pending)
+  return { pending, endpointId: largest?.id ?? null }
+})
+
+/** Pending deliveries in PostgreSQL, counted by the primary key of their queue. */
+export const layer = Layer.effect(
+  PendingDeliveries,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const usage = yield* OrgUsage
+    const limit = sql.literal(limitOf("pendingDeliveries", (yield* DefaultLimits).pendingDeliveries))
+
+    /** Whether a count of the last minute is below half of the limit: a large backlog is not counted every time. */
+    const isFarBelow = (orgId: string, limit: number) => {
+      const known = usage.known("pendingDeliveries", orgId)
+      return known !== undefined && usage.confirm(known, limit)
+    }
+
+    const overLimit = Effect.gen(function* () {
+      const orgs = usage.takeWithPending(maxOrgs)
+      if (orgs.length === 0) return []
+      const suspects = yield* bounded(sql<{ orgId: string; limit: number }>`
+        SELECT org.id AS "orgId", ${limit}::float8 AS "limit" FROM orgs org
+        WHERE org.id = ANY(${texts(orgs)}) AND ${samplePending(sql)} > least(${limit}, ${sql.literal(`${pendingSample - 1}`)})`)
+      const counted = yield* Effect.forEach(
+        suspects,
+        Effect.fnUntraced(function* ({ orgId, limit }) {
+          const isFar = isFarBelow(orgId, limit)
+          const found = isFar ? undefined : yield* countPending(sql, orgId, limit + 1)
+          if (found !== undefined) usage.counted("pendingDeliveries", orgId, limit, found.pending)
+          const isOver = found !== undefined && found.pending > limit
+          // Looked at again until it is counted and below, whether or not more comes here.
+          if (isFar || isOver) usage.notePending(orgId)
+          return isOver ? [{ orgId, limit, ...found }] : []
+        }),
+      )
+      return counted.flat()
+    })
+
+    return PendingDeliveries.of({ overLimit })
+  }),
+).pipe(Layer.provide(OrgUsage.layer))

@@ -1,0 +1,97 @@
+import { DateTime, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { SqlClient, type Statement } from "effect/sql"
+import { type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import { texts } from "../database/arrays.ts"
+import { cancelBatch } from "./cancelLanes.ts"
+import { fanOut } from "./fanOut.ts"
+import { recoverBatch } from "./recoverDeliveries.ts"
+
+interface SweepRow {
+  readonly id: string
+  readonly org_id: string
+  readonly kind: Sweep["kind"]
+  readonly endpoint_id: string
+  readonly lane: string
+  readonly event_id: string
+  readonly receivers: ReadonlyArray<string>
+  readonly since: Date
+  readonly until: Date | null
+  readonly done_to: string
+  readonly created_at: Date
+}
+
+/** How many deliveries of an event are made at once: each is new rows in nine indexes. */
+const maxReceivers = 500
+
+/** Sweeps in PostgreSQL. */
+export const layer = Layer.effect(
+  SweepRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const random = yield* SecureRandom.SecureRandom
+    const usage = yield* OrgUsage
+
+    /** Makes the next batch of a sweep; returns how many rows it looked at, and the last of them when there may be more. */
+    const batch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
+      switch (sweep.kind) {
+        case "cancel": {
+          const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
+          return { rows, doneTo: rows === limit ? last : null }
+        }
+        case "recover": {
+          const [since, until] = [
+            DateTime.fromDateUnsafe(sweep.since),
+            sweep.until && DateTime.fromDateUnsafe(sweep.until),
+          ]
+          const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
+          const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
+          return { rows, doneTo: rows === limit ? last : null }
+        }
+        case "deliver": {
+          const left = sweep.receivers.filter((id) => id > sweep.done_to)
+          const receivers = left.slice(0, Math.min(limit, maxReceivers))
+          const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
+          yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, receivers, createdAt })
+          return { rows: receivers.length, doneTo: receivers.length < left.length ? receivers.at(-1)! : null }
+        }
+      }
+    })
+
+    return SweepRepository.of({
+      next: (afterOrg, setAside) => {
+        // What a recovery means may be canceled and not yet swept: those rows come first.
+        const first = (orgs: Statement.Fragment) => sql`
+          (SELECT id, org_id, kind FROM sweeps s
+            WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (kind = 'recover' AND EXISTS (
+              SELECT FROM sweeps c WHERE c.endpoint_id = s.endpoint_id AND c.kind = 'cancel'))
+            ORDER BY org_id, id LIMIT 1)`
+        return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
+          ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`.pipe(
+          Effect.map(([row]) => (row === undefined ? null : { sweepId: row.id, orgId: row.org_id, kind: row.kind })),
+          orUnavailable,
+        )
+      },
+
+      advance: (sweepId, now, limit) =>
+        Effect.gen(function* () {
+          const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
+          if (sweep === undefined) return null
+          const { doneTo, rows } = yield* batch(sweep, now, limit)
+          if (sweep.kind !== "cancel") usage.notePending(sweep.org_id)
+          yield* doneTo === null
+            ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
+            : sql`UPDATE sweeps SET done_to = ${doneTo} WHERE id = ${sweepId}`
+          return { rows, isDone: doneTo === null }
+        }).pipe(sql.withTransaction, orUnavailable),
+
+      count: (limit) =>
+        sql<{ count: number }>`SELECT count(*)::int AS count FROM (SELECT FROM sweeps LIMIT ${limit}) AS open`.pipe(
+          Effect.map(([row]) => row!.count),
+          orUnavailable,
+        ),
+    })
+  }),
+).pipe(Layer.provide(OrgUsage.layer))

@@ -1,0 +1,74 @@
+import type { DateTime } from "effect"
+import { Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient } from "effect/sql"
+import { texts } from "../database/arrays.ts"
+import { date } from "../database/fragments.ts"
+
+/** A lane that its endpoint has no more: whatever is pending in it is canceled. */
+export interface EndedLane {
+  readonly orgId: string
+  readonly endpointId: string
+  readonly lane: string
+}
+
+/** How many deliveries are canceled with the change of their endpoint; a sweep follows for the others. */
+const inlineRows = 500
+
+/**
+ * Cancels the first deliveries that are pending in ended lanes, after `doneTo`. The deliveries are locked first, in the
+ * order of their ids, as by everyone who changes them. An attempt in flight is still recorded: its delivery keeps the claim
+ * and its lease.
+ *
+ * @returns how many were looked at, and the last of them
+ */
+export const cancelBatch = (
+  sql: SqlClient.SqlClient,
+  lanes: ReadonlyArray<string>,
+  doneTo: string,
+  limit: number,
+  now: DateTime.Utc,
+) =>
+  sql<{ rows: number; last: string | null }>`
+    WITH head AS (
+      SELECT p.* FROM unnest(${texts(lanes)}) AS l (lane) CROSS JOIN LATERAL (
+        SELECT lane, delivery_id AS id FROM pending_deliveries p
+        WHERE p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
+      ) AS p LIMIT ${limit}
+    ), held AS (
+      SELECT head.* FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
+    ), gone AS (
+      -- Arrays and no joins: a join that was planned beside few deliveries reads all that there are.
+      DELETE FROM pending_deliveries WHERE lane = ANY(${texts(lanes)}) AND delivery_id = ANY(ARRAY(SELECT id FROM held))
+      RETURNING delivery_id AS id, claim_id, lease_until
+    ), changed AS (
+      UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)},
+        (claim_id, lease_until) = (SELECT claim_id, lease_until FROM gone WHERE id = d.id)
+      WHERE id = ANY(ARRAY(SELECT id FROM gone))
+    )
+    SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
+
+/**
+ * Cancels what is pending in lanes that have just ended: the first deliveries now, the others by sweeps. All of them are
+ * canceled from the commit on, for whoever reads or claims. In the transaction that ends the lanes, after their endpoints
+ * were changed: whoever creates a delivery holds its endpoint until the delivery is in.
+ */
+export const cancelLanes = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  ended: ReadonlyArray<EndedLane>,
+  now: DateTime.Utc,
+) {
+  if (ended.length === 0) return
+  yield* sql`
+    DELETE FROM sweeps WHERE kind = 'recover' AND endpoint_id = ANY(${texts(ended.map(({ endpointId }) => endpointId))})`
+  const lanes = ended.map(({ lane }) => lane)
+  const { rows } = yield* cancelBatch(sql, lanes, "", inlineRows, now)
+  if (rows < inlineRows) return
+  yield* sql`
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
+    SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}
+    FROM unnest(${texts(yield* Effect.forEach(ended, () => random.ulid))}, ${texts(ended.map(({ orgId }) => orgId))},
+      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`
+})

@@ -1,0 +1,134 @@
+import type { DateTime } from "effect"
+import { Duration, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient, Statement } from "effect/sql"
+import type { Verdict } from "../../domain/webhooks/Deliveries.ts"
+import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { integers, texts, times } from "../database/arrays.ts"
+import { cancelLanes } from "./cancelLanes.ts"
+import { date } from "../database/fragments.ts"
+import { endpointNews, endpointsOf, recordEndpoints } from "./recordEndpoints.ts"
+
+const states: Record<Verdict["_tag"], string> = {
+  Delivered: "delivered",
+  Retry: "pending",
+  Exhausted: "failed",
+  Deactivate: "failed",
+}
+
+/** PostgreSQL keeps no NUL, and what one receiver said must not keep a whole batch from being recorded. */
+const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
+
+const text = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => string | null) =>
+  texts(records.map(f))
+const integer = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => number | null) =>
+  integers(records.map(f))
+const time = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => DateTime.Utc | null) =>
+  times(records.map(f))
+
+/** The attempts whose claim is still theirs: in the queue, or kept by a delivery that was canceled in flight. */
+const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
+  sql<{ id: string }>`
+    SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
+      AS made (id, claim_id)
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.id OFFSET 0) d
+    LEFT JOIN LATERAL (
+      SELECT claim_id FROM pending_deliveries WHERE lane = d.lane AND delivery_id = d.id OFFSET 0
+    ) p ON true
+    WHERE made.claim_id IN (p.claim_id, d.claim_id)`.pipe(
+    Effect.map((rows) => {
+      const held = new Set(rows.map(({ id }) => id))
+      return records.filter(({ delivery }) => held.has(delivery.deliveryId))
+    }),
+  )
+
+/**
+ * Writes attempts down and moves their deliveries on, in one statement. The delivery's row is what everyone locks who
+ * changes it, in the order of the ids; the row in the queue, which a claim may have changed since, says whose it is.
+ * Returns the ids of those whose claim belongs to another worker.
+ */
+const moveOn = (
+  sql: SqlClient.SqlClient,
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+  commit: Statement.Fragment,
+) => sql<{ id: string }>`
+  WITH transaction AS MATERIALIZED (
+    SELECT ${commit}
+  ), made AS (
+    SELECT made.* FROM transaction CROSS JOIN unnest(
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])}, ${time(records, (r) => r.nextAttemptAt)},
+      ${integer(records, (r) => r.delivery.attempts + 1)},
+      ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
+      ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
+      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
+  ), held AS (
+    SELECT made.*, d.last, p.place
+    FROM made
+    CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
+    LEFT JOIN LATERAL (
+      SELECT ctid AS place FROM pending_deliveries p
+      WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
+    ) AS p ON true
+  ), ended AS (
+    DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
+    RETURNING delivery_id AS id
+  ), again AS (
+    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL, due_at = held.next_at, parked = false,
+      attempts = held.number, tries = p.tries + 1
+    FROM held
+    WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
+    RETURNING p.delivery_id AS id
+  ), theirs AS (
+    SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
+  ), moved AS (
+    UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
+      attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
+      attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
+      -- Canceled while it was in flight: only a success is news.
+      state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM theirs)) AND d.id = held.id
+  ), written AS (
+    -- The attempt before: most deliveries have one attempt, and no row here.
+    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
+    SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
+      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
+    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM theirs)
+  )
+  SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
+
+/**
+ * Writes attempts down, moves their deliveries on, and says what they tell of their endpoints. `commit` is evaluated in
+ * the transaction.
+ */
+export const recordAttempts = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  unsorted: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+  commit: Statement.Fragment,
+) {
+  const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
+  const move = Effect.gen(function* () {
+    const others = new Set((yield* moveOn(sql, records, now, commit)).map(({ id }) => id))
+    // A recovery that this waited for has given the claim back to the queue, which the statement could not see yet.
+    if (others.size > 0)
+      yield* moveOn(
+        sql,
+        records.filter(({ delivery }) => others.has(delivery.deliveryId)),
+        now,
+        commit,
+      )
+  })
+  // Without a lock: of a healthy endpoint nothing changes, and nobody waits for it.
+  const endpoints = yield* endpointsOf(sql, records)
+  if (endpointNews(unsorted, endpoints) === undefined) return yield* move
+  yield* Effect.gen(function* () {
+    const theirs = yield* claimsHeld(sql, unsorted)
+    const ended = yield* recordEndpoints(sql, random, theirs, endpoints, now)
+    yield* move
+    // After the deliveries that got the answer have moved to failed.
+    yield* cancelLanes(sql, random, ended, now)
+  }).pipe(sql.withTransaction)
+})

@@ -1,0 +1,156 @@
+import type { DateTime } from "effect"
+import { Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient } from "effect/sql"
+import { minFailures, reachedOut } from "../../domain/webhooks/Deliveries.ts"
+import { type AttemptRecord, slotOf } from "../../domain/webhooks/DeliveryQueue.ts"
+import { integers, texts, times } from "../database/arrays.ts"
+import type { EndedLane } from "./cancelLanes.ts"
+import { date } from "../database/fragments.ts"
+import { nextLane } from "./lanes.ts"
+
+/** A receiver of deliveries: an endpoint, or a lane of callbacks, which has no url of its own. */
+interface Receiver {
+  readonly id: string
+  readonly url: string | null
+  readonly failing: boolean
+  /** How many attempts of it have failed since it worked last. */
+  readonly failures: number
+}
+
+/**
+ * The receivers of attempts that may tell something new of them, by `slotOf`: a success tells nothing of a receiver that
+ * works.
+ */
+export const endpointsOf = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
+  const failed = records.some(({ verdict }) => verdict._tag !== "Delivered")
+  const endpoints = new Set(records.map(({ delivery }) => delivery.endpointId))
+  const callbacks = new Set(records.flatMap(({ delivery }) => (delivery.endpointId === null ? [delivery.lane] : [])))
+  return sql<Receiver>`
+    SELECT id, url, failing_since IS NOT NULL AS failing, failures FROM webhook_endpoints
+    WHERE id = ANY(${texts(endpoints)}) AND (failing_since IS NOT NULL OR ${failed})
+    UNION ALL
+    SELECT id, NULL, lane IS NOT NULL, ${minFailures}::int FROM unnest(${texts(callbacks)}) AS l (id)
+    LEFT JOIN failing_callbacks ON lane = id
+    WHERE lane IS NOT NULL OR ${failed}`.pipe(Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))))
+}
+
+/** What attempts tell of their receivers. */
+interface News {
+  /** Those that work again. */
+  readonly working: ReadonlySet<string>
+  /** How many attempts failed, of those that fail now; no more are counted than it takes to deactivate. */
+  readonly failing: ReadonlyMap<string, number>
+  /** The attempts that deactivate their endpoints. */
+  readonly ending: ReadonlyArray<AttemptRecord>
+}
+
+/** What attempts tell of their receivers, in the order in which they ended; `undefined` when it is nothing new. */
+export const endpointNews = (
+  records: ReadonlyArray<AttemptRecord>,
+  receivers: ReadonlyMap<string, Receiver>,
+): News | undefined => {
+  const working = new Set<string>()
+  const failing = new Map<string, number>()
+  const ending: Array<AttemptRecord> = []
+  for (const record of records) {
+    const { delivery, outcome, verdict } = record
+    const receiver = receivers.get(slotOf(delivery))
+    // An endpoint whose url was changed since is another receiver: what the old one said does not tell of it.
+    if (receiver === undefined || !reachedOut(outcome)) continue
+    if (receiver.url !== null && receiver.url !== delivery.url) continue
+    const { id } = receiver
+    if (verdict._tag === "Delivered") {
+      failing.delete(id)
+      if (receiver.failing) working.add(id)
+    } else if (!receiver.failing || working.has(id) || receiver.failures < minFailures) {
+      failing.set(id, (failing.get(id) ?? 0) + 1)
+    }
+    if (verdict._tag === "Deactivate" && delivery.endpointId !== null) ending.push(record)
+  }
+  return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
+}
+
+/** Writes which lanes of callbacks work and which fail. */
+const recordCallbacks = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  records: ReadonlyArray<AttemptRecord>,
+  { failing, working }: News,
+  now: DateTime.Utc,
+) {
+  const lanes = new Map(
+    records.flatMap(({ delivery }) => (delivery.endpointId === null ? [[delivery.lane, delivery.orgId]] : [])),
+  )
+  const works = [...working].filter((lane) => lanes.has(lane)).sort()
+  const fails = [...failing.keys()].filter((lane) => lanes.has(lane)).sort()
+  if (works.length > 0) yield* sql`DELETE FROM failing_callbacks WHERE lane = ANY(${texts(works)})`
+  if (fails.length === 0) return
+  yield* sql`
+    INSERT INTO failing_callbacks (lane, org_id, failing_since)
+    SELECT lane, org_id, ${date(now)} FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
+      AS l (lane, org_id)
+    ON CONFLICT (lane) DO NOTHING`
+})
+
+/** Deactivates the endpoints of attempts that end them, with an entry in the audit log; returns their lanes. */
+const deactivate = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  ending: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+) {
+  const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
+  const records = [...byEndpoint.values()]
+  // 410 ends it as it is; five days of failures, unless it has worked or was activated since the claim.
+  const failingSince = records.map(({ delivery, outcome }) => (outcome.status === 410 ? null : delivery.failingSince))
+  const entries = yield* Effect.forEach(records, () => random.ulid)
+  return yield* sql<EndedLane>`
+    WITH ending AS (
+      SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
+        ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
+      CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w
+    ), ended AS (
+      UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
+        deactivated_at = ${date(now)},
+        deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
+      FROM ending
+      WHERE w.id = ending.id AND w.url = ending.url AND w.active
+        AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
+      RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
+    ), written AS (
+      INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+      SELECT entry, org_id, ${date(now)}, 'service', 'webhook_endpoint.deactivate', id,
+        json_build_object('reason', deactivated_reason)::text, NULL
+      FROM ended
+    )
+    SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
+})
+
+/**
+ * Writes what attempts tell of their receivers; returns the lanes of the endpoints that were deactivated. To be run in a
+ * transaction, before any delivery is locked.
+ */
+export const recordEndpoints = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  records: ReadonlyArray<AttemptRecord>,
+  receivers: ReadonlyMap<string, Receiver>,
+  now: DateTime.Utc,
+) {
+  const news = endpointNews(records, receivers)
+  if (news === undefined) return []
+  const { working, failing, ending } = news
+  const changing = [...working, ...failing.keys(), ...ending.map(({ delivery }) => delivery.endpointId)]
+  yield* sql`SELECT id FROM webhook_endpoints WHERE id = ANY(${texts(changing)}) ORDER BY id FOR NO KEY UPDATE`
+  if (working.size > 0) {
+    yield* sql`UPDATE webhook_endpoints SET failing_since = NULL, failures = 0 WHERE id = ANY(${texts(working)})`
+  }
+  if (failing.size > 0) {
+    yield* sql`
+      UPDATE webhook_endpoints w SET failing_since = coalesce(failing_since, ${date(now)}),
+        failures = CASE WHEN failing_since IS NULL THEN 0 ELSE w.failures END + f.failures
+      FROM unnest(${texts(failing.keys())}, ${integers(failing.values())}) AS f (id, failures) WHERE w.id = f.id`
+  }
+  yield* recordCallbacks(sql, records, news, now)
+  return ending.length === 0 ? [] : yield* deactivate(sql, random, ending, now)
+})

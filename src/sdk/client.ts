@@ -1,0 +1,104 @@
+import { Context, Effect, Redacted } from "effect"
+import { HttpClient, HttpClientRequest } from "effect/http"
+import { HttpApiClient } from "effect/http-api"
+import { keyPrefix } from "../domain/keys/ApiKey.ts"
+import { Api } from "../http/api/Api.ts"
+
+/** Where the service is, and who calls it. */
+export interface ClientOptions {
+  /** The service's address: `https://gatehouse.example.com`. */
+  readonly baseUrl: string | URL
+  /**
+   * The ADMIN_TOKEN, an API key (`svc_…`) or, to register a deployment, the CI run's OIDC token. Absent: none is sent,
+   * which is enough in open mode.
+   */
+  readonly credential?: string | Redacted.Redacted<string> | undefined
+}
+
+/** One method for each operation, by group: `client.projects.create({ payload: { name: "docs" } })`. */
+export type Client = HttpApiClient.ForApi<typeof Api>
+
+const IdempotencyKey = Context.Reference<string | undefined>("gatehouse/client/IdempotencyKey", {
+  defaultValue: () => undefined,
+})
+
+/**
+ * Sends an `Idempotency-Key` with a call that creates something: repeated under the same key within 24 hours, it gets the
+ * same answer, and creates nothing more. The same key with another request fails with `IdempotencyKeyReused`, and while
+ * the first is under way with `Conflict`.
+ *
+ * @param key 1 to 255 visible ASCII characters: a new one for each thing to create
+ * @example
+ * ```ts
+ * gatehouse.jobs.create({ payload: { workflow: "nightly-report" } }).pipe(
+ *   Gatehouse.withIdempotencyKey(crypto.randomUUID()),
+ *   Effect.retry({ times: 3 }),
+ * )
+ * ```
+ */
+export const withIdempotencyKey =
+  (key: string) =>
+  <A, E, R>(call: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.provideService(call, IdempotencyKey, key)
+
+/**
+ * Makes the typed client. It needs an `HttpClient` and nothing else; the methods it gives need nothing more.
+ *
+ * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …: told apart by `_tag`, each with the
+ * `error` sentence and the `code` of the answer), with `HttpClientError` when there was no answer, and with
+ * `SchemaError` when the request or the answer does not fit the definition.
+ *
+ * @example
+ * ```ts
+ * import { Effect } from "effect"
+ * import { FetchHttpClient } from "effect/http"
+ * import * as Gatehouse from "gatehouse/client"
+ *
+ * const firstKey = Effect.gen(function* () {
+ *   const gatehouse = yield* Gatehouse.make({ baseUrl: "http://127.0.0.1:3000" })
+ *   const { projectId } = yield* gatehouse.projects.create({ payload: { name: "docs" } })
+ *   const { key } = yield* gatehouse.keys.createForProject({ payload: { name: "ci", projectId } })
+ *   return yield* gatehouse.keys.validate({ payload: { key } })
+ * })
+ *
+ * Effect.runPromise(firstKey.pipe(Effect.provide(FetchHttpClient.layer)))
+ * ```
+ *
+ * @example With promises
+ * ```ts
+ * import { Effect } from "effect"
+ * import { FetchHttpClient } from "effect/http"
+ * import * as Gatehouse from "gatehouse/client"
+ *
+ * const gatehouse = await Effect.runPromise(
+ *   Gatehouse.make({ baseUrl: "https://gatehouse.example.com", credential: process.env.ADMIN_TOKEN }).pipe(
+ *     Effect.provide(FetchHttpClient.layer),
+ *   ),
+ * )
+ * const project = await Effect.runPromise(gatehouse.projects.create({ payload: { name: "docs" } }))
+ * ```
+ */
+export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Client, never, HttpClient.HttpClient> =>
+  HttpApiClient.make(Api, {
+    baseUrl,
+    transformClient: HttpClient.mapRequestEffect((request) =>
+      Effect.map(IdempotencyKey, (key) => {
+        const keyed = key === undefined ? request : HttpClientRequest.setHeader(request, "idempotency-key", key)
+        // An operation that is given a credential of its own (register) keeps it.
+        return credential === undefined || "authorization" in request.headers
+          ? keyed
+          : withCredential(keyed, credential)
+      }),
+    ),
+  })
+
+/** An API key goes in its own header, which both interfaces read; any other credential is a bearer token. */
+const withCredential = (
+  request: HttpClientRequest.HttpClientRequest,
+  credential: string | Redacted.Redacted<string>,
+) => {
+  const secret = Redacted.isRedacted(credential) ? Redacted.value(credential) : credential
+  return secret.startsWith(keyPrefix)
+    ? HttpClientRequest.setHeader(request, "x-api-key", secret)
+    : HttpClientRequest.bearerToken(request, secret)
+}

@@ -1,0 +1,420 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
+import { spawn } from "node:child_process"
+import { type AddressInfo, createServer, type Server } from "node:net"
+import type { Settings } from "#src/boot/config.ts"
+import * as Config from "#src/boot/config.ts"
+
+type Environment = Readonly<Record<string, string>>
+
+const load = (environment: Environment) =>
+  Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment))))
+
+const refusal = (environment: Environment) =>
+  Effect.map(Effect.result(load(environment)), (result) =>
+    Result.isFailure(result) ? result.failure.message : expect.fail(`${JSON.stringify(environment)} was taken`),
+  )
+
+const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+const token = "0123456789abcdef-token"
+
+interface Variable {
+  /** Values that are taken, with what comes of them. */
+  readonly good: ReadonlyArray<readonly [value: string, field: (settings: Settings) => unknown, expected: unknown]>
+  /** Values that are refused. */
+  readonly bad: ReadonlyArray<string>
+  /** What else must be set for the value to count. */
+  readonly with?: Environment
+}
+
+const secretOf = (value: Redacted.Redacted<unknown> | undefined) => value && Redacted.value(value)
+
+/** Every variable of contract 9. */
+const variables: Record<string, Variable> = {
+  PORT: {
+    good: [
+      ["8080", (_) => _.port, 8080],
+      ["0", (_) => _.port, 0],
+      ["65535", (_) => _.port, 65_535],
+    ],
+    bad: ["-1", "65536", "3000.5", "http", "0x10", "3e3", " 80"],
+  },
+  HOST: {
+    good: [
+      ["localhost", (_) => _.host, "localhost"],
+      ["::1", (_) => _.baseUrl, "http://[::1]:3000"],
+    ],
+    bad: ["0.0.0.0", "::", "10.0.0.1", "example.com", "127.example.com"],
+  },
+  BASE_URL: {
+    good: [["https://gatehouse.example/", (_) => _.baseUrl, "https://gatehouse.example"]],
+    bad: ["gatehouse.example", "ftp://gatehouse.example", "https://", "javascript:alert(1)"],
+  },
+  DATABASE_URL: {
+    good: [
+      ["postgres://u:p@localhost/db", (_) => secretOf(_.databaseUrl), "postgres://u:p@localhost/db"],
+      ["postgresql://localhost/db", (_) => secretOf(_.databaseUrl), "postgresql://localhost/db"],
+    ],
+    bad: [
+      "mysql://u:secret-password@localhost/db",
+      "localhost",
+      "postgres://",
+      "postgres://u:secret-password@local host/db",
+    ],
+    with: { ENCRYPTION_KEY: key },
+  },
+  DATA_DIR: {
+    good: [
+      ["/var/lib/gatehouse", (_) => _.dataDir, "/var/lib/gatehouse"],
+      ["memory", (_) => _.dataDir, "memory"],
+    ],
+    bad: [],
+  },
+  ADMIN_TOKEN: {
+    good: [
+      [token, (_) => _.adminTokens?.map(secretOf), [token]],
+      [`${token},${key}, ${token}2`, (_) => _.adminTokens?.map(secretOf), [token, key, `${token}2`]],
+    ],
+    bad: [
+      "secret-short",
+      "secret with spaces in it",
+      "secret-with-a-newline\n",
+      `${token},secret-short`,
+      `secret-short,${token}`,
+      `${token},`,
+      `${token},,${token}2`,
+      `secret-${token},secret with spaces in it`,
+      ",",
+    ],
+  },
+  ENCRYPTION_KEY: {
+    good: [
+      [key, (_) => _.encryptionKeys?.map((_) => Redacted.value(_).length), [32]],
+      [`${key}, ${key}`, (_) => _.encryptionKeys?.length, 2],
+    ],
+    bad: ["c2VjcmV0LXRvby1zaG9ydA==", key.slice(0, -1), `${key},secret`, "secret".repeat(10), key.replace("A", "!")],
+  },
+  OIDC_AUDIENCE: {
+    good: [
+      ["https://a.example, https://b.example", (_) => _.oidcAudiences, ["https://a.example", "https://b.example"]],
+    ],
+    bad: [",", "https://a.example,"],
+  },
+  OIDC_ALLOWED_OWNERS: {
+    good: [
+      ["acme, octo-org", (_) => _.allowedOwners, ["acme", "octo-org"]],
+      ["*", (_) => _.allowedOwners, "any"],
+      ["acme,*", (_) => _.allowedOwners, "any"],
+    ],
+    bad: [",", "a b", "acme,,octocat", "acme/docs"],
+  },
+  GITHUB_OIDC_ISSUER: {
+    good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
+    bad: ["ghes.example", "file:///etc/passwd", "http://ghes.example"],
+  },
+  ALLOW_PRIVATE_NETWORKS: {
+    good: [
+      ["true", (_) => _.allowPrivateNetworks, true],
+      ["FALSE", (_) => _.allowPrivateNetworks, false],
+    ],
+    bad: ["yes", "1", "truee"],
+  },
+  ...Object.fromEntries(
+    Object.entries({
+      LIMIT_PROJECTS: "projects",
+      LIMIT_KEYS: "keys",
+      LIMIT_ENDPOINTS: "endpoints",
+      LIMIT_SCHEDULES: "schedules",
+      LIMIT_UNFINISHED_JOBS: "unfinishedJobs",
+      LIMIT_PENDING_DELIVERIES: "pendingDeliveries",
+      LIMIT_WAITING_CLAIMS: "waitingClaims",
+    } as const).map(([variable, name]): [string, Variable] => [
+      variable,
+      { good: [["0", (_) => _.limits[name], 0]], bad: ["-1", "many", "1e3", "1000000000"] },
+    ]),
+  ),
+  LIMIT_STORED_BYTES: {
+    good: [
+      ["0", (_) => _.limits.storedBytes, 0],
+      ["1000", (_) => _.limits.storedBytes, 1000],
+      ["2MiB", (_) => _.limits.storedBytes, 2 * 1024 ** 2],
+      ["1000TiB", (_) => _.limits.storedBytes, 1000 * 1024 ** 4],
+    ],
+    bad: ["-1", "1GB", "1 GiB", "1.5GiB", "GiB", "1001TiB"],
+  },
+  KEY_CACHE_SIZE: { good: [["0", (_) => _.keyCacheSize, 0]], bad: ["-1", "many", "10000001"] },
+  TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
+  WEBHOOK_RETRY_DELAYS: {
+    good: [
+      [
+        "100ms,5s,5m,2h,1d",
+        (_) => _.webhookRetryDelays?.map(Duration.toMillis),
+        [100, 5_000, 300_000, 7_200_000, 86_400_000],
+      ],
+    ],
+    bad: ["5", "5s,soon", "5 s", "-5s", "1w", "5s,,1m"],
+  },
+  WEBHOOK_ENDPOINT_CONCURRENCY: {
+    good: [
+      ["1", (_) => _.endpointConcurrency, 1],
+      ["1000", (_) => _.endpointConcurrency, 1000],
+    ],
+    bad: ["0", "1001", "-1", "1.5", "ten"],
+  },
+  RETENTION_DAYS: {
+    good: [
+      ["1", (_) => _.retentionDays, 1],
+      ["36500", (_) => _.retentionDays, 36_500],
+      ["OFF", (_) => _.retentionDays, undefined],
+    ],
+    bad: ["0", "-1", "36501", "1.5", "90d", "never"],
+  },
+  WEBHOOK_TIMEOUT: {
+    good: [["3s", (_) => Duration.toMillis(_.webhookTimeout), 3_000]],
+    bad: ["3", "fast", "0s", "99ms"],
+  },
+  AI_BASE_URL: {
+    good: [["http://localhost:11434/v1", (_) => _.ai?.baseUrl, "http://localhost:11434/v1"]],
+    bad: ["localhost:11434"],
+    with: { AI_MODEL: "some-model" },
+  },
+  AI_MODEL: {
+    good: [["some-model", (_) => _.ai?.model, "some-model"]],
+    bad: [],
+    with: { AI_BASE_URL: "http://localhost:11434/v1" },
+  },
+  AI_API_KEY: {
+    good: [["sk-1", (_) => secretOf(_.ai?.apiKey), "sk-1"]],
+    bad: [],
+    with: { AI_BASE_URL: "http://localhost:11434/v1", AI_MODEL: "some-model" },
+  },
+  METRICS_TOKEN: {
+    good: [[token, (_) => secretOf(_.metricsToken), token]],
+    bad: ["secret-short", "secret with spaces in it", "secret-with-a-newline\n"],
+  },
+  LOG_LEVEL: {
+    good: [
+      ["debug", (_) => _.logLevel, "debug"],
+      ["WARN", (_) => _.logLevel, "warn"],
+    ],
+    bad: ["verbose", "infos"],
+  },
+  LOG_FORMAT: {
+    good: [
+      ["json", (_) => _.logFormat, "json"],
+      ["pretty", (_) => _.logFormat, "pretty"],
+    ],
+    bad: ["xml"],
+  },
+  OTEL_EXPORTER_OTLP_ENDPOINT: {
+    good: [["http://localhost:4318", (_) => _.otlpEndpoint, "http://localhost:4318"]],
+    bad: ["localhost:4318"],
+  },
+}
+
+describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others }) => {
+  it.effect("takes what is right", () =>
+    Effect.gen(function* () {
+      for (const [value, field, expected] of good) {
+        expect(field(yield* load({ ...others, [name]: value })), value).toEqual(expected)
+      }
+    }),
+  )
+
+  if (bad.length > 0) {
+    it.effect("refuses what is wrong in one line: the variable, its fault, an example, and no secret", () =>
+      Effect.gen(function* () {
+        for (const value of bad) {
+          const message = yield* refusal({ ...others, [name]: value })
+          expect(message, value).not.toMatch(/[\r\n]/)
+          expect(message, value).toMatch(new RegExp(`^${name} .*\\b${name}=\\S.*$`))
+          if (/secret|password/.test(value)) expect(message).not.toMatch(/secret|password-/)
+        }
+      }),
+    )
+  }
+
+  it.effect("counts as unset when it is empty", () =>
+    Effect.gen(function* () {
+      const unset = yield* Effect.result(load({ ...others }))
+      expect(yield* Effect.result(load({ ...others, [name]: "" }))).toEqual(unset)
+    }),
+  )
+})
+
+describe("defaults", () => {
+  it.effect("open mode on loopback, the embedded database, GitHub's issuer", () =>
+    Effect.gen(function* () {
+      expect(yield* load({})).toMatchObject({
+        port: 3000,
+        host: "127.0.0.1",
+        baseUrl: "http://127.0.0.1:3000",
+        isBaseUrlSet: false,
+        dataDir: "./data",
+        databaseUrl: undefined,
+        adminTokens: undefined,
+        encryptionKeys: undefined,
+        oidcAudiences: ["http://127.0.0.1:3000"],
+        allowedOwners: "any",
+        githubIssuer: "https://token.actions.githubusercontent.com",
+        allowPrivateNetworks: true,
+        trustedProxies: 0,
+        logLevel: "info",
+      })
+    }),
+  )
+
+  it.effect("guarded mode names no owners and reaches no private network", () =>
+    Effect.gen(function* () {
+      const settings = yield* load({ ADMIN_TOKEN: token, HOST: "0.0.0.0", BASE_URL: "https://gatehouse.example" })
+      expect(settings).toMatchObject({
+        host: "0.0.0.0",
+        allowedOwners: undefined,
+        allowPrivateNetworks: false,
+        oidcAudiences: ["https://gatehouse.example"],
+      })
+    }),
+  )
+})
+
+describe("what belongs together", () => {
+  it.effect("another HOST than loopback needs ADMIN_TOKEN", () =>
+    Effect.gen(function* () {
+      const message = yield* refusal({ HOST: "0.0.0.0" })
+      expect(message).toMatch(/^HOST is 0\.0\.0\.0\b.*ADMIN_TOKEN.*HOST=127\.0\.0\.1$/)
+      expect(Exit.isSuccess(yield* Effect.exit(load({ HOST: "0.0.0.0", ADMIN_TOKEN: token })))).toBe(true)
+    }),
+  )
+
+  it.effect("DATABASE_URL needs ENCRYPTION_KEY", () =>
+    Effect.gen(function* () {
+      const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })
+      expect(message).toMatch(/^ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=\S+/)
+      expect(message).not.toContain("hidden-password")
+    }),
+  )
+
+  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY not without them", () =>
+    Effect.gen(function* () {
+      const url = { AI_BASE_URL: "http://localhost:11434/v1" }
+      for (const [environment, missing] of [
+        [url, "AI_MODEL"],
+        [{ AI_MODEL: "some-model" }, "AI_BASE_URL"],
+        [{ AI_API_KEY: "hidden-key" }, "AI_BASE_URL"],
+        [{ ...url, AI_API_KEY: "hidden-key" }, "AI_MODEL"],
+      ] as const) {
+        const message = yield* refusal(environment)
+        expect(message).toMatch(new RegExp(`^${missing} is missing: .*for example ${missing}=\\S+$`))
+        expect(message).not.toContain("hidden-key")
+      }
+      expect((yield* load({})).ai).toBeUndefined()
+    }),
+  )
+
+  it.effect("secrets do not show when the settings are printed", () =>
+    Effect.gen(function* () {
+      const secrets = {
+        ADMIN_TOKEN: `${token},${token}2`,
+        METRICS_TOKEN: token,
+        ENCRYPTION_KEY: key,
+        DATABASE_URL: `postgres://u:${token}@h/d`,
+        AI_BASE_URL: "http://localhost:11434/v1",
+        AI_MODEL: "some-model",
+        AI_API_KEY: token,
+      }
+      const settings = yield* load(secrets)
+      expect(JSON.stringify(settings)).not.toContain(token)
+      expect(String(settings.encryptionKeys)).not.toMatch(/\d/)
+    }),
+  )
+})
+
+/** Starts the service as a process of its own, which is to end by itself, or by a signal once it listens. */
+const run = (environment: Environment, signal?: NodeJS.Signals) =>
+  Effect.callback<{ code: number | null; output: string }>((resume) => {
+    const env = {
+      PATH: process.env["PATH"],
+      DATA_DIR: "memory",
+      LOG_LEVEL: "error",
+      ADMIN_TOKEN: token,
+      ...environment,
+    }
+    const child = spawn(process.execPath, ["src/main.ts"], { env })
+    let output = ""
+    child.stdout.on("data", (chunk: Buffer) => {
+      const listened = output.includes("listens on")
+      output += chunk.toString()
+      if (signal !== undefined && !listened && output.includes("listens on")) child.kill(signal)
+    })
+    child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()))
+    child.on("close", (code) => resume(Effect.succeed({ code, output })))
+    return Effect.sync(() => void child.kill("SIGKILL"))
+  })
+
+describe("a process that cannot start says why in one line and ends with status 1", () => {
+  it.live("a wrong variable", () =>
+    Effect.gen(function* () {
+      const output = "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n"
+      expect(yield* run({ PORT: "http" })).toEqual({ code: 1, output })
+    }),
+  )
+
+  // Node's mkdir, told to make what is missing, never returns there: seen hanging with it.
+  it.live("a folder that cannot be made", () =>
+    Effect.gen(function* () {
+      const { code, output } = yield* run({ DATA_DIR: "/proc/gatehouse" })
+      expect(output).toMatch(
+        /^gatehouse: DATA_DIR \/proc\/gatehouse cannot be written \(E[A-Z]+\); .* for example DATA_DIR=\.\/data\n$/,
+      )
+      expect(code).toBe(1)
+    }),
+  )
+
+  it.live("a port that is taken", () =>
+    Effect.gen(function* () {
+      const taken = yield* Effect.acquireRelease(
+        Effect.callback<Server>((resume) => {
+          const server = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+        }),
+        (server) => Effect.sync(() => server.close()),
+      )
+      const { port } = taken.address() as AddressInfo
+      const { code, output } = yield* run({ PORT: String(port) })
+      expect(output).toBe(
+        `gatehouse: HOST 127.0.0.1 with PORT ${port} cannot be listened on (EADDRINUSE); stop what has it, or set another PORT\n`,
+      )
+      expect(code).toBe(1)
+    }),
+  )
+})
+
+// Seen failing with the lines of the stop left out, and with the start in one string.
+it.live.each(["SIGTERM", "SIGINT"] as const)("in JSON a start and a stop by %s are lines with fields", (signal) =>
+  Effect.gen(function* () {
+    const { code, output } = yield* run({ LOG_LEVEL: "info", LOG_FORMAT: "json", PORT: "0" }, signal)
+    expect(code).toBe(0)
+    const lines = output
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
+    const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
+      ({ message }) => !message.startsWith("Migration "),
+    )
+    const { url } = listens!
+    expect(listens).toMatchObject({
+      message: `Gatehouse listens on ${url}`,
+      mode: "guarded",
+      database: "embedded",
+      dataDir: "memory",
+      docs: `${url}/docs`,
+    })
+    for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
+    expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
+    expect(stopped).toMatchObject({
+      level: "INFO",
+      message: expect.stringMatching(/^Gatehouse has stopped, in \d+\.\d s$/),
+    })
+    expect(more).toEqual([])
+  }),
+)

@@ -1,0 +1,233 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import { shown } from "../projects/projects.ts"
+import type { It } from "../support.ts"
+import {
+  noRows,
+  at,
+  deploymentsOf,
+  everyOrg,
+  findProject,
+  insertProject,
+  insertTenant,
+  newEntry,
+  newId,
+  newRepository,
+  push,
+  register,
+} from "../support.ts"
+
+const onBranch = (branch: string) => ({ branch, ref: `refs/heads/${branch}`, defaultBranchCandidate: branch })
+const pullRequest = (branch: string, base: string | null) => ({
+  branch,
+  ref: "refs/pull/7/merge",
+  preview: true,
+  pullRequest: 7,
+  defaultBranchCandidate: base,
+  eventName: "pull_request",
+})
+
+/** What every DeploymentRepository does in `register`, for the project and its runs. */
+export const registrations = (it: It) => {
+  it.effect("register: a repository that nobody linked gets a project in the default org", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertProject(undefined)
+      const repository = newRepository()
+      const { outcome, projectId, deploymentId } = yield* register(push(repository), { seconds: 3 })
+      assert.deepStrictEqual(outcome, { _tag: "Registered", projectId })
+      assert.deepStrictEqual(shown(yield* findProject(projectId)), {
+        projectId,
+        orgId,
+        name: "Docs",
+        subdomain: `docs-${repository.owner.toLowerCase()}`,
+        currentDeploymentId: deploymentId,
+        defaultBranch: "main",
+        hostOwner: repository.owner,
+        hostRepo: "Docs",
+        createdAt: "2026-11-20T17:00:03.123Z",
+        updatedAt: "2026-11-20T17:00:03.123Z",
+      })
+      assert.deepStrictEqual(
+        (yield* deploymentsOf(projectId)).map(({ id }) => id),
+        [deploymentId],
+      )
+    }),
+  )
+
+  it.effect("register: a repository that nobody linked is left alone where none may be made", () =>
+    Effect.gen(function* () {
+      const before = yield* newId
+      const { outcome } = yield* register(push(newRepository()), { link: true })
+      assert.deepStrictEqual(outcome, { _tag: "NotLinked" })
+      assert.deepStrictEqual(yield* (yield* ProjectRepository).list(everyOrg, { limit: 1, cursor: before }), noRows)
+      assert.deepStrictEqual(yield* (yield* OrgRepository).list(everyOrg, { limit: 1, cursor: before }), noRows)
+    }),
+  )
+
+  it.effect("register: the current deployment is the last push to the default branch", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const first = yield* register(push(repository))
+      const { projectId } = first
+      const steps = [
+        [push(repository), true],
+        [push(repository, onBranch("other")), false],
+        [push(repository, pullRequest("main", "main")), false],
+        [push(repository, { preview: true, eventName: "schedule" }), false],
+        [push(repository), true],
+      ] as const
+      let current = first.deploymentId
+      for (const [i, [run, becomesCurrent]] of steps.entries()) {
+        const registered = yield* register(run, { seconds: i + 1, link: true })
+        assert.strictEqual(registered.projectId, projectId)
+        if (becomesCurrent) current = registered.deploymentId
+        const project = yield* findProject(projectId)
+        assert.deepStrictEqual([project.currentDeploymentId, project.defaultBranch], [current, "main"])
+        assert.deepStrictEqual([project.createdAt, project.updatedAt].map(String), [at(0), at(i + 1)].map(String))
+      }
+      assert.strictEqual((yield* deploymentsOf(projectId)).length, 6)
+    }),
+  )
+
+  it.effect("register: the first run that shows a default branch sets it, a pull request's by its base", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const tag = { branch: "v1", ref: "refs/tags/v1", preview: true, defaultBranchCandidate: null }
+      const { projectId } = yield* register(push(repository, tag))
+      assert.strictEqual((yield* findProject(projectId)).defaultBranch, null)
+      yield* register(push(repository, pullRequest("fix", "trunk")))
+      const project = yield* findProject(projectId)
+      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["trunk", null])
+      yield* register(push(repository))
+      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, null)
+      const { deploymentId } = yield* register(push(repository, onBranch("trunk")))
+      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, deploymentId)
+    }),
+  )
+
+  it.effect("register: a default branch that was set by hand stays; emptied, the next run sets it", () =>
+    Effect.gen(function* () {
+      const projects = yield* ProjectRepository
+      const repository = newRepository()
+      const { projectId, deploymentId } = yield* register(push(repository))
+      yield* projects.update(everyOrg, projectId, { defaultBranch: "release" }, at(1), newEntry())
+      yield* register(push(repository))
+      const kept = yield* findProject(projectId)
+      assert.deepStrictEqual([kept.defaultBranch, kept.currentDeploymentId], ["release", deploymentId])
+      yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1), newEntry())
+      const next = yield* register(push(repository, onBranch("dev")))
+      const project = yield* findProject(projectId)
+      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["dev", next.deploymentId])
+    }),
+  )
+
+  it.effect("register: the same run again changes nothing, another attempt is another deployment", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const run = push(repository)
+      const first = yield* register(run)
+      const { projectId } = first
+      const second = yield* register(push(repository))
+      const before = shown(yield* findProject(projectId))
+      const again = yield* register({ ...run, sha: "0".repeat(40), environment: "x" }, { seconds: 5 })
+      assert.deepStrictEqual(again.outcome, first.outcome)
+      assert.deepStrictEqual(shown(yield* findProject(projectId)), before)
+      const rows = yield* deploymentsOf(projectId)
+      assert.deepStrictEqual(
+        rows.map(({ id, sha }) => [id, sha]),
+        [
+          [second.deploymentId, run.sha],
+          [first.deploymentId, run.sha],
+        ],
+      )
+      const attempt = yield* register({ ...run, runAttempt: 2 }, { seconds: 6 })
+      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, attempt.deploymentId)
+      assert.strictEqual((yield* deploymentsOf(projectId)).length, 3)
+    }),
+  )
+
+  it.effect("register: another repository's run of the same number is another run", () =>
+    Effect.gen(function* () {
+      const run = push(newRepository())
+      const first = yield* register(run)
+      const second = yield* register({ ...run, ...newRepository() })
+      assert.notStrictEqual(second.projectId, first.projectId)
+      assert.strictEqual((yield* findProject(second.projectId)).currentDeploymentId, second.deploymentId)
+    }),
+  )
+
+  it.effect("register: a subdomain that is taken is followed by the next", () =>
+    Effect.gen(function* () {
+      const [a, b, c] = [newRepository(), newRepository(), newRepository()]
+      const label = `docs-site-${a.owner.toLowerCase()}`
+      const { project } = yield* insertTenant
+      yield* (yield* ProjectRepository).update(
+        everyOrg,
+        project.projectId,
+        { subdomain: `${label}-2` },
+        at(0),
+        newEntry(),
+      )
+      const subdomains = []
+      for (const [{ repositoryId }, repo] of [
+        [a, "docs.site"],
+        [b, "Docs_Site"],
+        [c, "docs-site"],
+      ] as const) {
+        const { projectId } = yield* register(push({ owner: a.owner, repo, repositoryId }))
+        subdomains.push((yield* findProject(projectId)).subdomain)
+      }
+      assert.deepStrictEqual(subdomains, [label, `${label}-3`, `${label}-4`])
+    }),
+  )
+
+  it.effect("register: first runs of one repository that come together make one project", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const runs = Array.from({ length: 10 }, () => push(repository))
+      const registered = yield* Effect.forEach(runs, (run) => register(run), { concurrency: "unbounded" })
+      const [projectId, ...others] = new Set(registered.map((_) => _.projectId))
+      assert.deepStrictEqual(others, [])
+      const ids = registered.map(({ deploymentId }) => deploymentId)
+      assert.sameMembers(
+        (yield* deploymentsOf(projectId!)).map(({ id }) => id),
+        ids,
+      )
+      assert.include(ids, (yield* findProject(projectId!)).currentDeploymentId)
+    }),
+  )
+
+  it.effect("register: one run that comes many times at once is one deployment", () =>
+    Effect.gen(function* () {
+      const run = push(newRepository())
+      const registered = yield* Effect.all(
+        Array.from({ length: 10 }, () => register(run)),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(new Set(registered.map((_) => _.projectId)).size, 1)
+      const { projectId } = registered[0]!
+      const [deployment, ...others] = yield* deploymentsOf(projectId)
+      assert.deepStrictEqual(others, [])
+      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, deployment!.id)
+    }),
+  )
+
+  it.effect("register: repositories that want one subdomain at once all get one", () =>
+    Effect.gen(function* () {
+      const { owner } = newRepository()
+      const repos = ["a.b", "a-b", "a_b", "A.B-", "a--b"]
+      const registered = yield* Effect.forEach(repos, (repo) => register(push({ ...newRepository(), owner, repo })), {
+        concurrency: "unbounded",
+      })
+      const projects = yield* Effect.forEach(registered, ({ projectId }) => findProject(projectId))
+      const label = `a-b-${owner.toLowerCase()}`
+      const expected = [label, `${label}-2`, `${label}-3`, `${label}-4`, `${label}-5`]
+      assert.sameMembers(
+        projects.map(({ subdomain }) => subdomain),
+        expected,
+      )
+    }),
+  )
+}

@@ -1,0 +1,36 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import { insertSchedule } from "./schedules.ts"
+import { insertOrg } from "../support.ts"
+import { epoch } from "../webhooks/webhookSupport.ts"
+
+const sql = Layer.mergeAll(JobSchedulesSql.layer, OrgsSql.layer).pipe(Layer.provide(crypto.layer))
+
+for (const [name, database] of Object.entries(databases)) {
+  layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
+    // Seen failing: with a batch that is bounded by its rows alone.
+    it.effect("a batch copies inputs of 16 MiB at most, the first schedule of each org before the second of any", () =>
+      Effect.gen(function* () {
+        const { fireDue } = yield* JobScheduleRepository
+        const [{ orgId: large }, { orgId: other }] = [yield* insertOrg(), yield* insertOrg()]
+        const now = epoch()
+        const input = "x".repeat(1024 * 1024)
+        for (let n = 0; n < 20; n++) yield* insertSchedule(large, now, { input })
+        yield* insertSchedule(other, now)
+        const batch = { now, limit: 100, after: null }
+        const first = yield* fireDue(batch)
+        assert.strictEqual(first.next, "")
+        assert.deepStrictEqual(
+          [first.orgs.filter((org) => org === other).length, first.orgs.filter((org) => org === large).length],
+          [1, 16],
+        )
+        assert.deepStrictEqual(yield* fireDue(batch), { orgs: Array(4).fill(large), moved: 4, next: null })
+      }),
+    )
+  })
+}

@@ -1,0 +1,240 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect } from "effect"
+import { ClaimedJob } from "#src/domain/jobs/Job.ts"
+import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import { toStoredJson } from "#src/domain/StoredJson.ts"
+import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
+import { failureOf, insertOrg, newId } from "../support.ts"
+import type { It } from "../webhooks/webhookSupport.ts"
+import {
+  completed,
+  epoch,
+  findJob,
+  finish,
+  insertJob,
+  noSuchJob,
+  notRunning,
+  plus,
+} from "../webhooks/webhookSupport.ts"
+
+const claimJobs = (
+  orgId: string,
+  now: DateTime.Utc,
+  { workflow, limit = 100, lease = 60 }: { workflow?: string; limit?: number; lease?: number } = {},
+) => JobRepository.use((jobs) => jobs.claim(orgId, { workflow, limit, now, leaseUntil: plus(now, lease) }))
+const claimIds = (...args: Parameters<typeof claimJobs>) =>
+  Effect.map(claimJobs(...args), (jobs) => jobs.map(({ job_id }) => job_id))
+const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime.Utc) =>
+  JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, until, now))
+const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
+  JobRepository.use((jobs) => jobs.expireLeases({ now, maxAttempts: 3, limit: 1_000, after: null, ...batch }))
+const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ ended }) => ended)
+/** Claims so many new jobs of an org, whose lease runs out in a minute. */
+const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, count: number) {
+  for (let n = 0; n < count; n++) yield* insertJob(orgId)
+  return yield* claimIds(orgId, now, { limit: count })
+})
+const runningOf = (orgId: string) =>
+  Effect.map(
+    JobRepository.use((jobs) => jobs.list(orgId, { status: "running" }, { limit: 100 })),
+    ({ items }) => items.length,
+  )
+
+/** What every JobRepository does with jobs that are claimed. */
+export const jobLeases = (it: It) => {
+  it.effect("leases: released jobs are queued as before; one claimed again, finished or foreign stays", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { orgId: foreign } = yield* insertOrg()
+      const now = epoch()
+      const release = (org: string, claimed: ReadonlyArray<ClaimedJob>) =>
+        JobRepository.use((jobs) => jobs.release(org, claimed, now))
+      const ids = [yield* newId, yield* newId, yield* newId]
+      for (const jobId of ids) yield* insertJob(orgId, { jobId })
+      const claimed = yield* claimJobs(orgId, now)
+      yield* release(foreign, claimed)
+      assert.deepStrictEqual(yield* claimIds(orgId, now), [])
+      yield* finish(orgId, ids[1]!, completed(), now)
+      yield* release(orgId, claimed.slice(0, 2))
+      const queued = yield* findJob(orgId, ids[0]!)
+      assert.deepStrictEqual([queued.status, queued.attempt, queued.lease_expires_at], ["queued", 0, null])
+      assert.strictEqual((yield* findJob(orgId, ids[1]!)).status, "completed")
+      assert.strictEqual((yield* claimJobs(orgId, now))[0]!.attempt, 1)
+      yield* expire(plus(now, 61))
+      assert.strictEqual((yield* claimJobs(orgId, plus(now, 62)))[0]!.attempt, 2)
+      // The claim that is released is the first one's, whose lease ran out.
+      yield* release(orgId, claimed)
+      assert.strictEqual((yield* findJob(orgId, ids[0]!)).status, "running")
+      yield* release(orgId, [])
+    }),
+  )
+
+  it.effect("leases: jobs are claimed oldest first, so many as are asked for, once", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { orgId: foreign } = yield* insertOrg()
+      const now = epoch()
+      yield* insertJob(foreign)
+      const ids = [yield* newId, yield* newId, yield* newId]
+      for (const jobId of ids.toReversed()) yield* insertJob(orgId, { jobId, input: { n: 1 }, deploymentId: "d" })
+      const [first, ...others] = yield* claimJobs(orgId, now, { limit: 1 })
+      assert.deepStrictEqual(others, [])
+      assert.deepStrictEqual(Object.keys(first!).sort(), Object.keys(ClaimedJob.fields).sort())
+      assert.deepStrictEqual(first, {
+        job_id: ids[0]!,
+        workflow: "report",
+        input: toStoredJson({ n: 1 }),
+        deployment_id: "d",
+        attempt: 1,
+        lease_expires_at: plus(now, 60),
+      })
+      assert.deepStrictEqual(yield* claimIds(orgId, now), [ids[1], ids[2]])
+      assert.deepStrictEqual(yield* claimIds(orgId, plus(now, 61)), [])
+      const job = yield* findJob(orgId, ids[0]!)
+      assert.deepStrictEqual(
+        [job.status, job.attempt, job.lease_expires_at, job.updated_at],
+        ["running", 1, plus(now, 60), now],
+      )
+    }),
+  )
+
+  it.effect("leases: only jobs of the workflow that is asked for", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const [a, b, c] = [
+        yield* insertJob(orgId, { workflow: "x" }),
+        yield* insertJob(orgId, { workflow: "y" }),
+        yield* insertJob(orgId, { workflow: "x" }),
+      ]
+      assert.deepStrictEqual(yield* claimIds(orgId, now, { workflow: "y" }), [b])
+      assert.deepStrictEqual(yield* claimIds(orgId, now, { workflow: "z" }), [])
+      assert.deepStrictEqual(yield* claimIds(orgId, now, { workflow: "x" }), [a, c])
+    }),
+  )
+
+  it.effect("leases: claimers that come at once never get the same job, and between them get all", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const ids: Array<string> = []
+      for (let n = 0; n < 24; n++) ids.push(yield* insertJob(orgId))
+      const got = yield* Effect.replicateEffect(claimIds(orgId, now, { limit: 3 }), 8, { concurrency: "unbounded" })
+      assert.isTrue(got.every((some) => some.length <= 3))
+      // Whoever was passed over asks again.
+      const rest = yield* claimIds(orgId, now)
+      assert.deepStrictEqual([...got.flat(), ...rest].sort(), ids)
+    }),
+  )
+
+  it.effect("leases: a heartbeat moves the end of the lease, of a job that is running", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { orgId: foreign } = yield* insertOrg()
+      const now = epoch()
+      const jobId = yield* insertJob(orgId)
+      assert.strictEqual(yield* failureOf(extend(orgId, jobId, now, now)), notRunning)
+      yield* claimIds(orgId, now)
+      yield* extend(orgId, jobId, plus(now, 200), plus(now, 30))
+      const { lease_expires_at, updated_at, attempt } = yield* findJob(orgId, jobId)
+      assert.deepStrictEqual([lease_expires_at, updated_at, attempt], [plus(now, 200), plus(now, 30), 1])
+      for (const id of [jobId, yield* newId]) {
+        assert.strictEqual(yield* failureOf(extend(foreign, id, plus(now, 999), now)), noSuchJob)
+      }
+      yield* finish(orgId, jobId, completed(), plus(now, 40))
+      assert.strictEqual(yield* failureOf(extend(orgId, jobId, plus(now, 300), now)), notRunning)
+      assert.deepStrictEqual((yield* findJob(orgId, jobId)).lease_expires_at, null)
+    }),
+  )
+
+  it.effect(
+    "leases: one that runs out puts the job back into its place in the queue, and the third one gives it up",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        let now = epoch()
+        const jobId = yield* insertJob(orgId)
+        const later = yield* insertJob(orgId)
+        for (const attempt of [1, 2, 3]) {
+          const [job] = yield* claimJobs(orgId, now, { limit: 1 })
+          assert.deepStrictEqual([job?.job_id, job?.attempt], [jobId, attempt])
+          assert.deepStrictEqual(yield* expire(plus(now, 59.999)), [])
+          assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
+          now = plus(now, 60)
+          assert.deepStrictEqual(yield* expire(now), attempt < 3 ? [] : [{ orgId, jobId }])
+          const { status, lease_expires_at } = yield* findJob(orgId, jobId)
+          const isLast = attempt === 3
+          assert.deepStrictEqual(
+            { status, lease_expires_at },
+            isLast ? { status: "running", lease_expires_at: now } : { status: "queued", lease_expires_at: null },
+          )
+        }
+        // Still running, it is given until somebody has failed it.
+        assert.deepStrictEqual(yield* expire(now), [{ orgId, jobId }])
+        assert.deepStrictEqual(yield* claimIds(orgId, now), [later])
+        yield* finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, now, {
+          onlyIfExpired: true,
+        })
+        assert.deepStrictEqual(yield* expire(now), [])
+        assert.strictEqual((yield* findJob(orgId, jobId)).status, "failed")
+      }),
+  )
+
+  it.effect("leases: one that was extended in between is not given up", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const giveUp = (jobId: string, at: DateTime.Utc) => finish(orgId, jobId, completed(), at, { onlyIfExpired: true })
+      const jobId = yield* insertJob(orgId)
+      assert.strictEqual(yield* failureOf(giveUp(jobId, now)), notRunning)
+      yield* claimIds(orgId, now)
+      yield* extend(orgId, jobId, plus(now, 90), plus(now, 59))
+      assert.deepStrictEqual(yield* expire(plus(now, 60)), [])
+      assert.strictEqual(yield* failureOf(giveUp(jobId, plus(now, 89.999))), notRunning)
+      assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
+      yield* giveUp(jobId, plus(now, 90))
+      assert.strictEqual((yield* findJob(orgId, jobId)).status, "completed")
+    }),
+  )
+
+  it.effect("leases: a batch expires those that ran out first, and says whether there may be more", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const first = yield* insertRunning(orgId, now, 2)
+      yield* insertRunning(orgId, plus(now, 1), 1)
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 2, ended: [], next: "" })
+      assert.deepStrictEqual((yield* claimIds(orgId, plus(now, 61))).toSorted(), first.toSorted())
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 1, ended: [], next: null })
+      yield* expireBatch(plus(now, 200))
+    }),
+  )
+
+  it.effect("leases: in turns every org has the same share of a batch, and the next batch goes on after them", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const orgs: Array<string> = []
+      for (const count of [5, 1, 2, 3]) {
+        const { orgId } = yield* insertOrg()
+        yield* insertRunning(orgId, now, count)
+        orgs.push(orgId)
+      }
+      const { orgId: later } = yield* insertOrg()
+      yield* insertRunning(later, plus(now, 30), 1)
+      orgs.push(later)
+      // The orgs of the tests before have ids before theirs.
+      const after = orgs[0]!.slice(0, -1)
+      const due = plus(now, 60)
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), { queued: 4, ended: [], next: orgs[3]! })
+      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [4, 0, 1, 2, 1])
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after: orgs[3]! }), {
+        queued: 0,
+        ended: [],
+        next: null,
+      })
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, ended: [], next: null })
+      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [0, 0, 0, 0, 1])
+      yield* expireBatch(plus(now, 200))
+    }),
+  )
+}

@@ -1,0 +1,121 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect } from "effect"
+import type { KeyReplacement } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { grantOf, listOf } from "./apiKeys.ts"
+import type { It } from "../support.ts"
+import { at, everyOrg, failureOf, insertOrg, insertTenant, newEntry, newId, newKey, noSuchKey } from "../support.ts"
+
+const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
+const expired = conflict("The key has expired: create a new one.")
+const replacedBefore = conflict("The key was rotated before: rotate the one that replaced it.")
+const iso = (time: DateTime.Utc) => DateTime.formatIso(time)
+
+/** What takes a key's place at second 10, the old one being good until second 20. */
+const replacement = (overrides: Partial<KeyReplacement> = {}) =>
+  Effect.map(newKey(), ({ id, hash }): KeyReplacement => {
+    return { id, prefix: "svc_replaces", hash, now: at(10), expiresAt: undefined, oldKeyUntil: at(20), ...overrides }
+  })
+
+/** What rotating a key does in every ApiKeyRepository. */
+export const keyRotation = (it: It) => {
+  it.effect("rotation: the new key is as the old one, which ends with the overlap", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId, project } = yield* insertTenant
+      const rateLimit = { limit: 7, window: 60 }
+      const ofProject = yield* newKey({ name: "😀 'ci'", rateLimit })
+      const ofOrg = yield* newKey({ name: "gateway" })
+      yield* repository.insertForProject(everyOrg, project.projectId, ofProject, newEntry())
+      yield* repository.insertForOrg(orgId, ofOrg, newEntry())
+      for (const old of [ofProject, ofOrg]) {
+        const projectId = old === ofProject ? project.projectId : null
+        const next = yield* replacement()
+        assert.deepStrictEqual(yield* repository.rotate(orgId, old.id, next, newEntry()), { name: old.name })
+        const grant = { orgId, projectId: projectId ?? "", rateLimit: old.rateLimit }
+        assert.deepStrictEqual(yield* grantOf(next.hash), { ...grant, keyId: next.id, expiresAt: null })
+        assert.deepStrictEqual(yield* grantOf(old.hash), { ...grant, keyId: old.id, expiresAt: iso(at(20)) })
+        const shown = { name: old.name, projectId, rateLimit: old.rateLimit, lastUsedAt: null }
+        assert.deepStrictEqual((yield* listOf(orgId)).at(-1), {
+          ...shown,
+          id: next.id,
+          prefix: "svc_replaces",
+          createdAt: iso(at(10)),
+          expiresAt: null,
+        })
+      }
+    }),
+  )
+
+  it.effect(
+    "rotation: the new key ends as the old one was to, or as is said; the old one never later than before",
+    () =>
+      Effect.gen(function* () {
+        const repository = yield* ApiKeyRepository
+        const { orgId } = yield* insertOrg()
+        const cases = [
+          [at(15), undefined, iso(at(15)), iso(at(15))],
+          [at(50), undefined, iso(at(50)), iso(at(20))],
+          [at(50), null, null, iso(at(20))],
+          [at(50), at(40), iso(at(40)), iso(at(20))],
+          [null, at(40), iso(at(40)), iso(at(20))],
+        ] as const
+        for (const [expiresAt, wanted, ofNew, ofOld] of cases) {
+          const old = yield* newKey({ expiresAt })
+          yield* repository.insertForOrg(orgId, old, newEntry())
+          const next = yield* replacement({ expiresAt: wanted })
+          yield* repository.rotate(orgId, old.id, next, newEntry())
+          assert.deepStrictEqual(
+            [(yield* grantOf(next.hash))!.expiresAt, (yield* grantOf(old.hash))!.expiresAt],
+            [ofNew, ofOld],
+          )
+        }
+      }),
+  )
+
+  it.effect("rotation: a key that has expired, was rotated before, or is no key of the org, makes none", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const own = yield* insertTenant
+      const foreign = yield* insertOrg()
+      const [old, dead] = [yield* newKey(), yield* newKey({ expiresAt: at(10) })]
+      for (const key of [old, dead]) yield* repository.insertForOrg(own.orgId, key, newEntry())
+      const next = yield* replacement()
+      const refused = [
+        [own.orgId, dead.id, expired],
+        [foreign.orgId, old.id, noSuchKey],
+        [own.project.projectId, old.id, noSuchKey],
+        [own.orgId, yield* newId, noSuchKey],
+      ] as const
+      for (const [orgId, id, failure] of refused) {
+        assert.strictEqual(yield* failureOf(repository.rotate(orgId, id, next, newEntry())), failure)
+      }
+      assert.strictEqual((yield* grantOf(old.hash))!.expiresAt, null)
+      yield* repository.rotate(own.orgId, old.id, next, newEntry())
+      assert.strictEqual(
+        yield* failureOf(repository.rotate(own.orgId, old.id, yield* replacement(), newEntry())),
+        replacedBefore,
+      )
+      // Once it has ended, too: what took its place is what helps.
+      const late = yield* replacement({ now: at(20) })
+      assert.strictEqual(yield* failureOf(repository.rotate(own.orgId, old.id, late, newEntry())), replacedBefore)
+      assert.strictEqual((yield* listOf(own.orgId)).length, 3)
+      yield* repository.rotate(own.orgId, next.id, yield* replacement(), newEntry())
+    }),
+  )
+
+  it.effect("rotation: of many at once, one makes a key", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      const old = yield* newKey()
+      yield* repository.insertForOrg(orgId, old, newEntry())
+      const attempt = Effect.flatMap(replacement(), (next) =>
+        Effect.result(repository.rotate(orgId, old.id, next, newEntry())),
+      )
+      const outcomes = yield* Effect.replicateEffect(attempt, 6, { concurrency: "unbounded" })
+      assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Success").length, 1)
+      assert.strictEqual((yield* listOf(orgId)).length, 2)
+    }),
+  )
+}

@@ -1,0 +1,50 @@
+import { assert } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
+import { AuditLog } from "#src/domain/audit/AuditLog.ts"
+import * as KeyRevocations from "#src/infrastructure/keys/KeyRevocations.ts"
+import { asAdministrator, outcomeOf } from "../../domain/support.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { until } from "../../support/wait.ts"
+import { insertOrg } from "../support.ts"
+
+/** Up to three milliseconds. */
+const moment = Effect.suspend(() => Effect.sleep(Math.random() * 3))
+
+/** What is read of a key comes some time after it was read: a deletion can be through in between. */
+const slow = Layer.effect(
+  ApiKeyRepository,
+  Effect.map(ApiKeyRepository, (keys) => ({
+    ...keys,
+    findByHashes: (hashes: ReadonlyArray<string>) => Effect.tap(keys.findByHashes(hashes), moment),
+  })),
+)
+
+/** A replica's keys, with a memory of its own. */
+const replica = Layer.build(
+  ApiKeys.layer.pipe(Layer.provide([slow, KeyRevocations.layer, AuditLog.layer, crypto.layer]), Layer.fresh),
+).pipe(Effect.map((context) => Context.get(context, ApiKeys)))
+
+/**
+ * Deletes a key at one of two replicas while both look it up, so many times. Once all is through, neither has it in
+ * memory: what was read before the deletion is not put there after it.
+ */
+export const deleteAgainstSlowLookUps = Effect.fnUntraced(function* (times: number) {
+  const [one, other] = [yield* replica, yield* replica]
+  const { orgId } = yield* insertOrg()
+  const ends = { "validated before": 0, "refused during": 0 }
+  for (let n = 0; n < times; n++) {
+    const { id, key } = yield* one.createForOrg(orgId, { name: "k" }).pipe(asAdministrator)
+    const ask = (keys: ApiKeys["Service"]) => outcomeOf(keys.authenticate(Redacted.make(key)))
+    const asking = [one, other, one, other].map((keys) => Effect.andThen(moment, ask(keys)))
+    const remove = Effect.andThen(moment, one.remove(orgId, id).pipe(asAdministrator))
+    const [during] = yield* Effect.all([Effect.all(asking, { concurrency: 4 }), remove], { concurrency: 2 })
+    for (const outcome of during) ends[outcome === "ok" ? "validated before" : "refused during"]++
+    assert.strictEqual(yield* ask(one), "Unauthorized", "the replica that deleted it")
+    // The other one hears of it in its own time.
+    yield* until("the other replica to refuse the key", ask(other), (outcome) => outcome !== "ok")
+    assert.deepStrictEqual([yield* ask(one), yield* ask(other)], ["Unauthorized", "Unauthorized"])
+  }
+  return ends
+})

@@ -1,0 +1,76 @@
+import { assert } from "@effect/vitest"
+import { Effect, Schema } from "effect"
+import { Org } from "#src/domain/orgs/Org.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import type { It } from "../support.ts"
+import {
+  noRows,
+  itemsOf,
+  assertDefect,
+  assertPages,
+  awkwardTexts,
+  everyOrg,
+  failureOf,
+  insertOrg,
+  newId,
+  noSuchOrg,
+  oneOrg,
+} from "../support.ts"
+
+const shown = Schema.encodeSync(Org)
+const idOf = ({ orgId }: Org) => orgId
+
+/** What every OrgRepository does. */
+export const orgs = (it: It) => {
+  it.effect("orgs: gives back what was inserted, whatever its name", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      for (const name of awkwardTexts) {
+        const org = yield* insertOrg(name)
+        assert.deepStrictEqual(shown(yield* repository.find(org.orgId)), shown(org))
+        const [listed] = yield* itemsOf(repository.list(oneOrg(org.orgId), { limit: 1 }))
+        assert.deepStrictEqual(Object.keys(listed!).sort(), ["createdAt", "name", "orgId"])
+        assert.deepStrictEqual(shown(listed!), shown(org))
+      }
+    }),
+  )
+
+  it.effect("orgs: an id that no org has is not found", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      for (const id of [yield* newId, "' OR true --", "😀"]) {
+        assert.strictEqual(yield* failureOf(repository.find(id)), noSuchOrg)
+        assert.deepStrictEqual(yield* repository.list(oneOrg(id), { limit: 10 }), noRows)
+      }
+    }),
+  )
+
+  it.effect("orgs: an id is used once", () =>
+    Effect.gen(function* () {
+      const org = yield* insertOrg("first")
+      yield* assertDefect(insertOrg("second", org.orgId))
+      assert.strictEqual((yield* (yield* OrgRepository).find(org.orgId)).name, "first")
+    }),
+  )
+
+  it.effect("orgs: lists every org, oldest first, in pages", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const before = yield* newId
+      const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
+      // Not in the order of their ids: the order of a list is not that of insertion.
+      for (const id of ids.toReversed()) yield* insertOrg("Acme", id)
+      yield* assertPages((page) => repository.list(everyOrg, page), idOf, ids, before)
+    }),
+  )
+
+  it.effect("orgs: lists one org to a scope of one", () =>
+    Effect.gen(function* () {
+      const repository = yield* OrgRepository
+      const before = yield* newId
+      const own = yield* insertOrg()
+      yield* insertOrg()
+      yield* assertPages((page) => repository.list(oneOrg(own.orgId), page), idOf, [own.orgId], before)
+    }),
+  )
+}

@@ -1,0 +1,114 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { meet } from "../meet.ts"
+import { removeOld } from "./retention.ts"
+import {
+  attempt,
+  claim,
+  deliveriesOf,
+  epoch,
+  insertReceiver,
+  plus,
+  record,
+  recover,
+  retry,
+} from "../webhooks/webhookSupport.ts"
+
+/** An org with an endpoint, and old deliveries of which some failed. */
+const insertOld = Effect.gen(function* () {
+  const now = epoch()
+  const receiver = yield* insertReceiver(now, 4)
+  const claimed = yield* claim(plus(now, 3))
+  yield* record(
+    claimed.map((one, n) => attempt(one, n % 2 === 0 ? "Exhausted" : "Delivered", plus(now, 3))),
+    plus(now, 3),
+  )
+  const failed = (yield* deliveriesOf(receiver.orgId)).filter(({ state }) => state === "failed")
+  return { ...receiver, claimed, failed, later: plus(now, 1_000), old: plus(now, 4) }
+})
+
+/** What has lost what it belongs to: deliveries and attempts that are left of what went, or went from what is left. */
+const astray = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql`
+    SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id LEFT JOIN jobs j ON j.id = d.job_id
+    WHERE e.id IS NULL OR j.id IS NULL
+      OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
+        + (d.attempt_started_at IS NOT NULL)::int
+    UNION ALL SELECT delivery_id FROM delivery_attempts WHERE delivery_id NOT IN (SELECT id FROM deliveries)
+    UNION ALL SELECT delivery_id FROM pending_deliveries WHERE delivery_id NOT IN (SELECT id FROM deliveries)`,
+).pipe(Effect.orDie)
+
+/**
+ * The removal of what is old against what brings it back: whoever was told that it is due again sees it sent. Seen
+ * failing without the lock on the deliveries, and when a retry did not look whether its delivery is there yet.
+ */
+export const retentionRaces = {
+  "remove old events, send one of their deliveries again": Effect.gen(function* () {
+    const { failed, later, old, orgId } = yield* insertOld
+    const { delivery_id } = failed[0]!
+    const outcomes = yield* meet(removeOld(old), retry(orgId, delivery_id, later))
+    assert.strictEqual(outcomes[0], "ok")
+    assert.include(["ok", "NotFound"], outcomes[1])
+    const due = yield* claim(later)
+    assert.deepStrictEqual(
+      due.map(({ deliveryId }) => deliveryId),
+      outcomes[1] === "ok" ? [delivery_id] : [],
+    )
+    assert.deepStrictEqual(yield* astray, [])
+    yield* record(
+      due.map((one) => attempt(one, "Delivered", later)),
+      later,
+    )
+    return outcomes
+  }),
+
+  "remove old events, recover their endpoint": Effect.gen(function* () {
+    const { endpoint, later, old, orgId } = yield* insertOld
+    let recovered = -1
+    const outcomes = yield* meet(
+      removeOld(old),
+      Effect.tap(recover(orgId, endpoint, plus(old, -10), later), (count) => Effect.sync(() => (recovered = count))),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    const due = yield* claim(later)
+    assert.strictEqual(due.length, recovered)
+    assert.deepStrictEqual(yield* astray, [])
+    yield* record(
+      due.map((one) => attempt(one, "Delivered", later)),
+      later,
+    )
+    return [...outcomes, `${recovered} recovered`]
+  }),
+
+  "remove old events, record an attempt of one": Effect.gen(function* () {
+    const { failed, later, old, orgId } = yield* insertOld
+    yield* retry(orgId, failed[0]!.delivery_id, later)
+    const due = yield* claim(later)
+    const outcomes = yield* meet(
+      removeOld(old),
+      record(
+        due.map((one) => attempt(one, "Delivered", later)),
+        later,
+      ),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.deepStrictEqual(yield* astray, [])
+    const left = yield* deliveriesOf(orgId)
+    assert.isTrue(left.every(({ state }) => state === "delivered"))
+    return [...outcomes, `${left.length} left`]
+  }),
+
+  "remove old events, remove them at another replica": Effect.gen(function* () {
+    const { old, orgId } = yield* insertOld
+    let removed = 0
+    const once = Effect.tap(removeOld(old), (count) => Effect.sync(() => (removed += count)))
+    const outcomes = yield* meet(once, once)
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    // One leaves it to the other, or comes after it.
+    assert.deepStrictEqual([removed, yield* deliveriesOf(orgId)], [4, []])
+    assert.deepStrictEqual(yield* astray, [])
+    return outcomes
+  }),
+}

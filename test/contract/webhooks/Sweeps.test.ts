@@ -1,0 +1,255 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as SweepsSql from "#src/infrastructure/webhooks/SweepRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import { insertMany } from "./deliveriesAtScale.ts"
+import { updateOrg } from "../orgs/orgLimits.ts"
+import { insertOrg } from "../support.ts"
+import {
+  attempt,
+  claim,
+  epoch,
+  findDelivery,
+  insertEndpoint,
+  insertReceiver,
+  makeEvent,
+  plus,
+  record,
+  recover,
+  removeEndpoint,
+  retry,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const sql = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  JobsSql.layer,
+  OrgsSql.layer,
+  Sweeps.layer.pipe(Layer.provideMerge(SweepsSql.layer), Layer.provide(Wakeups.layer)),
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+/** More than one change of an endpoint makes by itself, and more than one batch of a sweep. */
+const many = 2_600
+
+const sweep = Effect.flatMap(Sweeps, ({ run }) => run)
+const openSweeps = SweepRepository.use(({ count }) => count(100))
+
+/** How many deliveries of an endpoint the log shows in each state, page by page. */
+const shown = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
+  const { list } = yield* DeliveryRepository
+  const counts: Record<string, number> = {}
+  for (const state of ["pending", "delivered", "failed", "canceled", "skipped"] as const) {
+    for (const filter of [{ state }, { state, webhook_endpoint_id: endpoint }]) {
+      let cursor: string | undefined
+      let count = 0
+      do {
+        const page = { limit: 1_000, cursor }
+        const { deliveries, lookedTo } = yield* list(orgId, filter, page)
+        const rows = deliveries.slice(0, 1_000)
+        assert.isTrue(rows.every((row) => row.state === state))
+        assert.isTrue(rows.every((row) => (row.next_attempt_at === null) === (state !== "pending")))
+        count += rows.filter((row) => row.webhook_endpoint_id === endpoint).length
+        cursor = deliveries.length > 1_000 ? rows.at(-1)!.delivery_id : (lookedTo ?? undefined)
+      } while (cursor !== undefined)
+      if (count > 0) counts[`${state}${"webhook_endpoint_id" in filter ? "" : " of all"}`] = count
+    }
+  }
+  return counts
+})
+const both = (states: Record<string, number>) =>
+  Object.fromEntries(
+    Object.entries(states).flatMap(([state, n]) => [
+      [`${state} of all`, n],
+      [state, n],
+    ]),
+  )
+
+/** All that claims take, one after the other: what has no room is parked by the first ones. */
+const claimAll = (now: DateTime.Utc) =>
+  Effect.map(Effect.replicateEffect(claim(now, { limit: 512 }), 12), (claims) => claims.flat())
+
+/** How many rows of an endpoint's deliveries are in each state, whatever is decided of them; and in the queue. */
+const stored = Effect.fnUntraced(function* (endpoint: string) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ state: string; count: number }>`
+    SELECT state, count(*)::int AS count FROM deliveries WHERE endpoint_id = ${endpoint} GROUP BY state
+    UNION ALL SELECT 'queued', count(*)::int FROM pending_deliveries WHERE left(lane, 26) = ${endpoint} HAVING count(*) > 0`
+  return Object.fromEntries(rows.map(({ count, state }) => [state, count]))
+})
+
+/** An org with an endpoint that has many deliveries in one state. */
+const insertLarge = Effect.fnUntraced(function* (now: DateTime.Utc, state: "pending" | "failed") {
+  const { orgId, endpoint } = yield* insertReceiver(now, 0)
+  yield* insertMany({ orgId, endpoint, state, count: many, now: DateTime.toDateUtc(now) })
+  return { orgId, endpoint, any: `${endpoint}-${state}-${many - 1}` }
+})
+
+for (const [name, database] of Object.entries(databases)) {
+  layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
+    it.effect("what an endpoint had pending is canceled with it at once, and its rows by a sweep", () =>
+      Effect.gen(function* () {
+        for (const end of ["deactivate", "delete"] as const) {
+          const now = epoch()
+          const { any, endpoint, orgId } = yield* insertLarge(now, "pending")
+          yield* end === "delete"
+            ? removeEndpoint(orgId, endpoint, now)
+            : updateEndpoint(orgId, endpoint, now, { active: false })
+          assert.strictEqual(yield* openSweeps, 1)
+          assert.isBelow((yield* stored(endpoint))["canceled"]!, many)
+          assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ canceled: many }))
+          const { next_attempt_at, state } = yield* findDelivery(orgId, any)
+          assert.deepStrictEqual([state, next_attempt_at], ["canceled", null])
+          assert.deepStrictEqual(yield* claim(plus(now, 9), { limit: 512 }), [])
+          yield* sweep
+          assert.strictEqual(yield* openSweeps, 0)
+          assert.deepStrictEqual(yield* stored(endpoint), { canceled: many })
+          assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ canceled: many }))
+        }
+      }),
+    )
+
+    it.effect("an endpoint that is activated again gets new events, and what was canceled stays so", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { any, endpoint, orgId } = yield* insertLarge(now, "pending")
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: true })
+        yield* makeEvent(orgId, plus(now, 2))
+        const [claimed, ...others] = yield* claimAll(plus(now, 3))
+        assert.deepStrictEqual(others, [])
+        yield* record([attempt(claimed!, "Delivered", plus(now, 3))], plus(now, 3))
+        // One of them is sent again, before its sweep has come to it.
+        yield* retry(orgId, any, plus(now, 4))
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: 1, delivered: 1, canceled: many - 1 }))
+        assert.deepStrictEqual(
+          (yield* claimAll(plus(now, 5))).map(({ deliveryId }) => deliveryId),
+          [any],
+        )
+        yield* sweep
+        assert.deepStrictEqual(yield* stored(endpoint), { pending: 1, delivered: 1, canceled: many - 1, queued: 1 })
+      }),
+    )
+
+    it.effect("an attempt in flight when its endpoint ends is recorded, before its sweep and after it", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "pending")
+        const claimed = yield* claim(now, { limit: 3 })
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* record([attempt(claimed[0]!, "Delivered", now)], now)
+        yield* record([attempt(claimed[1]!, { retryAt: plus(now, 5) }, now)], now)
+        yield* sweep
+        yield* record([attempt(claimed[2]!, "Delivered", now)], now)
+        assert.deepStrictEqual(yield* stored(endpoint), { delivered: 2, canceled: many - 2 })
+        assert.strictEqual((yield* findDelivery(orgId, claimed[1]!.deliveryId)).attempts, 1)
+      }),
+    )
+
+    it.effect("what is recovered is pending at once, is sent by and by, and ends with its endpoint", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { any, endpoint, orgId } = yield* insertLarge(now, "failed")
+        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), many)
+        assert.isBelow((yield* stored(endpoint))["queued"]!, many)
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
+        assert.strictEqual((yield* findDelivery(orgId, any)).state, "pending")
+        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), 0)
+        assert.strictEqual((yield* claim(plus(now, 1), { limit: 512, laneCap: 5 })).length, 5)
+
+        // Deactivated in the middle of it.
+        const { advance, next } = yield* SweepRepository
+        yield* advance((yield* next("", []))!.sweepId, plus(now, 2), 1_000)
+        yield* updateEndpoint(orgId, endpoint, plus(now, 3), { active: false })
+        // What the recovery had not come to has failed still.
+        const states = yield* shown(orgId, endpoint)
+        assert.deepStrictEqual(states["failed"]! + states["canceled"]!, many)
+        yield* sweep
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
+
+        yield* updateEndpoint(orgId, endpoint, plus(now, 4), { active: true })
+        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 5)), many)
+        yield* sweep
+        const settled = yield* stored(endpoint)
+        assert.deepStrictEqual([settled["pending"], settled["queued"]], [many, many])
+      }),
+    )
+
+    it.effect("what was canceled and is recovered before its sweep is sent as well", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertLarge(now, "pending")
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: true })
+        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 2)), many)
+        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
+        yield* sweep
+        assert.deepStrictEqual(yield* stored(endpoint), { pending: many, queued: many })
+      }),
+    )
+
+    it.effect("an event to hundreds of endpoints is queued for a few at once and for the others by a sweep", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId } = yield* insertOrg()
+        yield* updateOrg(orgId, { limits: { endpoints: 701 } })
+        const endpoints = yield* Effect.replicateEffect(insertEndpoint(orgId), 700)
+        const inactive = endpoints[690]!
+        yield* updateEndpoint(orgId, inactive, now, { active: false })
+        yield* makeEvent(orgId, now)
+        // Made since: no receiver of that event.
+        yield* insertEndpoint(orgId)
+        const { list } = yield* DeliveryRepository
+        assert.isBelow((yield* list(orgId, {}, { limit: 1_000 })).deliveries.length, 700)
+        yield* sweep
+        const { deliveries } = yield* list(orgId, {}, { limit: 1_000 })
+        assert.deepStrictEqual(deliveries.map((row) => row.webhook_endpoint_id!).sort(), endpoints.toSorted())
+        assert.deepStrictEqual(
+          deliveries.filter(({ state }) => state !== "pending").map((row) => [row.webhook_endpoint_id, row.state]),
+          [[inactive, "skipped"]],
+        )
+        const taken = yield* claimAll(now)
+        assert.deepStrictEqual(
+          taken.map(({ endpointId }) => endpointId!).sort(),
+          endpoints.filter((id) => id !== inactive).sort(),
+        )
+      }),
+    )
+
+    it.effect("webhooks/get tells when and why an endpoint was deactivated", () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { endpoint, orgId } = yield* insertReceiver(now, 2)
+        const { get } = yield* WebhookEndpointRepository
+        const health = Effect.map(get(orgId, endpoint), ({ deactivated_at, deactivated_reason, deliveries }) => [
+          deactivated_reason,
+          deactivated_at,
+          deliveries.pending + deliveries.canceled + deliveries.failed,
+        ])
+        assert.deepStrictEqual(yield* health, [null, null, 2])
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        assert.deepStrictEqual(yield* health, ["by_request", now, 2])
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: false, description: "again" })
+        assert.deepStrictEqual(yield* health, ["by_request", now, 2])
+        yield* updateEndpoint(orgId, endpoint, plus(now, 2), { active: true })
+        assert.deepStrictEqual(yield* health, [null, null, 2])
+        yield* makeEvent(orgId, plus(now, 3))
+        const [claimed] = yield* claim(plus(now, 3))
+        yield* record([attempt(claimed!, "Deactivate", plus(now, 4))], plus(now, 4))
+        assert.deepStrictEqual(yield* health, ["gone", plus(now, 4), 3])
+      }),
+    )
+  })
+}

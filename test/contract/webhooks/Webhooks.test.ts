@@ -1,0 +1,82 @@
+import { layer } from "@effect/vitest"
+import { Layer } from "effect"
+import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
+import * as BacklogSql from "#src/infrastructure/webhooks/BacklogRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as DeliveryTimesSql from "#src/infrastructure/webhooks/DeliveryTimesRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as PendingDeliveriesSql from "#src/infrastructure/webhooks/PendingDeliveries.ts"
+import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import * as fakes from "../../fakes/webhooks.ts"
+import { databases } from "../../support/databases.ts"
+import { webhookLimits } from "./webhookLimits.ts"
+import { backlog } from "./backlog.ts"
+import { claims, emptyQueue } from "./claims.ts"
+import { deliveryLog } from "./deliveryLog.ts"
+import { deliveryTimes } from "./deliveryTimes.ts"
+import { dueDeliveries } from "./dueDeliveries.ts"
+import { endpoints } from "./endpoints.ts"
+import { endpointHealth } from "./endpointHealth.ts"
+import * as Events from "./events.ts"
+import { jobLeases } from "../jobs/jobLeases.ts"
+import { jobs } from "../jobs/jobs.ts"
+import { webhookPages } from "../pages.ts"
+import { outbox } from "./outbox.ts"
+import { outboxRaces } from "./outboxRaces.ts"
+import { records } from "./records.ts"
+import { retention } from "../retention/retention.ts"
+import { retries } from "./retries.ts"
+import { schedules } from "../jobs/schedules.ts"
+import { shares } from "./shares.ts"
+
+const sql = Layer.mergeAll(
+  AuditLogSql.layer,
+  BacklogSql.layer,
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  DeliveryTimesSql.layer,
+  Events.sql,
+  JobsSql.layer,
+  JobSchedulesSql.layer,
+  OrgsSql.layer,
+  PendingDeliveriesSql.layer,
+  RetentionSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+/** One suite, three backends, as for the platform's repositories. */
+const backends = {
+  fake: Layer.provideMerge(Events.fake, fakes.layer),
+  embedded: Layer.provide(sql, databases.embedded),
+  postgres: Layer.provide(sql, databases.postgres),
+}
+
+for (const [name, repositories] of Object.entries(backends)) {
+  // Real time: a driver's time-outs must not stand still. The tests themselves never read the clock.
+  layer(repositories, { excludeTestServices: true })(name, (it) => {
+    emptyQueue(it)
+    endpoints(it)
+    jobs(it)
+    webhookLimits(it)
+    jobLeases(it)
+    outbox(it)
+    outboxRaces(it)
+    schedules(it)
+    claims(it)
+    backlog(it)
+    shares(it)
+    dueDeliveries(it)
+    deliveryTimes(it)
+    records(it)
+    endpointHealth(it)
+    deliveryLog(it)
+    retries(it)
+    retention(it)
+    webhookPages(it)
+  })
+}

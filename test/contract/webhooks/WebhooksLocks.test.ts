@@ -1,0 +1,183 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import type { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import type { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import type { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import { insertMany } from "./deliveriesAtScale.ts"
+import { untilWaiting } from "../meet.ts"
+import { insertOrg } from "../support.ts"
+import {
+  attempt,
+  claim,
+  epoch,
+  insertJob,
+  insertReceiver,
+  plus,
+  record,
+  recover,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const sql = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  JobsSql.layer,
+  OrgsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+/** Holds a delivery's row until so many statements wait for a lock, all of which then meet. */
+const whileHeld = Effect.fnUntraced(function* <R>(
+  deliveryId: string,
+  effects: ReadonlyArray<Effect.Effect<unknown, unknown, R>>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  const held = yield* Deferred.make<void>()
+  const holder = yield* Effect.gen(function* () {
+    yield* sql`SELECT id FROM deliveries WHERE id = ${deliveryId} FOR UPDATE`
+    yield* Deferred.succeed(held, undefined)
+    yield* untilWaiting(effects.length)
+  }).pipe(sql.withTransaction, Effect.forkChild)
+  yield* Deferred.await(held)
+  const results = yield* Effect.all(effects, { concurrency: "unbounded" })
+  yield* Fiber.join(holder)
+  return results
+})
+
+/** So many others that rows are found by their keys, in the order of the batch. */
+const crowd = Effect.gen(function* () {
+  const { orgId, endpoint } = yield* insertReceiver(epoch(), 0)
+  yield* insertMany({ orgId, endpoint, state: "delivered", count: 5_000, now: new Date(0) })
+  yield* (yield* SqlClient.SqlClient)`ANALYZE`
+})
+
+/** Puts the newest row first, where a scan begins. */
+const turnAround = Effect.fnUntraced(function* (orgId: string) {
+  const sql = yield* SqlClient.SqlClient
+  const ids = yield* sql<{ id: string }>`SELECT id FROM deliveries WHERE org_id = ${orgId} ORDER BY id DESC`
+  for (const { id } of ids) {
+    yield* sql`UPDATE deliveries SET updated_at = updated_at + interval '1 second' WHERE id = ${id}`
+    yield* sql`UPDATE pending_deliveries SET due_at = due_at + interval '1 second' WHERE delivery_id = ${id}`
+  }
+})
+
+/** Runs the second effect while the first one's transaction is still open, then ends that. */
+const within = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
+  const sql = yield* SqlClient.SqlClient
+  const ready = yield* Deferred.make<void>()
+  const second = yield* Effect.forkChild(Effect.andThen(Deferred.await(ready), effect))
+  const first = yield* Effect.gen(function* () {
+    const result = yield* effect
+    yield* Deferred.succeed(ready, undefined)
+    yield* Fiber.join(second)
+    return result
+  }).pipe(sql.withTransaction)
+  return [first, yield* Fiber.join(second)] as const
+})
+
+// Where sessions truly meet: the embedded database has one.
+layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("locks", (it) => {
+  it.effect("a batch recorded in any order and the end of its endpoint do not wait for each other", () =>
+    Effect.gen(function* () {
+      yield* crowd
+      for (const isReversed of [true, false]) {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now, 9)
+        const claimed = yield* claim(plus(now, 9))
+        yield* turnAround(orgId)
+        const made = claimed.map((one) => attempt(one, "Delivered", now))
+        yield* whileHeld<DeliveryQueue | WebhookEndpointRepository>(claimed[4]!.deliveryId, [
+          record(isReversed ? made.toReversed() : made, now),
+          updateEndpoint(orgId, endpoint, now, { active: false }),
+        ])
+        assert.deepStrictEqual(yield* statesOf(orgId), Array(9).fill("delivered"))
+      }
+    }),
+  )
+
+  it.effect("nor do batches of two workers, or a batch and a recovery", () =>
+    Effect.gen(function* () {
+      yield* crowd
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 9)
+      const claimed = yield* claim(plus(now, 9))
+      yield* updateEndpoint(orgId, endpoint, now, { active: false })
+      yield* updateEndpoint(orgId, endpoint, now, { active: true })
+      yield* turnAround(orgId)
+      const made = claimed.map((one) => attempt(one, "Exhausted", now))
+      yield* whileHeld<DeliveryQueue | DeliveryRepository>(claimed[4]!.deliveryId, [
+        record(made.toReversed(), now),
+        record(made, now),
+        recover(orgId, endpoint, now, plus(now, 10)),
+      ])
+      const log = (yield* SqlClient.SqlClient)<{ count: number }>`
+        SELECT ((SELECT count(*) FROM delivery_attempts WHERE org_id = ${orgId}) + count(attempt_started_at))::int AS count
+        FROM deliveries WHERE org_id = ${orgId}`
+      assert.strictEqual((yield* log)[0]!.count, 9)
+    }),
+  )
+
+  it.effect("who claims deliveries waits for nobody, and gets what nobody else has at hand", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 0)
+      yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
+      const [first, second] = yield* within(claim(now, { limit: 512, laneCap: 1000 }))
+      assert.deepStrictEqual([first.length, second.length], [512, 88])
+      assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
+
+      // The same of what waits for room in its lane.
+      const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
+      assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
+      const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
+      assert.deepStrictEqual([third.length, fourth.length], [150, 150])
+      assert.strictEqual(new Set([...third, ...fourth].map(({ deliveryId }) => deliveryId)).size, 300)
+    }),
+  )
+
+  it.effect("who claims jobs waits for nobody, and gets what nobody else has at hand", () =>
+    Effect.gen(function* () {
+      const jobs = yield* JobRepository
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const ids = yield* Effect.replicateEffect(insertJob(orgId), 6)
+      const [first, second] = yield* within(
+        jobs.claim(orgId, { workflow: undefined, limit: 3, now, leaseUntil: plus(now, 60) }),
+      )
+      assert.deepStrictEqual(
+        [...first, ...second].map((job) => job.job_id),
+        ids,
+      )
+    }),
+  )
+
+  it.effect("a claim of jobs takes no more than its limit, whatever the plan", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const jobs = yield* JobRepository
+      const now = epoch()
+      // From none of them to all that keep a plan from running the choice again for every row that it looks at.
+      const methods = ["nestloop", "hashjoin", "mergejoin", "hashagg", "sort", "material"]
+      for (let n = 0; n <= methods.length; n++) {
+        const off = methods.slice(n)
+        const { orgId } = yield* insertOrg()
+        yield* Effect.replicateEffect(insertJob(orgId), 6)
+        const claimed = yield* Effect.gen(function* () {
+          for (const method of off) yield* sql.unsafe(`SET LOCAL enable_${method} = off`)
+          return yield* jobs.claim(orgId, { workflow: undefined, limit: 2, now, leaseUntil: plus(now, 60) })
+        }).pipe(sql.withTransaction)
+        assert.strictEqual(claimed.length, 2, off.join())
+      }
+    }),
+  )
+})

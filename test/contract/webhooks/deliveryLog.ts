@@ -1,0 +1,115 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
+import { Delivery as DeliverySchema, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
+import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { cutRows } from "#src/domain/Page.ts"
+import { assertPages, failureOf, insertOrg, newId } from "../support.ts"
+import type { It } from "./webhookSupport.ts"
+import {
+  attempt,
+  claim,
+  endpointsOf,
+  epoch,
+  findDelivery,
+  insertEndpoint,
+  insertReceiver,
+  makeEvent,
+  noSuchDelivery,
+  noSuchEndpoint,
+  plus,
+  record,
+  recover,
+  retry,
+  statesOf,
+} from "./webhookSupport.ts"
+
+const idOf = ({ delivery_id }: Delivery) => delivery_id
+
+/** What every DeliveryRepository shows. */
+export const deliveryLog = (it: It) => {
+  it.effect("log: deliveries newest first, in pages, by endpoint, job and state, and no other org's", () =>
+    Effect.gen(function* () {
+      const log = yield* DeliveryRepository
+      const list = (...args: Parameters<typeof log.list>) =>
+        Effect.map(log.list(...args), ({ deliveries }) => deliveries)
+      const pageOf = (...[id, filter, page]: Parameters<typeof log.list>) =>
+        Effect.map(list(id, filter, page), (rows) => cutRows(rows, page.limit))
+      const now = epoch()
+      const { orgId, endpoint: a } = yield* insertReceiver(now, 0)
+      yield* insertReceiver(plus(now, 100), 3)
+      const b = yield* insertEndpoint(orgId)
+      const jobs = [yield* makeEvent(orgId, now), yield* makeEvent(orgId, now), yield* makeEvent(orgId, now)]
+      const claimed = yield* claim(now)
+      yield* record(
+        claimed.map((one, n) => attempt(one, n % 2 === 0 ? "Delivered" : "Exhausted", now)),
+        now,
+      )
+      const all = yield* list(orgId, {}, { limit: 100 })
+      assert.strictEqual(all.length, 6)
+      assert.deepStrictEqual(all.map(idOf), all.map(idOf).toSorted().toReversed())
+      assert.deepStrictEqual(Object.keys(all[0]!).sort(), Object.keys(DeliverySchema.fields).sort())
+      yield* assertPages((page) => pageOf(orgId, {}, page), idOf, all.map(idOf))
+      const filters = [
+        { webhook_endpoint_id: a },
+        { webhook_endpoint_id: b },
+        { job_id: jobs[1]! },
+        { state: "failed" },
+        { webhook_endpoint_id: a, state: "delivered" },
+        { webhook_endpoint_id: b, job_id: jobs[2]!, state: "failed" },
+        { state: "skipped" },
+        { state: "pending" },
+        { webhook_endpoint_id: a, state: "pending" },
+        { state: "canceled" },
+        { webhook_endpoint_id: a, state: "canceled" },
+      ] as const
+      for (const filter of filters) {
+        const fits = (row: Delivery) => Object.entries(filter).every(([key, value]) => row[key as "job_id"] === value)
+        yield* assertPages((page) => pageOf(orgId, filter, page), idOf, all.filter(fits).map(idOf))
+      }
+    }),
+  )
+
+  it.effect("log: a delivery has its payload and every attempt, in their order", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertReceiver(now)
+      let id = ""
+      for (let n = 0; n < 12; n++) {
+        const [claimed] = yield* claim(plus(now, n))
+        id = claimed!.deliveryId
+        yield* record([attempt(claimed!, { retryAt: plus(now, n + 1) }, plus(now, n))], plus(now, n))
+      }
+      const detail = yield* findDelivery(orgId, id)
+      assert.deepStrictEqual(Object.keys(detail).sort(), Object.keys(DeliveryDetail.fields).sort())
+      assert.deepStrictEqual(
+        detail.attempt_log.map(({ number }) => number),
+        Array.from({ length: 12 }, (_, n) => n + 1),
+      )
+    }),
+  )
+
+  it.effect("log: another org's is the one that does not exist, to every operation", () =>
+    Effect.gen(function* () {
+      const log = yield* DeliveryRepository
+      const list = (...args: Parameters<typeof log.list>) =>
+        Effect.map(log.list(...args), ({ deliveries }) => deliveries)
+      const now = epoch()
+      const { orgId: own } = yield* insertOrg()
+      const { orgId: foreign, endpoint } = yield* insertReceiver(now)
+      const [claimed] = yield* claim(now)
+      yield* record([attempt(claimed!, "Exhausted", now)], now)
+      for (const id of [claimed!.deliveryId, yield* newId]) {
+        assert.strictEqual(yield* failureOf(findDelivery(own, id)), noSuchDelivery)
+        assert.strictEqual(yield* failureOf(retry(own, id, now)), noSuchDelivery)
+      }
+      for (const id of [endpoint, yield* newId]) {
+        assert.strictEqual(yield* failureOf(recover(own, id, now, now)), noSuchEndpoint)
+        assert.deepStrictEqual(yield* list(own, { webhook_endpoint_id: id }, { limit: 10 }), [])
+      }
+      assert.deepStrictEqual(yield* list(own, { job_id: claimed!.deliveryId }, { limit: 10 }), [])
+      assert.deepStrictEqual(yield* statesOf(foreign), ["failed"])
+      assert.strictEqual((yield* endpointsOf(foreign)).length, 1)
+    }),
+  )
+}

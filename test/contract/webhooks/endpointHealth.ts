@@ -1,0 +1,200 @@
+import { assert } from "@effect/vitest"
+import type { DateTime } from "effect"
+import { Effect } from "effect"
+import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { It } from "./webhookSupport.ts"
+import {
+  attempt,
+  claim,
+  claimOne,
+  day,
+  deliveriesOf,
+  endpointsOf,
+  epoch,
+  failingSince,
+  insertEndpoint,
+  insertReceiver,
+  makeEvent,
+  plus,
+  record,
+  removeEndpoint,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const isActive = (orgId: string, id: string) =>
+  Effect.map(endpointsOf(orgId), (all) => all.find((one) => one.webhook_endpoint_id === id)!.active)
+const retryAt = (now: DateTime.Utc) => ({ retryAt: plus(now, 39 * day) })
+
+/** What every DeliveryQueue does in `record`, to endpoints. */
+export const endpointHealth = (it: It) => {
+  it.effect("health: an endpoint fails since its first failure, until a success", () =>
+    Effect.gen(function* () {
+      for (const verdict of ["Exhausted", "Retry"] as const) {
+        const now = epoch()
+        const { orgId } = yield* insertReceiver(now, 3)
+        const failedWith = verdict === "Retry" ? retryAt(now) : verdict
+        const first = yield* claimOne(now)
+        yield* record([attempt(first, failedWith, now)], now)
+        const second = yield* claimOne(plus(now, 1))
+        assert.deepStrictEqual(second.failingSince, now)
+        yield* record([attempt(second, failedWith, plus(now, 1))], plus(now, 1))
+        const third = yield* claimOne(plus(now, 2))
+        assert.deepStrictEqual(third.failingSince, now)
+        yield* record([attempt(third, "Delivered", plus(now, 2))], plus(now, 2))
+        yield* makeEvent(orgId, plus(now, 3))
+        assert.isNull((yield* claimOne(plus(now, 3))).failingSince)
+      }
+    }),
+  )
+
+  it.effect("health: an attempt that could not be signed tells nothing of the endpoint", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 1)
+      const made = attempt(yield* claimOne(now), "Exhausted", now)
+      const failure = { kind: "secret", message: "The signing secret cannot be read." } as const
+      yield* record([{ ...made, outcome: { ...made.outcome, status: null, failure } }], now)
+      assert.isNull(yield* failingSince(orgId, endpoint, now))
+      assert.isTrue(yield* isActive(orgId, endpoint))
+    }),
+  )
+
+  it.effect("health: a success counts also when its attempt began before the failure", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 2)
+      const [a, b] = yield* claim(plus(now, 1))
+      yield* record([attempt(a!, "Exhausted", plus(now, 2))], plus(now, 2))
+      yield* record([attempt(b!, "Delivered", plus(now, 3))], plus(now, 3))
+      assert.isNull(yield* failingSince(orgId, endpoint, now))
+    }),
+  )
+
+  it.effect("health: of one batch the last attempt counts, and a success in it ends what was before", () =>
+    Effect.gen(function* () {
+      const orders = [
+        [["Exhausted", "Delivered"], null],
+        [["Delivered", "Exhausted"], 100],
+        [["Exhausted", "Exhausted"], 0],
+        [["Exhausted", "Delivered", "Exhausted"], 100],
+      ] as const
+      for (const [verdicts, expected] of orders) {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now, 4)
+        const [before, ...batch] = yield* claim(plus(now, 9))
+        yield* record([attempt(before!, "Exhausted", now)], now)
+        const later = plus(now, 100)
+        yield* record(
+          verdicts.map((verdict, n) => attempt(batch[n]!, verdict, later)),
+          later,
+        )
+        assert.strictEqual(yield* failingSince(orgId, endpoint, now), expected)
+      }
+    }),
+  )
+
+  it.effect("health: an endpoint that is switched on, or has another url, starts with a clean record", () =>
+    Effect.gen(function* () {
+      const changes = [
+        [{ active: true }, null],
+        [{ url: "https://example.org/other" }, null],
+        [{ url: "https://example.com/hook" }, 0],
+        [{ secret: "new", description: "new" }, 0],
+      ] as const
+      for (const [change, expected] of changes) {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now)
+        yield* record([attempt(yield* claimOne(now), "Exhausted", now)], now)
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), change)
+        assert.strictEqual(yield* failingSince(orgId, endpoint, now), expected)
+      }
+    }),
+  )
+
+  it.effect("health: 410 deactivates the endpoint: its delivery has failed, the others are canceled", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 4)
+      const other = yield* insertEndpoint(orgId)
+      yield* makeEvent(orgId, now)
+      const claimed = (yield* claim(plus(now, 9), { limit: 2 })) as [ClaimedDelivery, ClaimedDelivery]
+      // One is in flight, one is to be tried again in the same batch; the others wait.
+      yield* record([attempt(claimed[0], "Deactivate", now), attempt(claimed[1], retryAt(now), now)], plus(now, 10))
+      assert.isFalse(yield* isActive(orgId, endpoint))
+      const states = yield* statesOf(orgId, { webhook_endpoint_id: endpoint })
+      assert.deepStrictEqual(states.toSorted(), ["canceled", "canceled", "canceled", "canceled", "failed"])
+      const [failed] = yield* deliveriesOf(orgId, { state: "failed" })
+      assert.strictEqual(failed!.delivery_id, claimed[0].deliveryId)
+      assert.isTrue(yield* isActive(orgId, other))
+      assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: other }), ["pending"])
+      yield* makeEvent(orgId, plus(now, 11))
+      assert.strictEqual((yield* statesOf(orgId, { webhook_endpoint_id: endpoint })).at(-1), "skipped")
+    }),
+  )
+
+  it.effect("health: what an old url said does not end the endpoint, nor does it count as failing", () =>
+    Effect.gen(function* () {
+      for (const verdict of ["Deactivate", "Exhausted"] as const) {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now, 2)
+        const [claimed] = yield* claim(plus(now, 1), { limit: 1 })
+        yield* updateEndpoint(orgId, endpoint, now, { url: "https://example.org/new" })
+        yield* record([attempt(claimed!, verdict, now)], now)
+        assert.isTrue(yield* isActive(orgId, endpoint))
+        assert.deepStrictEqual((yield* statesOf(orgId)).toSorted(), ["failed", "pending"])
+        assert.isNull(yield* failingSince(orgId, endpoint, now))
+      }
+    }),
+  )
+
+  it.effect("health: five days of failures end the endpoint, unless there was news in between", () =>
+    Effect.gen(function* () {
+      const meanwhile = [
+        [() => Effect.void, false],
+        [(orgId: string, id: string, at: DateTime.Utc) => updateEndpoint(orgId, id, at, { active: true }), true],
+      ] as const
+      for (const [change, expected] of meanwhile) {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now, 2)
+        yield* record([attempt(yield* claimOne(now), "Exhausted", now)], now)
+        const later = plus(now, 5 * day)
+        const claimed = yield* claimOne(later)
+        yield* change(orgId, endpoint, later)
+        yield* record([attempt(claimed, "Deactivate", later, { status: 500 })], later)
+        assert.strictEqual(yield* isActive(orgId, endpoint), expected)
+        assert.deepStrictEqual(yield* statesOf(orgId), ["failed", "failed"])
+      }
+    }),
+  )
+
+  it.effect("health: a callback's 410 ends its delivery and nothing else", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(plus(now, 60))
+      yield* makeEvent(orgId, now, { callbackUrl: "https://example.com/hook", callbackSecret: "s" })
+      const claimed = yield* claimOne(now)
+      yield* record([attempt(claimed, "Deactivate", now)], now)
+      assert.deepStrictEqual(yield* statesOf(orgId), ["pending", "failed"])
+      assert.isTrue(yield* isActive(orgId, endpoint))
+    }),
+  )
+
+  it.effect("health: an endpoint that was deleted meanwhile is in nobody's way", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 3)
+      const claimed = yield* claim(plus(now, 9))
+      yield* removeEndpoint(orgId, endpoint, now)
+      yield* record(
+        [
+          attempt(claimed[0]!, "Deactivate", now),
+          attempt(claimed[1]!, "Exhausted", now),
+          attempt(claimed[2]!, "Delivered", now),
+        ],
+        now,
+      )
+      assert.deepStrictEqual((yield* statesOf(orgId)).toSorted(), ["canceled", "canceled", "delivered"])
+    }),
+  )
+}

@@ -1,0 +1,157 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import { assertOneWon, meet } from "../meet.ts"
+import {
+  attempt,
+  claim,
+  claimOne,
+  completed,
+  deliveriesOf,
+  endpointsOf,
+  epoch,
+  finish,
+  insertJob,
+} from "./webhookSupport.ts"
+import { insertReceiver, plus, record, recover, removeEndpoint, retry, statesOf } from "./webhookSupport.ts"
+import { updateEndpoint } from "./webhookSupport.ts"
+
+type Time = ReturnType<typeof epoch>
+
+/** An org with an endpoint and one event that is due for it. */
+const insertDue = Effect.gen(function* () {
+  const now = epoch()
+  return { now, ...(yield* insertReceiver(now)) }
+})
+
+/** A worker takes up what is due and records it as delivered. */
+const deliver = Effect.fnUntraced(function* (now: Time, sent: Array<ClaimedDelivery> = []) {
+  const claimed = yield* claim(now)
+  sent.push(...claimed)
+  yield* record(
+    claimed.map((one) => attempt(one, "Delivered", now)),
+    now,
+  )
+})
+
+const ends = {
+  "delete an endpoint": (orgId: string, endpoint: string, now: Time) => removeEndpoint(orgId, endpoint, now),
+  "disable an endpoint": (orgId: string, endpoint: string, now: Time) =>
+    updateEndpoint(orgId, endpoint, now, { active: false }),
+}
+
+/**
+ * The end of an endpoint against everything that makes or moves its deliveries: nothing is pending after it. Seen
+ * failing without the lock on the endpoints that an event goes to.
+ */
+const endings = Object.entries(ends).flatMap(([name, end]) => {
+  const against = <E extends { readonly _tag: string }, R>(
+    what: string,
+    other: (orgId: string, endpoint: string, now: Time) => Effect.Effect<unknown, E, R>,
+    allowed: ReadonlyArray<string>,
+  ) =>
+    [
+      `${name}, ${what}`,
+      Effect.gen(function* () {
+        const { orgId, endpoint, now } = yield* insertDue
+        const outcomes = yield* meet(end(orgId, endpoint, now), other(orgId, endpoint, now))
+        assert.strictEqual(outcomes[0], "ok")
+        assert.include(allowed, outcomes[1])
+        const states = yield* statesOf(orgId)
+        assert.notInclude(states, "pending")
+        assert.isEmpty((yield* endpointsOf(orgId)).filter(({ active }) => active))
+        // What is claimed later is none of its.
+        assert.isEmpty((yield* claim(plus(now, 3_600))).filter(({ endpointId }) => endpointId === endpoint))
+        return [...outcomes, states.join(" ")]
+      }),
+    ] as const
+  const retryOldest = Effect.fnUntraced(function* (orgId: string, _: string, now: Time) {
+    const [oldest] = yield* deliveriesOf(orgId)
+    yield* retry(orgId, oldest!.delivery_id, now)
+  })
+  return [
+    against("claim its delivery", (_, __, now) => deliver(now), ["ok"]),
+    against(
+      "finish a job",
+      (orgId, _, now) => Effect.flatMap(insertJob(orgId), (job) => finish(orgId, job, completed(), now)),
+      ["ok"],
+    ),
+    against("send a delivery again", retryOldest, ["ok", "Conflict"]),
+    against("recover its deliveries", (orgId, endpoint, now) => recover(orgId, endpoint, now, now), [
+      "ok",
+      "Conflict",
+      "NotFound",
+    ]),
+  ]
+})
+
+/** Pairs of writes of endpoints and deliveries. */
+export const endpointRaces = {
+  ...Object.fromEntries(endings),
+
+  "delete an endpoint, delete it": Effect.gen(function* () {
+    const { orgId, endpoint, now } = yield* insertDue
+    const outcomes = yield* meet(removeEndpoint(orgId, endpoint, now), removeEndpoint(orgId, endpoint, now))
+    assertOneWon(outcomes, "NotFound")
+    return outcomes
+  }),
+
+  "delete an endpoint, change it": Effect.gen(function* () {
+    const { orgId, endpoint, now } = yield* insertDue
+    const change = updateEndpoint(orgId, endpoint, now, { active: true, url: "https://example.com/other" })
+    const outcomes = yield* meet(removeEndpoint(orgId, endpoint, now), change)
+    assert.strictEqual(outcomes[0], "ok")
+    assert.include(["ok", "NotFound"], outcomes[1])
+    assert.deepStrictEqual([yield* endpointsOf(orgId), yield* statesOf(orgId)], [[], ["canceled"]])
+    return outcomes
+  }),
+
+  "claim a delivery, claim it": Effect.gen(function* () {
+    const { orgId, now } = yield* insertDue
+    const sent: Array<ClaimedDelivery> = []
+    const outcomes = yield* meet(deliver(now, sent), deliver(now, sent))
+    assert.deepStrictEqual([sent.length, yield* statesOf(orgId)], [1, ["delivered"]])
+    return outcomes
+  }),
+
+  "record an attempt, record it from a worker whose lease ran out": Effect.gen(function* () {
+    const { orgId, now } = yield* insertDue
+    const first = yield* claimOne(now)
+    const later = plus(now, 61)
+    const second = yield* claimOne(later)
+    const outcomes = yield* meet(
+      record([attempt(second, "Delivered", later)], later),
+      record([attempt(first, "Exhausted", later)], later),
+    )
+    assert.strictEqual(first.deliveryId, second.deliveryId)
+    const { state, attempts } = (yield* deliveriesOf(orgId))[0]!
+    assert.deepStrictEqual([state, attempts], ["delivered", 1])
+    return outcomes
+  }),
+
+  "record an attempt, send the delivery again": Effect.gen(function* () {
+    const { orgId, now } = yield* insertDue
+    const claimed = yield* claimOne(now)
+    const outcomes = yield* meet(
+      record([attempt(claimed, "Delivered", now)], now),
+      retry(orgId, claimed.deliveryId, now),
+    )
+    const { state, attempts } = (yield* deliveriesOf(orgId))[0]!
+    assert.strictEqual(attempts, 1)
+    // Refused while the attempt was under way, or after it and due anew.
+    assert.strictEqual(state, outcomes[1] === "ok" ? "pending" : "delivered")
+    return outcomes
+  }),
+
+  "send a delivery again, claim it": Effect.gen(function* () {
+    const { orgId, now } = yield* insertDue
+    const [due] = yield* deliveriesOf(orgId)
+    const sent: Array<ClaimedDelivery> = []
+    const claiming = Effect.map(claim(now), (claimed) => sent.push(...claimed))
+    const outcomes = yield* meet(retry(orgId, due!.delivery_id, now), claiming)
+    // Whoever came first, no two have it at hand.
+    sent.push(...(yield* claim(now)))
+    assert.strictEqual(sent.length, 1)
+    return outcomes
+  }),
+}

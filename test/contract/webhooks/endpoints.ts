@@ -1,0 +1,180 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect, Schema } from "effect"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { assertAudited } from "../audit/auditLog.ts"
+import { awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"
+import type { It } from "./webhookSupport.ts"
+import {
+  day,
+  endpointsOf,
+  epoch,
+  insertEndpoint,
+  insertReceiver,
+  makeEvent,
+  noSuchEndpoint,
+  plus,
+  removeEndpoint,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const shown = (endpoint: WebhookEndpoint) => Schema.encodeSync(WebhookEndpoint)(endpoint)
+const signing = (orgId: string, id: string, now: DateTime.Utc) =>
+  WebhookEndpointRepository.use((endpoints) => endpoints.findSigning(orgId, id, now))
+
+/** What every WebhookEndpointRepository does. */
+export const endpoints = (it: It) => {
+  it.effect("endpoints: a change is made with its entry in the audit log, or not at all", () =>
+    Effect.gen(function* () {
+      const repository = yield* WebhookEndpointRepository
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const [id, now] = [yield* newId, epoch()]
+      const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description: null, active: true, now }
+      const state = repository.list(orgId, { limit: 10 })
+      yield* assertAudited(orgId, (entry) => repository.insert(endpoint, entry), state)
+      const changes = { url: undefined, secret: undefined, description: undefined, previousSecretUntil: now }
+      for (const active of [false, true]) {
+        const change = { ...changes, active, now: plus(now, 1) }
+        yield* assertAudited(orgId, (entry) => repository.update(orgId, id, change, entry), state)
+      }
+      const { list } = yield* AuditRepository
+      const before = yield* list(foreign, { limit: 10 })
+      assert.strictEqual(yield* failureOf(removeEndpoint(foreign, id, now)), noSuchEndpoint)
+      assert.strictEqual(yield* failureOf(updateEndpoint(foreign, id, now, { active: false })), noSuchEndpoint)
+      assert.deepStrictEqual(yield* list(foreign, { limit: 10 }), before)
+      yield* assertAudited(orgId, (entry) => repository.remove(orgId, id, now, entry), state)
+    }),
+  )
+
+  it.effect("endpoints: are listed oldest first with their six fields, without the secret", () =>
+    Effect.gen(function* () {
+      const repository = yield* WebhookEndpointRepository
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const ids: Array<string> = []
+      for (const text of awkwardTexts) {
+        const id = yield* newId
+        ids.push(id)
+        const url = `https://example.com/${ids.length}`
+        const endpoint = { id, orgId, url, secret: text, description: text, active: ids.length > 1, now }
+        yield* repository.insert(endpoint, newEntry())
+      }
+      const list = yield* endpointsOf(orgId)
+      assert.deepStrictEqual(
+        list.map(({ webhook_endpoint_id }) => webhook_endpoint_id),
+        ids,
+      )
+      for (const [n, endpoint] of list.entries()) {
+        assert.deepStrictEqual(shown(endpoint), {
+          webhook_endpoint_id: ids[n]!,
+          url: `https://example.com/${n + 1}`,
+          description: awkwardTexts[n]!,
+          active: n > 0,
+          created_at: DateTime.formatIso(now),
+          updated_at: DateTime.formatIso(now),
+        })
+        assert.deepStrictEqual(Object.keys(endpoint).sort(), Object.keys(WebhookEndpoint.fields).sort())
+        assert.deepStrictEqual((yield* signing(orgId, ids[n]!, now)).secrets, [awkwardTexts[n]!])
+      }
+    }),
+  )
+
+  it.effect("endpoints: another org's is the one that does not exist, to every operation", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId: own } = yield* insertOrg()
+      const { orgId: foreign, endpoint } = yield* insertReceiver(now)
+      const before = (yield* endpointsOf(foreign)).map(shown)
+      for (const id of [endpoint, yield* newId]) {
+        assert.strictEqual(yield* failureOf(signing(own, id, now)), noSuchEndpoint)
+        const changes = { url: "https://evil.example", secret: "evil", active: false }
+        assert.strictEqual(yield* failureOf(updateEndpoint(own, id, now, changes)), noSuchEndpoint)
+        assert.strictEqual(yield* failureOf(removeEndpoint(own, id, now)), noSuchEndpoint)
+      }
+      assert.deepStrictEqual(yield* endpointsOf(own), [])
+      assert.deepStrictEqual((yield* endpointsOf(foreign)).map(shown), before)
+      assert.deepStrictEqual((yield* signing(foreign, endpoint, now)).secrets, ["stored secret"])
+      assert.deepStrictEqual(yield* statesOf(foreign), ["pending"])
+    }),
+  )
+
+  it.effect("endpoints: an update changes what it names, and nothing else", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const other = yield* insertEndpoint(orgId, { now })
+      const id = yield* insertEndpoint(orgId, { now })
+      let expected = shown((yield* endpointsOf(orgId))[1]!)
+      const changes = [
+        { url: "http://example.org/x" },
+        { description: "text" },
+        { description: null },
+        { active: false },
+        { active: true },
+        { secret: "next" },
+      ]
+      for (const [n, change] of changes.entries()) {
+        const at = plus(now, n + 1)
+        yield* updateEndpoint(orgId, id, at, change)
+        const { secret: _, ...fields } = { secret: "", ...change }
+        expected = { ...expected, ...fields, updated_at: DateTime.formatIso(at) }
+        assert.deepStrictEqual(shown((yield* endpointsOf(orgId))[1]!), expected)
+      }
+      const untouched = (yield* endpointsOf(orgId))[0]!
+      assert.deepStrictEqual([untouched.webhook_endpoint_id, untouched.updated_at], [other, now])
+    }),
+  )
+
+  it.effect("endpoints: a replaced secret signs beside the new one until its time, and not after", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const id = yield* insertEndpoint(orgId, { secret: "a" })
+      yield* updateEndpoint(orgId, id, now, { secret: "b" })
+      const secretsAt = (seconds: number) => Effect.map(signing(orgId, id, plus(now, seconds)), (_) => _.secrets)
+      assert.deepStrictEqual(yield* secretsAt(0), ["b", "a"])
+      assert.deepStrictEqual(yield* secretsAt(day - 0.001), ["b", "a"])
+      assert.deepStrictEqual(yield* secretsAt(day), ["b"])
+      // Other changes leave both, and the time, as they are.
+      yield* updateEndpoint(orgId, id, plus(now, 60), { url: "https://example.org" })
+      assert.deepStrictEqual(yield* secretsAt(day - 0.001), ["b", "a"])
+      assert.deepStrictEqual(yield* secretsAt(day), ["b"])
+      // The next change leaves the two latest, and a day of its own.
+      yield* updateEndpoint(orgId, id, plus(now, 120), { secret: "c" })
+      assert.deepStrictEqual(yield* secretsAt(day + 119), ["c", "b"])
+      assert.deepStrictEqual(yield* secretsAt(day + 120), ["c"])
+    }),
+  )
+
+  it.effect(
+    "endpoints: one that is switched off or deleted has its pending deliveries canceled, and no other has",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now, 0)
+        const deleted = yield* insertEndpoint(orgId, { now })
+        const kept = yield* insertEndpoint(orgId, { now })
+        for (let n = 0; n < 2; n++) yield* makeEvent(orgId, now)
+        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: false })
+        yield* removeEndpoint(orgId, deleted, plus(now, 1))
+        for (const id of [endpoint, deleted]) {
+          assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: id }), ["canceled", "canceled"])
+        }
+        assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: kept }), ["pending", "pending"])
+        // Switched on again, it has to be asked for what it missed.
+        yield* updateEndpoint(orgId, endpoint, plus(now, 2), { active: true })
+        assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: endpoint }), ["canceled", "canceled"])
+        assert.deepStrictEqual(
+          (yield* endpointsOf(orgId)).map((_) => [_.webhook_endpoint_id, _.active]),
+          [
+            [endpoint, true],
+            [kept, true],
+          ],
+        )
+        assert.strictEqual(yield* failureOf(signing(orgId, deleted, now)), noSuchEndpoint)
+        assert.strictEqual(yield* failureOf(removeEndpoint(orgId, deleted, now)), noSuchEndpoint)
+      }),
+  )
+}

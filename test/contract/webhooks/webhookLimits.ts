@@ -1,0 +1,208 @@
+import { assert } from "@effect/vitest"
+import { type DateTime, Effect } from "effect"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import type { NewJobSchedule } from "#src/domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { eventsOf } from "./events.ts"
+import { findWithUsage, refusal, together, updateOrg } from "../orgs/orgLimits.ts"
+import { at, insertOrg, newEntry, newId } from "../support.ts"
+import type { It } from "./webhookSupport.ts"
+import {
+  completed,
+  failed,
+  endpointsOf,
+  epoch,
+  finish,
+  insertEndpoint,
+  insertJob,
+  jobsOf,
+  makeEvent,
+  plus,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const insertSchedule = Effect.fnUntraced(function* (orgId: string, overrides: Partial<NewJobSchedule> = {}) {
+  const schedule: NewJobSchedule = {
+    scheduleId: yield* newId,
+    orgId,
+    workflow: "report",
+    cron: "0 4 * * *",
+    timezone: "UTC",
+    input: null,
+    deploymentId: null,
+    callbackUrl: null,
+    callbackSecret: null,
+    skipCallbacks: false,
+    nextAt: at(0),
+    now: at(0),
+    ...overrides,
+  }
+  yield* JobScheduleRepository.use((schedules) => schedules.insert(schedule, newEntry()))
+  return schedule.scheduleId
+})
+const removeSchedule = (orgId: string, id: string) =>
+  JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
+/** The orgs of a test whose schedules fire. */
+const fire = (now: DateTime.Utc, orgs: ReadonlyArray<string>) =>
+  JobScheduleRepository.use((schedules) =>
+    Effect.map(schedules.fireDue({ now, limit: 100, after: null }), (fired) =>
+      fired.orgs.filter((orgId) => orgs.includes(orgId)).toSorted(),
+    ),
+  )
+const overLimit = (orgs: ReadonlyArray<string>) =>
+  PendingDeliveries.use(({ overLimit }) =>
+    Effect.map(overLimit, (all) => all.filter(({ orgId }) => orgs.includes(orgId))),
+  )
+const usedBy = (orgId: string) => Effect.map(findWithUsage(orgId), ({ used }) => used)
+
+/** What every repository does of the limits of the webhook interface. */
+export const webhookLimits = (it: It) => {
+  it.effect("limits: an org has no more endpoints and schedules than it may have", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
+      yield* updateOrg(orgId, { limits: { endpoints: 2, schedules: 3 } })
+      const before = at(86_400)
+      assert.deepStrictEqual(yield* together(insertEndpoint(orgId), 10), { ok: 2, "2 webhook endpoints": 8 })
+      const later = { nextAt: before }
+      assert.deepStrictEqual(yield* together(insertSchedule(orgId, later), 10), { ok: 3, "3 schedules": 7 })
+      assert.strictEqual(yield* refusal(insertEndpoint(other.orgId)), "ok")
+      assert.strictEqual(yield* refusal(insertSchedule(other.orgId, later)), "ok")
+      const { endpoints, schedules } = yield* usedBy(orgId)
+      assert.deepStrictEqual({ endpoints, schedules }, { endpoints: 2, schedules: 3 })
+      const [endpoint] = yield* endpointsOf(orgId)
+      yield* WebhookEndpointRepository.use((all) => all.remove(orgId, endpoint!.webhook_endpoint_id, at(1), newEntry()))
+      assert.deepStrictEqual(yield* together(insertEndpoint(orgId), 3), { ok: 1, "2 webhook endpoints": 2 })
+    }),
+  )
+
+  it.effect(
+    "limits: an org has no more unfinished jobs than it may have; one that is finished makes room at once",
+    () =>
+      Effect.gen(function* () {
+        const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
+        yield* updateOrg(orgId, { limits: { unfinishedJobs: 3 } })
+        const first = yield* insertJob(orgId, { idempotencyKey: "first" })
+        assert.deepStrictEqual(yield* together(insertJob(orgId), 10), { ok: 2, "3 unfinished jobs": 8 })
+        assert.strictEqual(yield* refusal(insertJob(other.orgId)), "ok")
+        // What was made before is no new job.
+        assert.strictEqual(yield* insertJob(orgId, { idempotencyKey: "first" }), first)
+        assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 3)
+        yield* finish(orgId, first, completed(), at(1))
+        assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 2)
+        assert.deepStrictEqual(yield* together(insertJob(orgId), 3), { ok: 1, "3 unfinished jobs": 2 })
+      }),
+  )
+
+  it.effect("limits: inputs are counted in bytes, and refused past the limit", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      yield* updateOrg(orgId, { limits: { storedBytes: 100 } })
+      // Two bytes in UTF-8, and two quotes.
+      const input = "ñ".repeat(14)
+      assert.deepStrictEqual(yield* together(insertJob(orgId, { input }), 10), { ok: 3, "100 stored bytes": 7 })
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
+      const schedule = insertSchedule(orgId, { input: "1".repeat(8), nextAt: at(86_400) })
+      const scheduled = yield* schedule
+      assert.strictEqual(yield* refusal(schedule), "100 stored bytes")
+      // A job without an input stores nothing.
+      assert.strictEqual(yield* refusal(insertJob(orgId)), "ok")
+      yield* removeSchedule(orgId, scheduled)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
+      // Made before: nothing is stored a second time.
+      const again = { idempotencyKey: "k", input: 1 }
+      assert.strictEqual(yield* insertJob(orgId, again), yield* insertJob(orgId, again))
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 91)
+    }),
+  )
+
+  it.effect("limits: results and payloads are counted once, and a job can be finished past the limit", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const [first, second] = [yield* insertJob(orgId), yield* insertJob(orgId)]
+      yield* updateOrg(orgId, { limits: { storedBytes: 1 } })
+      const bodies = Effect.map(Effect.all([eventsOf(first), eventsOf(second)]), (all) =>
+        all.flat().reduce((bytes, body) => bytes + Buffer.byteLength(body), 0),
+      )
+      yield* finish(orgId, first, completed("ñ"), at(1))
+      const once = 4 + (yield* bodies)
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, once)
+      yield* finish(orgId, first, completed("ñ"), at(2))
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, once)
+      yield* finish(orgId, second, failed("boom", [1]), at(3))
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 4 + 4 + 3 + (yield* bodies))
+      assert.strictEqual(yield* refusal(insertJob(orgId, { input: 1 })), "1 stored bytes")
+    }),
+  )
+
+  it.effect("limits: a schedule makes no job for which its org has no room, and moves on", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const [jobs, bytes, other] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()]
+      const orgs = [jobs.orgId, bytes.orgId, other.orgId]
+      for (const orgId of orgs) yield* insertSchedule(orgId, { cron: "* * * * *", nextAt: now, now, input: "input" })
+      yield* updateOrg(jobs.orgId, { limits: { unfinishedJobs: 1 } })
+      yield* updateOrg(bytes.orgId, { limits: { storedBytes: 0 } })
+      assert.deepStrictEqual(yield* fire(now, orgs), [jobs.orgId, other.orgId].toSorted())
+      assert.deepStrictEqual(yield* fire(plus(now, 60), orgs), [other.orgId])
+      assert.deepStrictEqual(yield* fire(plus(now, 60), orgs), [])
+      const batch = { now: plus(now, 120), limit: 100, after: null }
+      const { moved, orgs: fired } = yield* JobScheduleRepository.use((schedules) => schedules.fireDue(batch))
+      assert.isAtLeast(moved, fired.length + 2)
+      assert.strictEqual((yield* jobsOf(jobs.orgId)).length, 1)
+      assert.strictEqual((yield* usedBy(other.orgId)).storedBytes, 28)
+    }),
+  )
+
+  it.effect("limits: of an org with too many pending deliveries, the endpoint with the most is found", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
+      const orgs = [orgId, other.orgId]
+      yield* updateOrg(orgId, { limits: { pendingDeliveries: 3 } })
+      const first = yield* insertEndpoint(orgId, { now })
+      yield* makeEvent(orgId, now)
+      const second = yield* insertEndpoint(orgId, { now })
+      yield* makeEvent(orgId, now)
+      yield* insertEndpoint(other.orgId, { now })
+      for (let n = 0; n < 5; n++) yield* makeEvent(other.orgId, now)
+      assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 3)
+      assert.deepStrictEqual(yield* overLimit(orgs), [])
+      yield* makeEvent(orgId, now, { callbackUrl: "https://example.com/hook", callbackSecret: "stored" })
+      const over = { orgId, limit: 3, pending: 4, endpointId: first }
+      assert.deepStrictEqual(yield* overLimit(orgs), [over])
+
+      const entry = newEntry({ action: "webhook_endpoint.deactivate", actor: "service", target: first })
+      const deactivate = WebhookEndpointRepository.use((all) => all.deactivate(orgId, first, now, entry))
+      assert.isTrue(yield* deactivate)
+      assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: first }), ["canceled", "canceled"])
+      assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: second }), ["pending"])
+      const { get } = yield* WebhookEndpointRepository
+      const { active, deactivated_at, deactivated_reason } = yield* get(orgId, first)
+      assert.deepStrictEqual([active, deactivated_at, deactivated_reason], [false, now, "failing"])
+      // Again, or for another org, it changes nothing and leaves no entry.
+      assert.isFalse(yield* deactivate)
+      assert.isFalse(
+        yield* WebhookEndpointRepository.use((all) => all.deactivate(other.orgId, second, now, newEntry())),
+      )
+      const entries = yield* AuditRepository.use((log) => log.list(orgId, { limit: 100 }))
+      assert.strictEqual(entries.items.filter(({ actor }) => actor === "service").length, 1)
+      assert.deepStrictEqual(yield* overLimit(orgs), [])
+
+      yield* updateOrg(orgId, { limits: { pendingDeliveries: 0 } })
+      yield* makeEvent(orgId, now)
+      const [last, ...others] = yield* overLimit(orgs)
+      assert.deepStrictEqual([last!.orgId, last!.limit, last!.endpointId, others], [orgId, 0, second, []])
+      assert.isAbove(last!.pending, 0)
+
+      // Once it is activated again, its new deliveries count, and the canceled ones do not.
+      yield* updateEndpoint(orgId, first, now, { active: true })
+      yield* updateEndpoint(orgId, second, now, { active: false })
+      yield* makeEvent(orgId, now)
+      assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 2)
+      assert.deepInclude((yield* overLimit(orgs))[0], { orgId, endpointId: first })
+    }),
+  )
+}

@@ -1,0 +1,240 @@
+import type { Vitest } from "@effect/vitest"
+import { DateTime, Duration, Effect } from "effect"
+import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import type { Backlog } from "#src/domain/webhooks/Backlog.ts"
+import type { ClaimedDelivery, Verdict } from "#src/domain/webhooks/Deliveries.ts"
+import type { DeliveryFilter } from "#src/domain/webhooks/DeliveryLog.ts"
+import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import type { AttemptRecord, Claim, OrgShare } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
+import type { DeliveryTimes } from "#src/domain/webhooks/DeliveryTimes.ts"
+import type { JobOutcome, NewJob } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import type { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import type { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
+import type { RetentionRepository } from "#src/domain/Retention.ts"
+import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
+import { answer } from "../../fakes/WebhookSender.ts"
+import type { Events } from "./events.ts"
+import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
+
+/** `it` with the repositories of the webhook interface of one backend. */
+export type It = Vitest.MethodsNonLive<
+  | AuditRepository
+  | Backlog
+  | DeliveryQueue
+  | DeliveryRepository
+  | DeliveryTimes
+  | Events
+  | JobRepository
+  | JobScheduleRepository
+  | OrgRepository
+  | PendingDeliveries
+  | RetentionRepository
+  | WebhookEndpointRepository
+>
+
+let epochs = 0
+/**
+ * A time forty days before that of every other test. Queues are one for all orgs: what the tests before have left is not
+ * due yet for this one.
+ */
+export const epoch = () => DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17, 0, 0, 123) - ++epochs * 40 * 86_400_000)
+export const plus = (time: DateTime.Utc, seconds: number) => DateTime.add(time, { seconds })
+export const day = 86_400
+
+export const insertEndpoint = Effect.fnUntraced(function* (
+  orgId: string,
+  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } = {},
+) {
+  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0) } = options
+  const id = yield* newId
+  yield* WebhookEndpointRepository.use((endpoints) =>
+    endpoints.insert({ id, orgId, url, secret, description: null, active, now }, newEntry()),
+  )
+  return id
+})
+
+export const updateEndpoint = (
+  orgId: string,
+  id: string,
+  now: DateTime.Utc,
+  changes: Partial<WebhookEndpointChanges>,
+) =>
+  WebhookEndpointRepository.use((endpoints) =>
+    endpoints.update(
+      orgId,
+      id,
+      {
+        url: undefined,
+        secret: undefined,
+        description: undefined,
+        active: undefined,
+        previousSecretUntil: plus(now, day),
+        now,
+        ...changes,
+      },
+      newEntry(),
+    ),
+  )
+export const removeEndpoint = (orgId: string, id: string, now: DateTime.Utc) =>
+  WebhookEndpointRepository.use((endpoints) => endpoints.remove(orgId, id, now, newEntry()))
+export const endpointsOf = (orgId: string) =>
+  WebhookEndpointRepository.use((endpoints) => itemsOf(endpoints.list(orgId, { limit: 1000 })))
+
+export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: Partial<NewJob> = {}) {
+  const job: NewJob = {
+    jobId: yield* newId,
+    orgId,
+    workflow: "report",
+    input: null,
+    deploymentId: null,
+    callbackUrl: null,
+    callbackSecret: null,
+    skipCallbacks: false,
+    idempotencyKey: null,
+    now: at(0),
+    ...overrides,
+  }
+  return yield* JobRepository.use((jobs) => jobs.insert(job))
+})
+
+export const completed = (result: unknown = null): JobOutcome => ({ status: "completed", result })
+export const failed = (error = "boom", mapped_stack: unknown = null): JobOutcome => ({
+  status: "failed",
+  error,
+  mapped_stack,
+})
+export const nonce = "0123456789abcdef".repeat(2)
+
+export const finish = (
+  orgId: string,
+  jobId: string,
+  outcome: JobOutcome,
+  now: DateTime.Utc,
+  options: { nonce?: string; onlyIfExpired?: boolean } = {},
+) =>
+  JobRepository.use((jobs) =>
+    jobs.finish(orgId, jobId, outcome, options.nonce ?? nonce, now, options.onlyIfExpired ?? false),
+  )
+export const findJob = (orgId: string, jobId: string) => JobRepository.use((jobs) => jobs.find(orgId, jobId))
+/** The ids of the org's jobs, newest first. */
+export const jobsOf = (orgId: string) =>
+  JobRepository.use((jobs) =>
+    Effect.map(itemsOf(jobs.list(orgId, {}, { limit: 100 })), (all) => all.map((job) => job.job_id)),
+  )
+
+/** Finishes a new job of the org, which makes an event. */
+export const makeEvent = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, job: Partial<NewJob> = {}) {
+  const jobId = yield* insertJob(orgId, { now, ...job })
+  yield* finish(orgId, jobId, completed(), now)
+  return jobId
+})
+
+/** An org with an endpoint, and so many events for it, a second apart from `now` on. */
+export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, events = 1) {
+  const { orgId } = yield* insertOrg()
+  const endpoint = yield* insertEndpoint(orgId, { now })
+  for (let n = 0; n < events; n++) yield* makeEvent(orgId, plus(now, n))
+  return { orgId, endpoint }
+})
+
+export const deliveriesOf = (orgId: string, filter: DeliveryFilter = {}) =>
+  DeliveryRepository.use((log) => Effect.map(log.list(orgId, filter, { limit: 1000 }), ({ deliveries }) => deliveries))
+/** The states of the org's deliveries, oldest first. */
+export const statesOf = (orgId: string, filter?: DeliveryFilter) =>
+  Effect.map(deliveriesOf(orgId, filter), (all) => all.toReversed().map(({ state }) => state))
+export const findDelivery = (orgId: string, id: string) => DeliveryRepository.use((log) => log.find(orgId, id))
+export const retry = (orgId: string, id: string, now: DateTime.Utc) =>
+  DeliveryRepository.use((log) => log.retry(orgId, id, now))
+export const recover = (orgId: string, endpointId: string, since: DateTime.Utc, now: DateTime.Utc) =>
+  DeliveryRepository.use((log) =>
+    Effect.map(log.recover({ orgId, endpointId, since, until: null }, now), ({ recovered }) => recovered),
+  )
+
+export const leaseSeconds = 60
+
+/** More than any test has. */
+const plenty: OrgShare = { count: 100_000, bytes: 2 ** 40 }
+
+export interface ClaimOptions extends Partial<
+  Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "free" | "reserve" | "orgs">
+> {
+  /** How many each lane has in flight, of as many as any may have. */
+  readonly inFlight?: ReadonlyMap<string, number>
+  readonly lanes?: Claim["lanes"]
+}
+
+/** What a claim takes, and whether it left some of the backlog unread. */
+export const claimWithMore = Effect.fnUntraced(function* (now: DateTime.Utc, options: ClaimOptions = {}) {
+  const { inFlight = new Map(), laneCap = 10, ...others } = options
+  const queue = yield* DeliveryQueue
+  const claimId = yield* newId
+  const leaseUntil = plus(now, leaseSeconds)
+  const lanes = new Map([...inFlight].map(([lane, count]) => [lane, { count, cap: laneCap, works: false }]))
+  const shares = { lanes, laneCap, free: plenty, reserve: 1, minBacklog: 1, orgs: new Map() }
+  return yield* queue.claim({ claimId, now, leaseUntil, limit: 100, ...shares, ...others })
+})
+export const claim = (now: DateTime.Utc, options?: ClaimOptions) =>
+  Effect.map(claimWithMore(now, options), ({ deliveries }) => deliveries)
+/** The one delivery that is due. */
+export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)
+
+const outcomes: Record<Verdict["_tag"], AttemptOutcome> = {
+  Delivered: answer(204),
+  Retry: answer(500),
+  Exhausted: answer(500),
+  Deactivate: answer(410),
+}
+
+/** The record of an attempt that ended at `now`. */
+export const attempt = (
+  delivery: ClaimedDelivery,
+  verdict: Exclude<Verdict["_tag"], "Retry"> | { readonly retryAt: DateTime.Utc },
+  now: DateTime.Utc,
+  outcome: Partial<AttemptOutcome> = {},
+): AttemptRecord => {
+  const _tag = typeof verdict === "string" ? verdict : "Retry"
+  const nextAttemptAt = typeof verdict === "string" ? null : verdict.retryAt
+  return {
+    delivery,
+    startedAt: plus(now, -1),
+    outcome: { ...outcomes[_tag], ...outcome },
+    verdict: _tag === "Retry" ? { _tag, wait: DateTime.distance(now, nextAttemptAt!) } : { _tag },
+    nextAttemptAt,
+  }
+}
+
+export const record = (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
+  DeliveryQueue.use((queue) => queue.record(records, now))
+
+export const release = (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
+  DeliveryQueue.use((queue) => queue.release(deliveries, now))
+
+/** Since when the endpoint fails, as its next delivery is told; it takes up a new one, in the far future of `now`. */
+export const failingSince = Effect.fnUntraced(function* (orgId: string, endpoint: string, now: DateTime.Utc) {
+  const later = plus(now, 30 * day)
+  yield* makeEvent(orgId, later)
+  const claimed = yield* claim(later, { limit: 1000, laneCap: 1000 })
+  const since = claimed.find(({ endpointId }) => endpointId === endpoint)?.failingSince
+  return since === undefined
+    ? "nothing is due"
+    : since === null
+      ? null
+      : Duration.toSeconds(DateTime.distance(now, since))
+})
+
+const notFound = (error: string) => JSON.stringify({ error, code: "not_found" })
+const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
+export const noSuchEndpoint = notFound("There is no such webhook endpoint.")
+export const noSuchJob = notFound("There is no such job.")
+export const noSuchSchedule = notFound("There is no such schedule.")
+export const noSuchDelivery = notFound("There is no such delivery.")
+export const otherOutcome = conflict("The job is finished with the other outcome.")
+export const notRunning = conflict("The job is not running: nobody holds a lease on it.")
+export const endpointInactive = conflict("The webhook endpoint is inactive; activate it first.")
+export const endpointDeleted = conflict("The webhook endpoint was deleted.")
+export const inFlight = conflict("An attempt of this delivery is under way.")

@@ -1,0 +1,268 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Layer, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { Caller } from "#src/domain/Caller.ts"
+import { type AnswerPart, type ChatRequest, ChatRates, limits, recentTurns } from "#src/domain/chat/Chat.ts"
+import { Chats } from "#src/domain/chat/Chats.ts"
+import { Documents } from "#src/domain/chat/Documents.ts"
+import { UnprocessableContent } from "#src/domain/Errors.ts"
+import { LanguageModel, type ModelRequest } from "#src/domain/chat/LanguageModel.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { docs, docsPages } from "../../support/docs.ts"
+import { messageOf } from "../../support/uiMessages.ts"
+import { as } from "../support.ts"
+
+const projectKey = Caller.ProjectKey({ keyId: "key", orgId: "org", projectId: "project" })
+const ask = (text: string): ChatRequest => ({ messages: [{ role: "user", content: text }] })
+
+const documents = Layer.succeed(Documents, {
+  archive: (url) =>
+    url.includes("missing")
+      ? Effect.fail(new UnprocessableContent({ error: `docsZipUrl: ${url} is missing.` }))
+      : Effect.succeed({ version: url, pages: docs }),
+  skill: (url) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
+})
+
+/** Chats over fakes; without a `model`, none is configured. */
+const chats = (
+  model?: (request: ModelRequest) => Stream.Stream<AnswerPart>,
+  rates = { projectKey: 1_000, address: 2 },
+) =>
+  Chats.layer.pipe(
+    Layer.provide([
+      documents,
+      crypto.layer,
+      Layer.succeed(LanguageModel, { answer: model }),
+      Layer.succeed(ChatRates, rates),
+    ]),
+  )
+
+const answer = (request: ChatRequest, address = "192.0.2.1") =>
+  Chats.use((chats) => chats.answer(request, address)).pipe(Effect.flatMap(Stream.runCollect))
+const textOf = (request: ChatRequest) =>
+  Effect.flatMap(answer(request), (parts) => Effect.promise(() => messageOf(parts))).pipe(
+    Effect.map(({ text }) => text),
+  )
+
+/** A model that keeps what it was asked. */
+const listening = () => {
+  const asked: Array<ModelRequest> = []
+  const model = (request: ModelRequest) => {
+    asked.push(request)
+    return Stream.fromIterable<AnswerPart>([{ type: "start" }, { type: "finish" }])
+  }
+  return { asked, model }
+}
+
+describe("who may chat", () => {
+  const guarded = [
+    [projectKey, undefined],
+    [Caller.OrgKey({ keyId: "key", orgId: "org" }), "Forbidden"],
+    [Caller.Administrator(), "Forbidden"],
+    [Caller.Anonymous(), "Unauthorized"],
+  ] as const
+  for (const open of [false, true]) {
+    it.effect(`${open ? "open" : "guarded"} mode: contract 2`, () =>
+      Effect.gen(function* () {
+        for (const [caller, refused] of guarded) {
+          const expected = open && caller._tag === "Anonymous" ? undefined : refused
+          const result = yield* answer(ask("key")).pipe(
+            as(caller, open),
+            Effect.match({ onSuccess: () => undefined, onFailure: ({ _tag }) => _tag }),
+          )
+          expect(result, caller._tag).toBe(expected)
+        }
+      }).pipe(Effect.provide(chats())),
+    )
+  }
+})
+
+describe("how often", () => {
+  const anonymous = as(Caller.Anonymous(), true)
+  const refused = (address: string) => Effect.flip(answer(ask("key"), address)).pipe(anonymous)
+
+  it.effect("per client address: then a 429 that says when to come back, and no one else is held up", () =>
+    Effect.gen(function* () {
+      yield* answer(ask("key"), "a").pipe(anonymous)
+      yield* answer(ask("key"), "a").pipe(anonymous)
+      expect(yield* refused("a")).toMatchObject({ _tag: "TooManyRequests", retryAfterSeconds: 30 })
+      yield* answer(ask("key"), "b").pipe(anonymous)
+      yield* TestClock.adjust("10 seconds")
+      expect(yield* refused("a")).toMatchObject({ retryAfterSeconds: 20 })
+      yield* TestClock.adjust("20 seconds")
+      yield* answer(ask("key"), "a").pipe(anonymous)
+      expect(yield* refused("a")).toMatchObject({ retryAfterSeconds: 30 })
+    }).pipe(Effect.provide(chats())),
+  )
+
+  it.effect("per key, whatever the address; a request that is wrong counts, too", () =>
+    Effect.gen(function* () {
+      for (const address of ["a", "b", "c"]) yield* answer(ask("key"), address).pipe(as(projectKey))
+      yield* Effect.flip(answer(ask(" "), "d")).pipe(as(projectKey))
+      expect(yield* Effect.flip(answer(ask("key"), "e")).pipe(as(projectKey))).toMatchObject({
+        _tag: "TooManyRequests",
+      })
+      yield* answer(ask("key"), "a").pipe(as(Caller.ProjectKey({ ...projectKey, keyId: "other" })))
+    }).pipe(Effect.provide(chats(undefined, { projectKey: 4, address: 1 }))),
+  )
+})
+
+describe("the answer without a model", () => {
+  const text = (request: ChatRequest) => textOf(request).pipe(as(projectKey))
+
+  it.effect("is the best passages, word for word, with their slugs, and the same every time", () =>
+    Effect.gen(function* () {
+      const request = { ...ask("How do I rotate a key?"), docsPages }
+      const said = yield* text(request)
+      expect(said).toMatch(/^No language model is configured here\./)
+      expect(said).toContain("**API keys › Rotating a key** (`guides/keys`)\n\n> Create a second key, put it into use")
+      expect(said.match(/^\*\*/gm)!.length).toBeLessThanOrEqual(3)
+      const quoted = said.split("\n").filter((line) => line.startsWith("> "))
+      const all = Object.values(docsPages).join("\n")
+      for (const line of quoted) expect(all).toContain(line.slice(2))
+      expect(yield* text(request)).toBe(said)
+      expect(yield* text({ ...ask("How do I rotate a key?"), docsZipUrl: "https://example.com/docs.zip" })).toBe(said)
+    }).pipe(Effect.provide(chats())),
+  )
+
+  it.effect("makes nothing up where there is nothing to say", () =>
+    Effect.gen(function* () {
+      expect(yield* text(ask("How do I rotate a key?"))).toMatch(/^No language model .* no documentation was given/)
+      const noMatch = /^No language model .* nothing in the documentation matches the question\.$/
+      expect(yield* text({ ...ask("xyzzyplugh?"), docsPages })).toMatch(noMatch)
+      expect(yield* text({ ...ask("key"), docsPages: { empty: "" } })).toMatch(noMatch)
+    }).pipe(Effect.provide(chats())),
+  )
+
+  it.effect("prefers the page being read, and a page of docsPages to the zip's of the same slug", () =>
+    Effect.gen(function* () {
+      const own = { "guides/keys": "# Keys\n\nRotating a key is different here." }
+      const said = yield* text({ ...ask("rotating a key"), docsPages: own, docsZipUrl: "https://example.com/docs.zip" })
+      expect(said).toContain("different here")
+      expect(said).not.toContain("Create a second key")
+      const reading = yield* text({ ...ask("secret"), docsPages, pageSlug: "/webhooks/secrets" })
+      expect(reading).toMatch(/word for word:\n\n\*\*Signing secrets[^\n]*\(`webhooks\/secrets`\)/)
+    }).pipe(Effect.provide(chats())),
+  )
+
+  it.effect("answers what was asked last, in either form of message", () =>
+    Effect.gen(function* () {
+      const before = [
+        { role: "user" as const, content: "webhook secrets" },
+        { role: "assistant" as const, parts: [] },
+      ]
+      const parts = [{ type: "step-start" }, { type: "text", text: "rotate a key" }, { type: "file", url: "x" }]
+      const said = yield* text({ messages: [...before, { role: "user", parts }], docsPages })
+      expect(said).toContain("Create a second key")
+    }).pipe(Effect.provide(chats())),
+  )
+})
+
+describe("what a model is asked", () => {
+  it.effect("instructions, tools for what there is, eight steps", () =>
+    Effect.gen(function* () {
+      const { asked, model } = listening()
+      const run = (request: ChatRequest) => answer(request).pipe(as(projectKey), Effect.provide(chats(model)))
+      yield* run({
+        ...ask("hello"),
+        docsPages,
+        pageSlug: "guides/keys",
+        skillUrls: ["https://e.com/deploy", "https://e.com/deploy"],
+      })
+      yield* run(ask("hello"))
+      const [full, bare] = asked
+      expect(full!.tools.map(({ name }) => name)).toEqual(["search_docs", "read_page", "read_skill"])
+      expect(full!.steps).toBe(8)
+      expect(full!.instructions).toContain("Cite the slugs")
+      expect(full!.instructions).toContain('"guides/keys"')
+      expect(full!.instructions.match(/- deploy: a skill/g)).toEqual(["- deploy: a skill"])
+      expect(full!.turns).toEqual([{ role: "user", text: "hello" }])
+      expect(bare!.tools).toEqual([])
+      expect(bare!.instructions).toContain("No documentation was given")
+      const [search, page, skill] = full!.tools
+      expect(search!.run("rotate a key")).toContain("slug: guides/keys")
+      expect(search!.run("xyzzyplugh")).toBe("Nothing fits. Try other words.")
+      expect(page!.run("webhooks/secrets")).toBe(docsPages["webhooks/secrets"])
+      expect(skill!.run("deploy")).toBe("read https://e.com/deploy")
+      expect(skill!.run("constructor")).toContain("no skill")
+    }),
+  )
+
+  it.effect("gives no more than there is room for, however often it looks", () =>
+    Effect.gen(function* () {
+      const { asked, model } = listening()
+      const huge = "word ".repeat(100_000)
+      yield* answer({ ...ask("hello"), docsPages: { huge } }).pipe(as(projectKey), Effect.provide(chats(model)))
+      const read = asked[0]!.tools.find(({ name }) => name === "read_page")!
+      const lengths = Array.from({ length: 20 }, () => read.run("huge").length)
+      expect(Math.max(...lengths)).toBeLessThan(24_100)
+      expect(lengths.reduce((a, b) => a + b)).toBeLessThan(125_000)
+      expect(read.run("huge")).toBe("There is no room for more. Answer from what you have.")
+    }),
+  )
+
+  it.effect("a fault of ours in the middle is an error part, and the stream ends well", () =>
+    Effect.gen(function* () {
+      const broken = () =>
+        Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
+      const parts = yield* answer(ask("hello")).pipe(as(projectKey), Effect.provide(chats(broken)))
+      expect(parts).toEqual([{ type: "start" }, { type: "error", errorText: "Something went wrong here." }])
+    }),
+  )
+
+  it.effect("a reference that cannot be had fails before the answer begins", () =>
+    Effect.gen(function* () {
+      const { asked, model } = listening()
+      const request = { ...ask("hello"), docsZipUrl: "https://example.com/missing.zip" }
+      const error = yield* Effect.flip(answer(request)).pipe(as(projectKey), Effect.provide(chats(model)))
+      expect(error).toMatchObject({ _tag: "UnprocessableContent", code: "unprocessable" })
+      expect(asked).toEqual([])
+    }),
+  )
+})
+
+describe("the messages", () => {
+  it.effect("the last is from the user, says something, and is not too long: else 400 with its index", () =>
+    Effect.gen(function* () {
+      const refusal = (...messages: ChatRequest["messages"]) =>
+        Effect.flip(answer({ messages })).pipe(
+          as(projectKey),
+          Effect.map(({ error }) => error),
+        )
+      const user = { role: "user" as const, content: "hello" }
+      expect(yield* refusal(user, { role: "assistant", content: "hi" })).toBe(
+        "messages.1 must be from the user, as the last message.",
+      )
+      expect(yield* refusal(user, user, { role: "system", content: "x" })).toMatch(/^messages\.2 must be from the user/)
+      expect(yield* refusal({ role: "user", content: " \n" })).toBe("messages.0 must have text.")
+      expect(yield* refusal(user, { role: "user", parts: [{ type: "file" }] })).toBe("messages.1 must have text.")
+      const long = { role: "user" as const, content: "x".repeat(limits.question + 1) }
+      expect(yield* refusal(long)).toBe("messages.0 must have at most 32,000 characters.")
+      yield* answer({ messages: [{ role: "user", content: "x".repeat(limits.question) }] }).pipe(as(projectKey))
+    }).pipe(Effect.provide(chats())),
+  )
+
+  it("are cut from the oldest on, and begin with the user's", () => {
+    const turn = (role: "user" | "assistant" | "system", n: number) => ({ role, content: String(n).padEnd(100, ".") })
+    const conversation = [
+      turn("system", 0),
+      turn("user", 1),
+      turn("assistant", 2),
+      turn("user", 3),
+      turn("assistant", 4),
+      turn("user", 5),
+    ]
+    const kept = (characters: number) =>
+      recentTurns(conversation, characters).map(({ text }) => Number.parseInt(text, 10))
+    expect(kept(1_000)).toEqual([1, 2, 3, 4, 5])
+    expect(kept(500)).toEqual([1, 2, 3, 4, 5])
+    expect(kept(499)).toEqual([3, 4, 5])
+    expect(kept(300)).toEqual([3, 4, 5])
+    expect(kept(299)).toEqual([5])
+    expect(kept(1)).toEqual([5])
+    expect(recentTurns([{ role: "user", parts: [] }, turn("user", 1)], 1_000).length).toBe(1)
+    const thousands = Array.from({ length: 1_000 }, () => turn("user", 1))
+    expect(recentTurns(thousands, limits.conversation).length).toBe(480)
+  })
+})

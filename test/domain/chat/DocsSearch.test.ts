@@ -1,0 +1,222 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { passagesOf } from "#src/domain/chat/DocsPassages.ts"
+import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
+import { docs, docsPages } from "../../support/docs.ts"
+
+/** Questions as readers ask them, the page that answers each, and words of the passage that does. */
+const questions: ReadonlyArray<readonly [question: string, slug: string, words: string]> = [
+  ["How do I rotate an API key?", "guides/keys", "Create a second key"],
+  ["I lost my key, can I see it again?", "quickstart", "nobody can show it to you again"],
+  ["what happens when a key expires", "guides/keys", "An expired key is never accepted"],
+  ["Our key leaked! How do we revoke it?", "guides/keys", "A leaked key is deleted first"],
+  ["difference between org keys and project keys", "guides/keys", "An org key manages"],
+  ["How can I run this without any authentication on my laptop?", "guides/access", "one person's machine"],
+  ["why do I get 404 for another tenant's project", "guides/access", "the same 404"],
+  ["Which permission does the GitHub Actions job need?", "guides/deployments", "id-token: write"],
+  ["does a pull request become the current deployment?", "guides/deployments", "preview deployment"],
+  ["We renamed our repository. Is the project lost?", "guides/deployments", "a rename changes nothing"],
+  ["connect to postgres", "guides/production", "DATABASE_URL"],
+  ["client IP address behind nginx proxy", "guides/production", "TRUST_PROXY"],
+  ["can I run several replicas?", "guides/production", "any number of replicas"],
+  ["how to verify webhook signatures", "webhooks/receiving", "HMAC SHA-256"],
+  ["I receive the same event twice", "webhooks/receiving", "at least once"],
+  ["How long are failed deliveries retried?", "webhooks/retries", "three days"],
+  ["resend a missed webhook", "webhooks/retries", "sends one delivery again"],
+  ["change the signing secret without downtime", "webhooks/secrets", "24 hours"],
+  ["my job takes longer than the lease", "reference/jobs", "sends a heartbeat"],
+  ["maximum size of a request body", "reference/errors", "1 MiB"],
+]
+
+const index = DocsSearch.make(docs)
+const slugs = (found: ReadonlyArray<{ readonly slug: string }>) => found.map(({ slug }) => slug)
+
+describe("search", () => {
+  it.effect("finds the passage for each of twenty questions: mostly first, and never below the third place", () =>
+    Effect.gen(function* () {
+      const { search } = yield* index
+      const places = questions.map(([question, slug, words]) => {
+        const found = search(question, { limit: 3 })
+        const place = found.findIndex((passage) => passage.slug === slug && passage.text.includes(words))
+        expect(place, `${question} ${JSON.stringify(found.map(({ heading }) => heading))}`).toBeGreaterThanOrEqual(0)
+        return place
+      })
+      expect(questions.length).toBe(20)
+      expect(places.filter((place) => place === 0).length).toBeGreaterThanOrEqual(17)
+    }),
+  )
+
+  it.effect("finds it whichever page the reader is on", () =>
+    Effect.gen(function* () {
+      const { search } = yield* index
+      for (const pageSlug of Object.keys(docsPages)) {
+        const missed = questions.filter(
+          ([question, slug, words]) =>
+            !search(question, { limit: 6, pageSlug }).some(
+              (passage) => passage.slug === slug && passage.text.includes(words),
+            ),
+        )
+        expect(missed.length, `${pageSlug}: ${JSON.stringify(missed)}`).toBeLessThanOrEqual(1)
+      }
+    }),
+  )
+
+  it.effect("headings weigh more than text, and the page being read more still", () =>
+    Effect.gen(function* () {
+      const filler = "Many other words stand here beside the one that matters."
+      const { search } = yield* DocsSearch.make([
+        { slug: "text", markdown: `# One\n\nZebras are here. ${filler}` },
+        { slug: "heading", markdown: `# Two\n\n## Zebras\n\n${filler}` },
+        { slug: "other", markdown: `# Three\n\n${filler}` },
+      ])
+      expect(slugs(search("zebras", { limit: 3 }))).toEqual(["heading", "text"])
+      expect(slugs(search("zebras", { limit: 3, pageSlug: "text" }))).toEqual(["text", "heading"])
+      expect(slugs(search("zebras", { limit: 3, pageSlug: "nowhere" }))).toEqual(["heading", "text"])
+    }),
+  )
+
+  it.effect("the page being read is known by its slug, with slashes, an ending or folders above it", () =>
+    Effect.gen(function* () {
+      const { page } = yield* DocsSearch.make([
+        { slug: "docs/guides/keys", markdown: "keys" },
+        { slug: "docs/guides/index", markdown: "guides" },
+        { slug: "__proto__", markdown: "proto" },
+      ])
+      for (const slug of ["docs/guides/keys", "/docs/guides/keys/", "guides/keys", "keys.mdx", "/keys"]) {
+        expect(page(slug)?.markdown, slug).toBe("keys")
+      }
+      expect(page("docs/guides")?.markdown).toBe("guides")
+      expect(page("__proto__")?.markdown).toBe("proto")
+      for (const slug of ["", "/", "eys", "constructor", "docs"]) expect(page(slug), slug).toBeUndefined()
+    }),
+  )
+
+  it.effect("forgives spelling, endings and case, and reads scripts without spaces", () =>
+    Effect.gen(function* () {
+      const { search } = yield* DocsSearch.make([
+        ...docs,
+        { slug: "ja", markdown: "# \u9375\n\n\u9375\u306e\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3\u65b9\u6cd5" },
+      ])
+      for (const question of ["rotation of keys", "ROTATE KEY", "rotaing a key", "rotated keys?"]) {
+        expect(search(question, { limit: 1 })[0]?.heading, question).toBe("API keys › Rotating a key")
+      }
+      expect(slugs(search("\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3", { limit: 1 }))).toEqual(["ja"])
+    }),
+  )
+
+  it.effect("finds nothing where there is nothing, whatever is asked", () =>
+    Effect.gen(function* () {
+      const { search } = yield* index
+      const nothing = [
+        "",
+        " ",
+        "the",
+        "how do I",
+        "???",
+        "\0",
+        "xyzzyplugh qwertzuiop",
+        "\ud800",
+        "*",
+        "a".repeat(30_000),
+      ]
+      for (const question of nothing) expect(search(question, { limit: 3 }), question.slice(0, 20)).toEqual([])
+      expect((yield* DocsSearch.make([])).search("key", { limit: 3 })).toEqual([])
+      expect((yield* DocsSearch.make([{ slug: "", markdown: "" }])).search("key", { limit: 3 })).toEqual([])
+    }),
+  )
+})
+
+describe("memory", () => {
+  it.effect("of text in which every word is another is bounded: later words are not searchable", () =>
+    Effect.gen(function* () {
+      const words = Array.from({ length: 160_000 }, (_, n) => `w${n.toString(36)}`)
+      const pages = [words.slice(0, 80_000), words.slice(80_000)].map((some, n) => ({
+        slug: `p${n}`,
+        markdown: some.join(" "),
+      }))
+      const { search, bytes } = yield* DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
+      expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
+      expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
+      expect(slugs(search(words[0]!, { limit: 3 })), "a word that is known is known on every page").toContain("last")
+      expect(bytes).toBeLessThan(150_000_000)
+    }),
+  )
+})
+
+describe("passages", () => {
+  const texts = (markdown: string) => passagesOf({ slug: "s", markdown }).map(({ text }) => text)
+
+  it("have the title and the headings above them, and not what is program text or front matter", () => {
+    const markdown = [
+      "---\r\ntitle: 'The title'\r\n---\r\n",
+      'import { Card } from "./Card"',
+      "export const meta = {}",
+      "import duties are text.",
+      "# One `code` #",
+      "first",
+      "### Three",
+      "third",
+      "```sh",
+      "# no heading",
+      'import "x"',
+      "```",
+      "## Two",
+      "second",
+    ].join("\n")
+    expect(passagesOf({ slug: "s", markdown })).toEqual([
+      { slug: "s", title: "The title", heading: "The title", text: "import duties are text." },
+      { slug: "s", title: "The title", heading: "The title › One code", text: "first" },
+      {
+        slug: "s",
+        title: "The title",
+        heading: "The title › One code › Three",
+        text: 'third\n```sh\n# no heading\nimport "x"\n```',
+      },
+      { slug: "s", title: "The title", heading: "The title › One code › Two", text: "second" },
+    ])
+  })
+
+  it("take the title from the first heading, else from the slug", () => {
+    expect(passagesOf({ slug: "s", markdown: "## A\n\nx" })[0]).toMatchObject({ title: "A", heading: "A" })
+    expect(passagesOf({ slug: "s", markdown: "x" })[0]).toMatchObject({ title: "s", heading: "s" })
+    expect(passagesOf({ slug: "s", markdown: "---\ntitle: a\n\nno end" })[0]).toMatchObject({ title: "s" })
+  })
+
+  it("are of a few hundred words, and together the whole text", () => {
+    const words = Array.from({ length: 3_000 }, (_, n) => `word${n}`)
+    for (const separator of [" ", "\n", "\n\n"]) {
+      const found = texts(words.join(separator))
+      expect(Math.max(...found.map(({ length }) => length))).toBeLessThanOrEqual(1_600)
+      expect(found.flatMap((text) => text.split(/\s+/))).toEqual(words)
+      expect(found.length).toBeLessThan(25)
+    }
+    const emoji = texts("\u{1f4da}".repeat(5_000))
+    expect(emoji.every((text) => text.length <= 1_600)).toBe(true)
+  })
+
+  it("do not take long over text that is made to be slow", () => {
+    const hostile = [
+      " ".repeat(1_000_000),
+      "#".repeat(1_000_000),
+      `# ${" #".repeat(500_000)}`,
+      `# ${" ".repeat(1_000_000)}x`,
+      `---\n${"title:".repeat(200_000)}`,
+      "---\n".repeat(250_000),
+      "`".repeat(1_000_000),
+      `import ${" ".repeat(1_000_000)}`,
+      "a".repeat(1_000_000),
+      "# a\n".repeat(250_000),
+      "###### a\n".repeat(100_000),
+    ]
+    /** The microseconds of CPU that it takes, whatever else the machine does. */
+    const cost = (markdown: string) => {
+      const before = process.threadCpuUsage()
+      texts(markdown)
+      const { user, system } = process.threadCpuUsage(before)
+      return user + system
+    }
+    const ordinary = cost("# A heading\n\nSome words of a sentence.\n\n".repeat(25_000))
+    for (const markdown of hostile) expect(cost(markdown), markdown.slice(0, 20)).toBeLessThan(20 * ordinary)
+  })
+})

@@ -1,0 +1,176 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime, Effect, Layer, Result } from "effect"
+import { TestClock } from "effect/testing"
+import type { CreateJob } from "#src/domain/jobs/Job.ts"
+import { JobRepository, Jobs } from "#src/domain/jobs/Jobs.ts"
+import * as fakes from "../../fakes/webhooks.ts"
+import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
+import { failureOf, unknownId } from "../support.ts"
+import { as, literalHosts, makeOrg, refusedHosts, services } from "../webhooks/webhookSupport.ts"
+
+const create = (input: Partial<typeof CreateJob.Type> = {}) =>
+  Jobs.use((jobs) => jobs.create({ workflow: "w", ...input }))
+const claim = (input: Parameters<Jobs["Service"]["claim"]>[0] = {}) => Jobs.use((jobs) => jobs.claim(input))
+const get = (id: string) => Jobs.use((jobs) => jobs.get(id))
+const after = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)
+const error = (code: string, sentence: string) => JSON.stringify({ error: sentence, code })
+
+describe("Jobs", () => {
+  it.effect("the secret of a callback is encrypted for the job, and in no answer", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const id = yield* create({ callback_url: "https://example.com/cb", callback_secret: "pl4in" })
+      const stored = (yield* WebhookWorld).jobs.get(id)!.secret!
+      assert.deepStrictEqual(stored, { stored: JSON.stringify([id, "pl4in"]), owner: id })
+      const shown = [yield* get(id), yield* jobs.list({ limit: 9 }), yield* claim()]
+      assert.notInclude(JSON.stringify(shown), "pl4in")
+      assert.notInclude(JSON.stringify(shown), "secret")
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect.each([true, false])("a callback's url has to be https when that is so: %s", (httpsOnly) =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const refused = yield* failureOf(create({ callback_url: "ftp://example.com" }))
+      const scheme = httpsOnly ? "https" : "http or https"
+      assert.strictEqual(refused, error("invalid_request", `callback_url must be an absolute ${scheme} URL.`))
+      const plain = create({ callback_url: "http://example.com" })
+      if (httpsOnly) {
+        assert.strictEqual(yield* failureOf(plain), error("invalid_request", "callback_url must be an https URL."))
+      } else yield* plain
+      yield* create({ callback_url: null, callback_secret: null })
+    }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
+  )
+
+  // Seen failing: it was taken, and the callback failed.
+  it.effect.each([false, true])("a callback's literal address is one that is called; private networks: %s", (allowed) =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const fault = "callback_url must not have a private, reserved or special address as its host."
+      for (const host of Object.values(literalHosts).flat()) {
+        const outcome = yield* Effect.result(create({ callback_url: `https://${host}/cb` }))
+        const expected = refusedHosts(allowed).includes(host) ? fault : null
+        assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected, host)
+      }
+    }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks: allowed }))),
+  )
+
+  it.effect("a claim is for one job and a minute, when no more is said; a heartbeat starts the lease anew", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const [first] = [yield* create(), yield* create()]
+      const [job, ...others] = yield* claim()
+      assert.deepStrictEqual([job?.job_id, job?.lease_expires_at, others], [first, after(60), []])
+      const [second] = yield* claim({ limit: 5, lease_seconds: 7 })
+      assert.deepStrictEqual(second!.lease_expires_at, after(7))
+      yield* TestClock.adjust("5 seconds")
+      yield* jobs.heartbeat({ job_id: first })
+      yield* jobs.heartbeat({ job_id: second!.job_id, lease_seconds: 100 })
+      assert.deepStrictEqual((yield* get(first)).lease_expires_at, after(65))
+      assert.deepStrictEqual((yield* get(second!.job_id)).lease_expires_at, after(105))
+      assert.deepStrictEqual(yield* claim(), [])
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect(
+    "a lease that runs out puts the job back; after three it fails, with its event, unless it was finished",
+    () =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const jobs = yield* Jobs
+        const id = yield* create()
+        for (const attempt of [1, 2, 3]) {
+          yield* jobs.expireLeases
+          assert.deepInclude((yield* claim())[0], { job_id: id, attempt })
+          yield* TestClock.adjust("60 seconds")
+        }
+        yield* jobs.expireLeases
+        assert.deepInclude(yield* get(id), { status: "failed", error: "lease expired", mapped_stack: null })
+        const { events } = yield* WebhookWorld
+        const [event] = [...events.values()].map(({ body }): unknown => JSON.parse(body))
+        assert.deepInclude(event, { event: "job.failed", error: "lease expired", result: null })
+        yield* jobs.expireLeases
+        assert.strictEqual(events.size, 1)
+        const refused = jobs.complete({ job_id: id })
+        assert.strictEqual(yield* failureOf(refused), error("conflict", "The job is finished with the other outcome."))
+      }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("a job that goes on after all is not failed", () => {
+    // Between the look at the leases and the end of a job, its worker may be heard from.
+    const stale = Layer.effect(
+      JobRepository,
+      Effect.map(JobRepository, (repository) => ({
+        ...repository,
+        expireLeases: () =>
+          Effect.map(repository.list("o", {}, { limit: 9 }), ({ items }) => ({
+            queued: 0,
+            ended: [...items.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
+            next: null,
+          })),
+      })),
+    ).pipe(Layer.provideMerge(fakes.layer))
+    return Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const [queued, running] = [yield* create({ workflow: "x" }), yield* create()]
+      yield* claim({ workflow: "w" })
+      yield* TestClock.adjust("59 seconds")
+      yield* jobs.expireLeases
+      assert.deepStrictEqual([(yield* get(queued)).status, (yield* get(running)).status], ["queued", "running"])
+      yield* TestClock.adjust("1 second")
+      yield* jobs.expireLeases
+      assert.deepStrictEqual([(yield* get(queued)).status, (yield* get(running)).status], ["queued", "failed"])
+    }).pipe(as("o"), Effect.provide(services({ repositories: stale })))
+  })
+
+  it.effect("the nonce of an event is 32 hex characters, of its own", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const [a, b] = [yield* create(), yield* create({ deployment_id: "d" })]
+      yield* jobs.complete({ job_id: a })
+      yield* jobs.fail({ job_id: b, error: "boom" })
+      const bodies = [...(yield* WebhookWorld).events.values()].map(({ body }) => JSON.parse(body))
+      const nonces = bodies.map(({ nonce }) => String(nonce))
+      assert.isTrue(nonces.every((nonce) => /^[0-9a-f]{32}$/.test(nonce)) && new Set(nonces).size === 2)
+      assert.deepInclude(bodies[0], { event: "job.completed", result: null, error: null })
+      assert.deepInclude(bodies[1], { event: "job.failed", error: "boom", mapped_stack: null, deployment_id: "d" })
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("no job is another org's to see or touch", () =>
+    Effect.gen(function* () {
+      const jobs = yield* Jobs
+      yield* makeOrg("a")
+      yield* makeOrg("b")
+      const id = yield* as("a")(create())
+      for (const job_id of [id, unknownId]) {
+        for (const attempt of [
+          jobs.get(job_id),
+          jobs.heartbeat({ job_id }),
+          jobs.complete({ job_id }),
+          jobs.fail({ job_id, error: "" }),
+        ]) {
+          assert.strictEqual(yield* failureOf(as("b")(attempt)), error("not_found", "There is no such job."))
+        }
+      }
+      assert.deepStrictEqual([yield* as("b")(claim()), (yield* as("b")(jobs.list({ limit: 9 }))).jobs], [[], []])
+      assert.strictEqual((yield* as("a")(get(id))).status, "queued")
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("are listed in pages", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const ids = [yield* create(), yield* create(), yield* create()].toReversed()
+      const first = yield* jobs.list({ limit: 2 })
+      assert.deepStrictEqual([first.jobs.map((job) => job.job_id), first.next_cursor], [ids.slice(0, 2), ids[1]])
+      const last = yield* jobs.list({ limit: 2, cursor: ids[1] })
+      assert.deepStrictEqual([last.jobs.map((job) => job.job_id), last.next_cursor], [[ids[2]], null])
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+})

@@ -1,0 +1,64 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import { type EndedJob, expiry, type LeaseBatch } from "#src/domain/jobs/Leases.ts"
+
+const job = (orgId: string, n: number): EndedJob => ({ orgId, jobId: `${orgId}${n}` })
+const ended = [job("a", 1), job("a", 2), job("a", 3), job("b", 1), job("c", 1)]
+
+/** One batch with these jobs, and then none. */
+const once = (jobs: ReadonlyArray<EndedJob>) => {
+  const asked: Array<LeaseBatch> = []
+  const expire = (batch: LeaseBatch) =>
+    Effect.sync(() => ({ queued: 0, ended: asked.push(batch) === 1 ? jobs : [], next: null }))
+  return { asked, expire }
+}
+
+it.effect("jobs whose last lease ran out are failed, the first of each org before the second of any", () =>
+  Effect.gen(function* () {
+    const failed: Array<string> = []
+    const { asked, expire } = once(ended)
+    yield* expiry(expire, ({ jobId }) => Effect.sync(() => void failed.push(jobId)))
+    assert.deepStrictEqual(failed, ["a1", "b1", "c1", "a2", "a3"])
+    assert.deepInclude(asked[0], { limit: 1_000, maxAttempts: 3, after: null })
+  }),
+)
+
+// Seen failing: one that could not be failed ended the run, and those after it never were.
+it.effect("a job that cannot be failed holds up no other, and is logged", () =>
+  Effect.gen(function* () {
+    const log: Array<string> = []
+    const failed: Array<string> = []
+    const faults: Record<string, Effect.Effect<never, Conflict | NotFound | Unavailable>> = {
+      a1: Effect.die(new Error("no such column")),
+      a2: Effect.fail(new Unavailable({ error: "too slow" })),
+      b1: Effect.fail(new Conflict({ error: "finished" })),
+      c1: Effect.fail(new NotFound({ error: "gone" })),
+    }
+    yield* expiry(once(ended).expire, ({ jobId }) => faults[jobId] ?? Effect.sync(() => void failed.push(jobId))).pipe(
+      Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])),
+    )
+    assert.deepStrictEqual(failed, ["a3"])
+    assert.deepStrictEqual([log.length, log.filter((line) => /no such column|too slow/.test(line)).length], [2, 2])
+  }),
+)
+
+it.effect("a batch's jobs are failed for half a second; the others are for the next batch", () =>
+  Effect.gen(function* () {
+    let failed = 0
+    const many = Array.from({ length: 100 }, (_, n) => job("a", n))
+    const sweep = yield* Effect.forkChild(
+      expiry(once(many).expire, () =>
+        Effect.delay(
+          Effect.sync(() => void failed++),
+          "100 millis",
+        ),
+      ),
+    )
+    yield* TestClock.adjust("10 seconds")
+    yield* Fiber.join(sweep)
+    // Four at a time, five times.
+    assert.strictEqual(failed, 20)
+  }),
+)

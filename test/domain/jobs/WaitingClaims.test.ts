@@ -1,0 +1,30 @@
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber } from "effect"
+import * as WaitingClaims from "#src/domain/jobs/WaitingClaims.ts"
+import { outcomeOf } from "../support.ts"
+import { settle } from "../webhooks/webhookSupport.ts"
+
+it.effect("so many claims of an org wait at one time, however they end; those of other orgs do not count", () =>
+  Effect.gen(function* () {
+    const waiting = WaitingClaims.make(2)
+    const end = yield* Deferred.make<void, Error>()
+    const wait = Effect.tap(Effect.forkChild(Effect.exit(waiting("a", Deferred.await(end)))), settle)
+    const refused = outcomeOf(waiting("a", Effect.void))
+    const [first, second] = [yield* wait, yield* wait]
+    assert.strictEqual(yield* refused, "LimitReached")
+    assert.strictEqual(yield* outcomeOf(waiting("b", Effect.void)), "ok")
+    yield* Fiber.interrupt(first)
+    assert.strictEqual(yield* refused, "ok")
+    const third = yield* wait
+    assert.strictEqual(yield* refused, "LimitReached")
+    yield* Deferred.fail(end, new Error("lost"))
+    yield* Effect.forEach([second, third], Fiber.join)
+    assert.strictEqual(yield* refused, "ok")
+  }),
+)
+
+it.effect("a limit of none lets no claim wait", () =>
+  Effect.gen(function* () {
+    assert.strictEqual(yield* outcomeOf(WaitingClaims.make(0)("a", Effect.void)), "LimitReached")
+  }),
+)

@@ -1,0 +1,184 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { TestClock } from "effect/testing"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
+import { Caller } from "#src/domain/Caller.ts"
+import { Unavailable } from "#src/domain/Errors.ts"
+import * as FailureLimit from "#src/domain/keys/FailureLimit.ts"
+import * as fakes from "../../fakes/repositories.ts"
+import { as, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
+
+const wrong = "svc_wrong"
+const anonymous = Caller.Anonymous()
+
+const validate = (key: string, address: string, caller: Caller = anonymous, open = false) =>
+  ApiKeys.use((keys) => as(caller, open)(keys.validate(Redacted.make(key), address)))
+
+/** What so many wrong keys in a row get: each outcome once, in order. */
+const outcomes = (times: number, ...args: [address: string, caller?: Caller, open?: boolean]) =>
+  Effect.map(
+    Effect.forEach(Array.from({ length: times }), () => outcomeOf(validate(wrong, ...args))),
+    (all) => [...new Set(all)],
+  )
+
+const refusedFor = (seconds: number) =>
+  JSON.stringify({
+    error: "Too many keys that are not valid; wait, or send a credential of your own.",
+    code: "too_many_requests",
+    retryAfterSeconds: seconds,
+  })
+
+describe("failures of callers without a credential", () => {
+  it.effect.each([{ open: false }, { open: true }])("are 600 a minute per address, open: $open", ({ open }) =>
+    Effect.gen(function* () {
+      const { orgKey } = yield* makeTenant
+      assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
+      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
+      // A key that is valid waits, too: else the limit would say which one is.
+      assert.strictEqual(yield* failureOf(validate(orgKey.key, "a", anonymous, open)), refusedFor(60))
+      yield* TestClock.adjust("20500 millis")
+      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(40))
+      yield* TestClock.adjust("39499 millis")
+      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(1))
+      // The minute is over, whatever was tried in it; the next has 600 again.
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
+      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("count from the first of them", () =>
+    Effect.gen(function* () {
+      yield* outcomes(1, "a")
+      yield* TestClock.adjust("59 seconds")
+      yield* outcomes(599, "a")
+      assert.strictEqual(yield* failureOf(validate(wrong, "a")), refusedFor(1))
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(yield* outcomes(1, "a"), ["Unauthorized"])
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("shut out no other address, and nobody with a credential at the same one", () =>
+    Effect.gen(function* () {
+      const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
+      assert.deepStrictEqual(yield* outcomes(601, "a"), ["Unauthorized", "TooManyRequests"])
+      yield* validate(orgKey.key, "b")
+      assert.deepStrictEqual(yield* outcomes(600, "b"), ["Unauthorized"])
+      const credentials = [
+        Caller.Administrator(),
+        Caller.OrgKey({ keyId: orgKey.id, orgId }),
+        Caller.ProjectKey({ keyId: projectKey.id, orgId, projectId }),
+      ]
+      for (const caller of credentials) {
+        assert.deepStrictEqual(yield* outcomes(700, "a", caller), ["Unauthorized"])
+        yield* validate(orgKey.key, "a", caller)
+        // Nor do theirs use up what strangers at the address have.
+        assert.deepStrictEqual(yield* outcomes(601, "c", caller), ["Unauthorized"])
+      }
+      assert.deepStrictEqual(yield* outcomes(600, "c"), ["Unauthorized"])
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("are all that counts: successes do not", () =>
+    Effect.gen(function* () {
+      const { orgKey } = yield* makeTenant
+      yield* outcomes(599, "a")
+      for (let i = 0; i < 700; i++) yield* validate(orgKey.key, "a")
+      assert.deepStrictEqual(yield* outcomes(2, "a"), ["Unauthorized", "TooManyRequests"])
+    }).pipe(Effect.provide(services())),
+  )
+
+  const outage = Layer.effect(
+    ApiKeyRepository,
+    ApiKeyRepository.use((repository) =>
+      Effect.succeed({ ...repository, findByHashes: () => Effect.fail(new Unavailable({ error: "down" })) }),
+    ),
+  ).pipe(Layer.provideMerge(fakes.layer))
+
+  it.effect("are the caller's: a database out of reach is not one", () =>
+    Effect.gen(function* () {
+      const { orgKey } = yield* makeTenant
+      for (let i = 0; i < 601; i++) assert.strictEqual(yield* outcomeOf(validate(orgKey.key, "a")), "Unavailable")
+    }).pipe(Effect.provide(services({ repositories: outage }))),
+  )
+})
+
+describe("FailureLimit", () => {
+  it.effect("remembers 10,000 addresses at most, and forgets those that began first", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(1)
+      const isLimited = (n: number) => Effect.map(outcomeOf(limit.check(`address ${n}`)), (tag) => tag !== "ok")
+      for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
+      assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(9_999)], [true, true])
+      yield* limit.record("address 10000")
+      assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(1), yield* isLimited(10_000)], [false, true, true])
+    }),
+  )
+
+  const isRefused = (limit: ReturnType<typeof FailureLimit.make>, address: string) =>
+    Effect.map(outcomeOf(limit.check(address)), (tag) => tag === "TooManyRequests")
+
+  // Seen failing: the worst address was forgotten first, and could go on.
+  it.effect("a flood of addresses evicts those with the fewest failures, not the worst", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(3)
+      for (let n = 0; n < 3; n++) yield* limit.record("203.0.113.1")
+      for (let n = 0; n < 2; n++) yield* limit.record("203.0.113.2")
+      for (let n = 0; n < 30_000; n++) yield* limit.record(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+      assert.isTrue(yield* isRefused(limit, "203.0.113.1"))
+      yield* limit.record("203.0.113.2")
+      assert.isTrue(yield* isRefused(limit, "203.0.113.2"))
+    }),
+  )
+
+  it.effect("windows that have ended make room first, however bad they were", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(2)
+      for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
+      yield* TestClock.adjust("1 minute")
+      yield* limit.record("a")
+      for (let n = 0; n < 100; n++) yield* limit.record(`new ${n}`)
+      yield* limit.record("a")
+      assert.isTrue(yield* isRefused(limit, "a"))
+    }),
+  )
+
+  // Seen failing: each address of a network had all failures of its own, and there are 2 to the 64 of them.
+  it.effect("counts a /64 network of IPv6 as one, and an IPv4-mapped address as its IPv4", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(4)
+      for (const address of [
+        "2001:db8:1:2::1",
+        "2001:DB8:1:2:ffff::",
+        "2001:0db8:0001:0002:0:0:0:9",
+        "2001:db8:1:2::",
+      ]) {
+        assert.isFalse(yield* isRefused(limit, address))
+        yield* limit.record(address)
+      }
+      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2:3:4:5:6"))
+      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2::7%eth0"))
+      assert.isFalse(yield* isRefused(limit, "2001:db8:1:3::1"))
+      for (const address of ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201", "0:0:0:0:0:ffff:192.0.2.1"]) {
+        assert.isFalse(yield* isRefused(limit, address))
+        yield* limit.record(address)
+      }
+      for (const address of ["192.0.2.1", "::ffff:192.0.2.1"]) assert.isTrue(yield* isRefused(limit, address))
+      for (const address of ["192.0.2.2", "::ffff:192.0.2.2", "::1", "unknown"]) {
+        assert.isFalse(yield* isRefused(limit, address))
+      }
+    }),
+  )
+
+  it.effect("gives an address that comes back after a minute a new place in the order", () =>
+    Effect.gen(function* () {
+      const limit = FailureLimit.make(1)
+      for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
+      yield* TestClock.adjust("1 minute")
+      yield* limit.record("address 0")
+      yield* limit.record("new")
+      assert.strictEqual(yield* outcomeOf(limit.check("address 0")), "TooManyRequests")
+    }),
+  )
+})

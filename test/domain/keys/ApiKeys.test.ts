@@ -1,0 +1,151 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime, Effect, Layer, Redacted } from "effect"
+import { Digest, SecureRandom } from "effect/crypto"
+import { TestClock } from "effect/testing"
+import { createHash } from "node:crypto"
+import { isWellFormed } from "#src/domain/keys/ApiKey.ts"
+import * as KeyHash from "#src/infrastructure/keys/KeyHash.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
+import { seededBytes } from "../../fakes/crypto.ts"
+import * as fakes from "../../fakes/repositories.ts"
+import { World } from "../../fakes/World.ts"
+import { asAdministrator, asAnonymous, failureOf, makeTenant, nowPlus, services, unknownId } from "../support.ts"
+
+const startOfTest = Date.UTC(2026, 10, 20, 17)
+const refusal = JSON.stringify({ error: "The key is not valid.", code: "unauthorized" })
+const validate = (key: string) => ApiKeys.use((keys) => asAnonymous(keys.validate(Redacted.make(key), "::1")))
+
+/** Randomness whose first key cannot be made. */
+const uselessAtFirst = Layer.sync(SecureRandom.SecureRandom, () => {
+  const useful = seededBytes(4)
+  let draws = 0
+  return SecureRandom.make((size) => (size === 48 && draws++ === 0 ? new Uint8Array(size).fill(255) : useful(size)))
+})
+
+describe("creating a key", () => {
+  it.effect("shows it once, and keeps its SHA-256 alone", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(startOfTest)
+      const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
+      assert.isTrue(isWellFormed(orgKey.key) && isWellFormed(projectKey.key))
+      assert.notStrictEqual(orgKey.key, projectKey.key)
+      assert.strictEqual(orgKey.prefix, orgKey.key.slice(0, 12))
+      assert.match(orgKey.id, /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/)
+      const { keys } = yield* World
+      const stored = keys.get(projectKey.id)!
+      assert.strictEqual(stored.hash, createHash("sha256").update(projectKey.key).digest("hex"))
+      assert.notInclude(JSON.stringify([...keys.values()]), projectKey.key.slice(12))
+      assert.deepStrictEqual([stored.orgId, stored.row.projectId, stored.row.name], [orgId, projectId, "project"])
+      assert.strictEqual(DateTime.toEpochMillis(stored.row.createdAt), startOfTest)
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("takes an expiresAt in the future, and no other", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(startOfTest)
+      const { orgId, projectId } = yield* makeTenant
+      const keys = yield* ApiKeys
+      const { size } = (yield* World).keys
+      for (const milliseconds of [-86_400_000, -1, 0]) {
+        const input = { name: "late", expiresAt: yield* nowPlus(milliseconds) }
+        for (const create of [keys.createForOrg(orgId, input), keys.createForProject({ ...input, projectId })]) {
+          const body = yield* failureOf(asAdministrator(create))
+          assert.match(body, /expiresAt/)
+          assert.match(body, /"code":"invalid_request"/)
+        }
+      }
+      assert.strictEqual((yield* World).keys.size, size)
+      const expiresAt = yield* nowPlus(1)
+      const { id } = yield* asAdministrator(keys.createForOrg(orgId, { name: "in time", expiresAt }))
+      assert.deepStrictEqual((yield* World).keys.get(id)!.row.expiresAt, expiresAt)
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("draws again when too many bytes were of no use", () =>
+    Effect.gen(function* () {
+      const { orgKey } = yield* makeTenant
+      assert.isTrue(isWellFormed(orgKey.key))
+    }).pipe(Effect.provide(services({ crypto: Layer.mergeAll(Digest.layerWebCrypto, KeyHash.layer, uselessAtFirst) }))),
+  )
+})
+
+describe("validating a key", () => {
+  it.effect("says whose it is", () =>
+    Effect.gen(function* () {
+      const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
+      assert.deepStrictEqual(yield* validate(projectKey.key), { keyId: projectKey.id, orgId, projectId })
+      assert.deepStrictEqual(yield* validate(orgKey.key), { keyId: orgKey.id, orgId, projectId: "" })
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("refuses a key from the very moment that it expires", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(startOfTest)
+      const { orgId } = yield* makeTenant
+      const input = { name: "short", expiresAt: yield* nowPlus(60_000) }
+      const { key } = yield* asAdministrator((yield* ApiKeys).createForOrg(orgId, input))
+      for (const milliseconds of [0, 59_999]) {
+        yield* TestClock.setTime(startOfTest + milliseconds)
+        yield* validate(key)
+      }
+      for (const milliseconds of [60_000, 60_001, 86_400_000]) {
+        yield* TestClock.setTime(startOfTest + milliseconds)
+        assert.strictEqual(yield* failureOf(validate(key)), refusal)
+      }
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("refuses every key that is not valid with the same bytes", () =>
+    Effect.gen(function* () {
+      const { orgId, orgKey, projectKey } = yield* makeTenant
+      const keys = yield* ApiKeys
+      const input = { name: "short", expiresAt: yield* nowPlus(1) }
+      const expired = yield* asAdministrator(keys.createForOrg(orgId, input))
+      yield* TestClock.adjust(1)
+      yield* asAdministrator(keys.remove(orgId, projectKey.id))
+      const unknown = "svc_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ0TyBiU"
+      assert.isTrue(isWellFormed(unknown))
+      const mistyped = orgKey.key.replace(/.$/, (last) => (last === "A" ? "B" : "A"))
+      const others = ["", "svc_", "x", unknownId, "é".repeat(46), "x".repeat(100_000), orgKey.prefix]
+      for (const key of [unknown, expired.key, projectKey.key, mistyped, ` ${orgKey.key}`, ...others]) {
+        assert.strictEqual(yield* failureOf(validate(key)), refusal)
+        assert.strictEqual(yield* failureOf(keys.authenticate(Redacted.make(key))), refusal)
+      }
+      yield* validate(orgKey.key)
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("asks the database about no key that cannot be one", () => {
+    let queries = 0
+    const counted = Layer.effect(
+      ApiKeyRepository,
+      ApiKeyRepository.use((repository) =>
+        Effect.succeed({ ...repository, findByHashes: (hashes) => (queries++, repository.findByHashes(hashes)) }),
+      ),
+    ).pipe(Layer.provideMerge(fakes.layer))
+    return Effect.gen(function* () {
+      const { orgKey } = yield* makeTenant
+      for (const key of ["", "svc_", orgKey.key.toLowerCase(), `${orgKey.key}0`]) yield* failureOf(validate(key))
+      assert.strictEqual(queries, 0)
+      yield* validate(orgKey.key)
+      assert.strictEqual(queries, 1)
+    }).pipe(Effect.provide(services({ repositories: counted })))
+  })
+})
+
+describe("listing keys", () => {
+  it.effect("gives pages, without a secret, and nothing of an org that does not exist", () =>
+    Effect.gen(function* () {
+      const { orgId, orgKey, projectKey } = yield* makeTenant
+      const keys = yield* ApiKeys
+      const first = yield* asAdministrator(keys.list(orgId, { limit: 1 }))
+      assert.deepStrictEqual([first.keys.map(({ id }) => id), first.nextCursor], [[orgKey.id], orgKey.id])
+      const second = yield* asAdministrator(keys.list(orgId, { limit: 1, cursor: orgKey.id }))
+      assert.deepStrictEqual([second.keys.map(({ id }) => id), second.nextCursor], [[projectKey.id], null])
+      const past = yield* asAdministrator(keys.list(orgId, { limit: 1, cursor: projectKey.id }))
+      assert.deepStrictEqual(past, { keys: [], nextCursor: null })
+      assert.include(yield* failureOf(asAdministrator(keys.list(unknownId, { limit: 1 }))), "no such org")
+    }).pipe(Effect.provide(services())),
+  )
+})

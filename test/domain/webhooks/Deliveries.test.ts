@@ -1,0 +1,148 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Duration } from "effect"
+import { eventBody, eventType, judge, receivers } from "#src/domain/webhooks/Deliveries.ts"
+import { answer, failure } from "../../fakes/WebhookSender.ts"
+
+const url = "https://example.com/cb"
+
+describe("receivers", () => {
+  const endpoints = [
+    { id: "a", active: true },
+    { id: "b", active: false },
+    { id: "c", active: true },
+  ]
+  const all = [
+    { id: "a", state: "pending" },
+    { id: "b", state: "skipped" },
+    { id: "c", state: "pending" },
+  ] as const
+
+  it.each([
+    // callback_url, secret, skip_callbacks: the callback, the endpoints
+    [null, false, false, false, true],
+    [null, true, false, false, true],
+    [url, false, false, false, true],
+    [url, true, false, true, false],
+    [null, false, true, false, false],
+    [null, true, true, false, false],
+    [url, false, true, false, false],
+    [url, true, true, false, false],
+    ["", true, false, true, false],
+  ] as const)(
+    "callback_url %j, secret %j, skip_callbacks %j",
+    (callback_url, hasCallbackSecret, skip_callbacks, callback, toEndpoints) => {
+      const job = { callback_url, hasCallbackSecret, skip_callbacks }
+      assert.deepStrictEqual(receivers(job, endpoints), { callback, endpoints: toEndpoints ? all : [] })
+      assert.deepStrictEqual(receivers(job, []), { callback, endpoints: [] })
+    },
+  )
+})
+
+describe("eventBody", () => {
+  const job = { job_id: "j", workflow: "w", deployment_id: null, error: null, mapped_stack: null }
+
+  it("has the nine fields in their order, null where empty", () => {
+    const completed = { ...job, status: "completed", result: null } as const
+    assert.strictEqual(
+      eventBody(completed, "n"),
+      '{"event":"job.completed","job_id":"j","nonce":"n","workflow":"w","deployment_id":null,"status":"completed","result":null,"error":null,"mapped_stack":null}',
+    )
+    assert.strictEqual(
+      eventBody({ ...completed, result: undefined, mapped_stack: undefined }, "n"),
+      eventBody(completed, "n"),
+    )
+    const failed = {
+      ...job,
+      status: "failed",
+      result: null,
+      deployment_id: "d",
+      error: "boom",
+      mapped_stack: [1],
+    } as const
+    assert.strictEqual(
+      eventBody(failed, "n"),
+      '{"event":"job.failed","job_id":"j","nonce":"n","workflow":"w","deployment_id":"d","status":"failed","result":null,"error":"boom","mapped_stack":[1]}',
+    )
+  })
+
+  it.each([0, false, "", [], {}, "\u0000", "\ud800", { deep: [{ "\udc00": null }] }])(
+    "keeps the result %j",
+    (result) => {
+      const body = eventBody({ ...job, status: "completed", result }, "n")
+      assert.deepStrictEqual(JSON.parse(body).result, result)
+      // What is signed is sent: the text has one form in bytes.
+      assert.isTrue(body.isWellFormed() && !body.includes("\0"))
+    },
+  )
+
+  it("is of the event that the status names", () => {
+    assert.deepStrictEqual([eventType("completed"), eventType("failed")], ["job.completed", "job.failed"])
+  })
+})
+
+describe("judge", () => {
+  const wait = Duration.minutes(5)
+  const delivered = { _tag: "Delivered" } as const
+  const retry = (duration: Duration.Duration = wait) => ({ _tag: "Retry", wait: duration }) as const
+  const exhausted = { _tag: "Exhausted" } as const
+  const deactivate = { _tag: "Deactivate" } as const
+  const cut = { failure: { kind: "bad_response", message: "longer than 64 KiB" } } as const
+  const almost = Duration.subtract(Duration.days(5), Duration.millis(1))
+
+  it.each([
+    ["200", answer(200), delivered, delivered],
+    ["204", answer(204), delivered, delivered],
+    ["299", answer(299), delivered, delivered],
+    ["2xx whose answer did not end", answer(200, cut), retry(), exhausted],
+    ["199", answer(199), retry(), exhausted],
+    ["300", answer(300), retry(), exhausted],
+    ["304", answer(304), retry(), exhausted],
+    ["308", answer(308), retry(), exhausted],
+    ["400", answer(400), retry(), exhausted],
+    ["404", answer(404), retry(), exhausted],
+    ["500", answer(500), retry(), exhausted],
+    ["410", answer(410), deactivate, deactivate],
+    ["410 of which no more came", { ...failure("timeout"), status: 410 }, retry(), exhausted],
+    ["no answer in time", failure("timeout"), retry(), exhausted],
+    ["no such host", failure("dns"), retry(), exhausted],
+    ["an address that is not called", failure("refused_address"), retry(), exhausted],
+    ["a bad certificate", failure("tls"), retry(), exhausted],
+    ["a connection refused", failure("connection"), retry(), exhausted],
+  ] as const)("%s", (_, outcome, expected, atTheEnd) => {
+    const spared = [Duration.zero, almost].map((duration) => ({ duration, failures: 50 }))
+    // One failure long ago, and the next few today.
+    const rare = { duration: Duration.days(50), failures: 4 }
+    for (const failingFor of [undefined, ...spared, rare]) {
+      assert.deepEqual(judge(outcome, wait, undefined, failingFor), expected)
+      assert.deepEqual(judge(outcome, undefined, undefined, failingFor), atTheEnd)
+    }
+    // Five days of failures deactivate an endpoint, whatever its schedule; a success is a success.
+    const ended = expected._tag === "Delivered" ? delivered : deactivate
+    for (const failingFor of [5, 50].map((n) => ({ duration: Duration.days(n), failures: n }))) {
+      for (const left of [wait, undefined]) assert.deepEqual(judge(outcome, left, undefined, failingFor), ended)
+    }
+  })
+
+  it("a secret that cannot be read is tried again to the end, and ends no endpoint", () => {
+    assert.deepEqual(judge(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }), retry())
+    assert.deepEqual(
+      judge(failure("secret"), undefined, undefined, { duration: Duration.days(50), failures: 50 }),
+      exhausted,
+    )
+  })
+
+  const hour = Duration.hours(1)
+  it.each([
+    [429, hour, retry(hour)],
+    [503, hour, retry(hour)],
+    [429, Duration.seconds(1), retry()],
+    [503, Duration.zero, retry()],
+    [500, hour, retry()],
+    [502, hour, retry()],
+    [404, hour, retry()],
+    [429, undefined, retry()],
+  ] as const)("%i with Retry-After %s only lengthens the wait", (status, retryAfter, expected) => {
+    assert.deepEqual(judge(answer(status), wait, retryAfter, undefined), expected)
+    assert.deepEqual(judge(answer(status), undefined, retryAfter, undefined), exhausted)
+  })
+})

@@ -1,0 +1,176 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime, Duration, Effect, Fiber, Layer, Random } from "effect"
+import { TestClock } from "effect/testing"
+import { Webhook } from "standardwebhooks"
+import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import { Dispatcher } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { fromDelays, RetryPolicy } from "#src/domain/webhooks/RetryPolicy.ts"
+import { verifyWebhook } from "#src/sdk/webhooks.ts"
+import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
+import { as, services } from "./webhookSupport.ts"
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+const old = "plain old secret"
+const kept = (secret: string, owner = "endpoint") => ({ stored: JSON.stringify([owner, secret]), owner })
+
+const delivery: ClaimedDelivery = {
+  deliveryId: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
+  claimId: "claim",
+  orgId: "o",
+  endpointId: "endpoint",
+  lane: "endpoint",
+  url: "https://example.com/hook",
+  secrets: [kept(secret)],
+  event: "job.failed",
+  body: '{"event":"job.failed","result":"é 😀 \\u0000"}',
+  attempts: 0,
+  tries: 0,
+  failingSince: null,
+  failures: 0,
+}
+const attempt = (changes: Partial<ClaimedDelivery> = {}) =>
+  Dispatcher.use((dispatcher) => dispatcher.attempt({ ...delivery, ...changes }))
+/** The waits without their jitter. */
+const exact = Effect.provideService(Random.Random, { nextIntUnsafe: () => 0, nextDoubleUnsafe: () => 0.5 })
+const answers = (...outcomes: ReadonlyArray<ReturnType<typeof answer>>) =>
+  Receiver.use((receiver) =>
+    Effect.sync(() => {
+      receiver.answers = outcomes.map((outcome) => Effect.succeed(outcome))
+    }),
+  )
+/** How many seconds after now it is tried again. */
+const nextIn = Effect.fnUntraced(function* (changes?: Partial<ClaimedDelivery>) {
+  const { nextAttemptAt, verdict } = yield* exact(attempt(changes))
+  const now = yield* DateTime.now
+  return nextAttemptAt === null ? verdict._tag : Duration.toSeconds(DateTime.distance(now, nextAttemptAt))
+})
+const run = <A, E>(effect: Effect.Effect<A, E, Dispatcher | Receiver>) =>
+  effect.pipe(as("o"), Effect.provide(services()))
+
+describe("an attempt", () => {
+  it.effect("is signed for every receiver: ours, Standard Webhooks', and those who know the body alone", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(Date.now())
+      const { verdict, nextAttemptAt, startedAt, outcome } = yield* attempt()
+      assert.deepStrictEqual([verdict, nextAttemptAt, outcome.status], [{ _tag: "Delivered" }, null, 200])
+      assert.deepStrictEqual(startedAt, yield* DateTime.now)
+      const { url, headers, body } = (yield* Receiver).requests[0]!
+      assert.deepStrictEqual([url, body], [delivery.url, delivery.body])
+      assert.deepStrictEqual(Object.keys(headers).sort(), [
+        "content-type",
+        "user-agent",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+        "x-event-type",
+        "x-webhook-signature",
+      ])
+      assert.deepInclude(headers, { "x-event-type": "job.failed", "webhook-id": delivery.deliveryId })
+      assert.strictEqual(verifyWebhook({ headers, body, secret, toleranceSeconds: 5 }).deliveryId, delivery.deliveryId)
+      new Webhook(secret).verify(body, headers)
+      const plain = { "x-webhook-signature": headers["x-webhook-signature"]! }
+      assert.deepInclude(verifyWebhook({ headers: plain, body, secret }).event, { event: "job.failed" })
+    }).pipe(run),
+  )
+
+  it.effect("is signed with both secrets while one replaces the other, each by the id that it is kept for", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(Date.now())
+      yield* attempt({ secrets: [kept(secret), kept(old)] })
+      const { headers, body } = (yield* Receiver).requests[0]!
+      for (const either of [secret, old]) verifyWebhook({ headers, body, secret: either })
+      const plain = { "x-webhook-signature": headers["x-webhook-signature"]! }
+      verifyWebhook({ headers: plain, body, secret })
+      assert.throws(() => verifyWebhook({ headers: plain, body, secret: old }))
+      // A callback's secret is the job's, or its schedule's.
+      yield* attempt({ endpointId: null, secrets: [kept(old, "schedule")] })
+      // One that cannot be read is a failed attempt, tried again: nothing is sent, and nothing is hidden.
+      const sent = (yield* Receiver).requests.length
+      const { outcome, verdict } = yield* attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] })
+      assert.deepStrictEqual([outcome.failure?.kind, verdict._tag], ["secret", "Retry"])
+      assert.strictEqual((yield* Receiver).requests.length, sent)
+    }).pipe(run),
+  )
+
+  it.effect("has the id and body of the first one, and a time and a signature of its own", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(1_800_000_000_999)
+      yield* attempt()
+      yield* TestClock.adjust("5 minutes")
+      yield* attempt({ attempts: 1, tries: 1 })
+      const [first, second] = (yield* Receiver).requests
+      assert.strictEqual(first!.body, second!.body)
+      for (const same of ["webhook-id", "x-webhook-signature", "x-event-type"]) {
+        assert.strictEqual(first!.headers[same], second!.headers[same])
+      }
+      assert.deepStrictEqual(
+        [first!, second!].map(({ headers }) => headers["webhook-timestamp"]),
+        ["1800000000", "1800000300"],
+      )
+      assert.notStrictEqual(first!.headers["webhook-signature"], second!.headers["webhook-signature"])
+    }).pipe(run),
+  )
+
+  it.effect("that fails is made again after the schedule's wait, from the end of it, ten times in all", () =>
+    Effect.gen(function* () {
+      const receiver = yield* Receiver
+      receiver.answers = [Effect.delay(Effect.succeed(failure("timeout")), "15 seconds")]
+      const waits: Array<number | string> = []
+      for (let tries = 0; tries < 10; tries++) {
+        const trying = yield* Effect.forkChild(nextIn({ tries, attempts: tries + 5 }))
+        yield* TestClock.adjust("15 seconds")
+        waits.push(yield* Fiber.join(trying))
+      }
+      assert.deepStrictEqual(waits, [5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400, "Exhausted"])
+    }).pipe(run),
+  )
+
+  it.effect("follows another schedule when there is one", () =>
+    Effect.gen(function* () {
+      yield* answers(answer(500))
+      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ tries: 1 })], [2, "Exhausted"])
+    }).pipe(Effect.provide(Layer.provide(services(), Layer.succeed(RetryPolicy, fromDelays([Duration.seconds(2)]))))),
+  )
+
+  it.effect("waits longer when Retry-After says so, counted from the answer", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(Date.parse("2026-11-20T17:00:00Z"))
+      for (const [status, retryAfter, expected] of [
+        [429, "120", 120],
+        [503, "120", 120],
+        [503, "Fri, 20 Nov 2026 18:00:00 GMT", 3600],
+        [429, "1", 5],
+        [429, "999999", 86_400],
+        [429, "soon", 5],
+        [429, null, 5],
+        [500, "120", 5],
+        [302, "120", 5],
+      ] as const) {
+        yield* answers(answer(status, { retryAfter }))
+        assert.strictEqual(yield* nextIn(), expected)
+      }
+      yield* answers(answer(429, { retryAfter: "120" }))
+      assert.strictEqual(yield* nextIn({ tries: 9 }), "Exhausted")
+    }).pipe(run),
+  )
+
+  it.effect("ends the endpoint with a 410, or when it has failed for five days", () =>
+    Effect.gen(function* () {
+      yield* TestClock.setTime(1_800_000_000_000)
+      const now = yield* DateTime.now
+      const since = (milliseconds: number) => ({
+        failingSince: DateTime.subtract(now, { milliseconds }),
+        failures: 4,
+      })
+      const fiveDays = 5 * 86_400_000
+      yield* answers(answer(410))
+      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ endpointId: null })], ["Deactivate", "Deactivate"])
+      yield* answers(answer(500))
+      assert.strictEqual(yield* nextIn(since(fiveDays)), "Deactivate")
+      assert.strictEqual(yield* nextIn(since(fiveDays - 1)), 5)
+      assert.strictEqual(yield* nextIn({ ...since(fiveDays - 1), tries: 9 }), "Exhausted")
+      yield* answers(answer(200))
+      assert.strictEqual(yield* nextIn(since(fiveDays)), "Delivered")
+    }).pipe(run),
+  )
+})

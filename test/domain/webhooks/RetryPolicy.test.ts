@@ -1,0 +1,94 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Arbitrary, Clock, Duration, Effect, Fiber, Random, Schema } from "effect"
+import { TestClock } from "effect/testing"
+import { defaultDelays, delayAfter, fromDelays, RetryPolicy } from "#src/domain/webhooks/RetryPolicy.ts"
+
+const minutes = 60
+const hours = 60 * minutes
+const seconds = [5, 5 * minutes, 30 * minutes, 2 * hours, 5 * hours, 10 * hours, 14 * hours, 20 * hours, 24 * hours]
+
+/** Randomness that is always the same number. */
+const always = (value: number) =>
+  Effect.provideService(Random.Random, { nextIntUnsafe: () => 0, nextDoubleUnsafe: () => value })
+const delay = (tries: number, policy = fromDelays(defaultDelays)) =>
+  Effect.map(delayAfter(policy, tries), (duration) =>
+    duration === undefined ? undefined : Duration.toSeconds(duration),
+  )
+
+const Seed = Arbitrary.schema(Schema.Int)
+const Tries = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 9 })))
+
+describe("the schedule of retries", () => {
+  it.effect("waits 5 s, 5 min, 30 min, 2, 5, 10, 14, 20 and 24 h: ten attempts in all", () =>
+    Effect.gen(function* () {
+      const policy = yield* RetryPolicy
+      for (const [n, expected] of seconds.entries()) {
+        // Not longer, not shorter; 20 % shorter at the least, almost 20 % longer at the most.
+        assert.strictEqual(yield* always(0.5)(delay(n + 1, policy)), expected)
+        assert.strictEqual(yield* always(0)(delay(n + 1, policy)), expected * 0.8)
+        assert.approximately((yield* always(1 - 2 ** -53)(delay(n + 1, policy)))!, expected * 1.2, 0.001)
+      }
+      for (const tries of [10, 11, 1000]) assert.isUndefined(yield* delay(tries, policy))
+    }),
+  )
+
+  it.effect.prop("stays within 20 %, whatever the seed", [Seed, Tries], ([seed, tries]) =>
+    Effect.gen(function* () {
+      const waited = (yield* Random.withSeed(delay(tries), seed))!
+      const expected = seconds[tries - 1]!
+      assert.isTrue(waited >= expected * 0.8 && waited <= expected * 1.2, `${waited} for ${expected}`)
+    }),
+  )
+
+  it.effect("is not always the same", () =>
+    Effect.gen(function* () {
+      const waits = yield* Effect.forEach(
+        Array.from({ length: 20 }, (_, seed) => seed),
+        (seed) => Random.withSeed(delay(3), seed),
+      )
+      assert.strictEqual(new Set(waits).size, 20)
+    }),
+  )
+
+  it.effect.prop("the n-th wait depends on schedule, attempt and seed alone", [Seed, Tries], ([seed, tries]) =>
+    Effect.gen(function* () {
+      const policy = fromDelays(defaultDelays)
+      const again = yield* Random.withSeed(delay(tries, policy), seed)
+      // Whatever was asked of the same schedule in between.
+      yield* delay(7, policy)
+      assert.strictEqual(yield* Random.withSeed(delay(tries, policy), seed), again)
+      assert.strictEqual(yield* Random.withSeed(delay(tries), seed), again)
+    }),
+  )
+
+  it.effect("its n-th wait is the one that Effect.retry makes with it", () =>
+    Effect.gen(function* () {
+      for (const seed of [1, 2, 3]) {
+        const policy = fromDelays(defaultDelays)
+        const attempts: Array<number> = []
+        const failing = Effect.flatMap(Clock.currentTimeMillis, (now) => {
+          attempts.push(now)
+          return Effect.fail("no")
+        })
+        const retrying = yield* Effect.forkChild(Effect.flip(Random.withSeed(Effect.retry(failing, policy), seed)))
+        yield* TestClock.adjust(Duration.days(5))
+        assert.strictEqual(yield* Fiber.join(retrying), "no")
+        assert.strictEqual(attempts.length, 10)
+        for (let tries = 1; tries <= 9; tries++) {
+          const waited = attempts[tries]! - attempts[tries - 1]!
+          // The clock of a test counts whole milliseconds.
+          assert.approximately(waited, (yield* Random.withSeed(delay(tries), seed))! * 1000, 1)
+        }
+      }
+    }),
+  )
+
+  it.effect("is what a list says, and none when it is empty", () =>
+    Effect.gen(function* () {
+      const policy = fromDelays([Duration.millis(100), Duration.days(30), Duration.zero])
+      const waits = yield* always(0.5)(Effect.forEach([1, 2, 3, 4], (tries) => delay(tries, policy)))
+      assert.deepStrictEqual(waits, [0.1, 30 * 24 * hours, 0, undefined])
+      assert.isUndefined(yield* delay(1, fromDelays([])))
+    }),
+  )
+})

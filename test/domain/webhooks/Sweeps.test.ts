@@ -1,0 +1,127 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import { Unavailable } from "#src/domain/Errors.ts"
+import { type Sweep, Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+
+interface Stored extends Sweep {
+  rows: number
+}
+
+/** Sweeps in memory, each with so many rows, which take a second a batch; and what was done, and logged. */
+const makeWorld = Effect.gen(function* () {
+  const sweeps: Array<Stored> = []
+  const batches: Array<{ readonly sweepId: string; readonly limit: number }> = []
+  const log: Array<string> = []
+  const world = {
+    sweeps,
+    batches,
+    fails: (() => Effect.void) as (sweepId: string, limit: number) => Effect.Effect<void, Unavailable>,
+    add: (orgId: string, sweepId: string, rows: number, kind: Sweep["kind"] = "cancel") =>
+      sweeps.push({ orgId, sweepId, rows, kind }),
+    log: () => log.join("\n"),
+  }
+  const repository = Layer.mock(SweepRepository, {
+    next: (afterOrg, setAside) =>
+      Effect.sync(() => {
+        const open = sweeps.filter(({ rows, sweepId }) => rows > 0 && !setAside.includes(sweepId))
+        return open.find(({ orgId }) => orgId > afterOrg) ?? open[0] ?? null
+      }),
+    advance: (sweepId, _, limit) =>
+      Effect.gen(function* () {
+        batches.push({ sweepId, limit })
+        yield* Effect.sleep("200 millis")
+        yield* world.fails(sweepId, limit)
+        const sweep = sweeps.find((one) => one.sweepId === sweepId)!
+        const rows = Math.min(limit, sweep.rows)
+        sweep.rows -= rows
+        return { rows, isDone: sweep.rows === 0 }
+      }),
+  })
+  const services = Layer.mergeAll(
+    repository,
+    Wakeups.layer,
+    Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
+  )
+  const { run } = yield* Effect.provide(Sweeps, Layer.provide(Sweeps.layer, services))
+  return Object.assign(world, { run: Effect.provide(run, services) })
+})
+
+const tooSlow = Effect.fail(new Unavailable({ error: "The database took too long." }))
+
+it.effect("orgs take turns, batch by batch, with as long a pause as a batch took", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    world.add("a", "large", 10_000)
+    world.add("a", "later", 100)
+    world.add("b", "small", 100)
+    const running = yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 minute")
+    yield* Fiber.join(running)
+    assert.deepStrictEqual(
+      world.batches.map(({ sweepId }) => sweepId),
+      ["large", "small", "large", "large", "large", "large", "later"],
+    )
+  }),
+)
+
+it.effect("half of the time is the others'", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    world.add("a", "large", 20_000)
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 second")
+    assert.lengthOf(world.batches, 3)
+  }),
+)
+
+it.effect("an event is delivered without a pause, and many of one org with one", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    for (const org of ["a", "b", "c"]) world.add(org, `one of ${org}`, 100, "deliver")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("600 millis")
+    assert.lengthOf(world.batches, 3)
+    for (let n = 0; n < 5; n++) world.add("d", `${n} of d`, 100, "deliver")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("900 millis")
+    assert.lengthOf(world.batches, 6)
+  }),
+)
+
+it.effect("a batch that is too slow is halved, and a sweep whose smallest batch fails is set aside for a minute", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    world.fails = (sweepId, limit) => (sweepId === "slow" && limit > 600 ? tooSlow : Effect.void)
+    world.add("a", "slow", 1_000)
+    let running = yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 minute")
+    yield* Fiber.join(running)
+    assert.deepStrictEqual(
+      world.batches.map(({ limit }) => limit),
+      [2_000, 1_000, 500, 500],
+    )
+    assert.strictEqual(world.log(), "")
+
+    world.fails = (sweepId) => (sweepId === "broken" ? Effect.die(new Error("no such column")) : Effect.void)
+    world.batches.length = 0
+    world.add("a", "broken", 10)
+    world.add("b", "well", 10)
+    running = yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("30 seconds")
+    yield* Fiber.join(running)
+    assert.deepStrictEqual(
+      world.batches.map(({ sweepId }) => sweepId),
+      ["broken", "well"],
+    )
+    assert.include(world.log(), "no such column")
+    assert.include(world.log(), "set aside for a minute")
+    world.fails = () => Effect.void
+    yield* TestClock.adjust("1 minute")
+    running = yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 minute")
+    yield* Fiber.join(running)
+    assert.strictEqual(world.sweeps.find(({ sweepId }) => sweepId === "broken")!.rows, 0)
+  }),
+)

@@ -1,0 +1,228 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { Webhook } from "standardwebhooks"
+import type { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { verifyWebhook } from "#src/sdk/webhooks.ts"
+import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
+import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
+import { failureOf, unknownId } from "../support.ts"
+import { as, literalHosts, makeOrg, refusedHosts, services } from "./webhookSupport.ts"
+
+const url = "https://example.com/hook"
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+const create = (input: Partial<typeof CreateWebhookEndpoint.Type> = {}) =>
+  WebhookEndpoints.use((endpoints) => endpoints.create({ url, signing_secret: secret, ...input }))
+const update = (input: typeof UpdateWebhookEndpoint.Type) =>
+  WebhookEndpoints.use((endpoints) => endpoints.update(input))
+/** The sentence that an operation is refused with; null when it is not. */
+const refusalOf = <A, R>(operation: Effect.Effect<A, { readonly error: string }, R>) =>
+  Effect.match(operation, { onSuccess: () => null, onFailure: ({ error }) => error })
+const test = (id: string) => WebhookEndpoints.use((endpoints) => endpoints.test(id))
+const listed = WebhookEndpoints.use((endpoints) => Effect.map(endpoints.list(), (page) => page.webhook_endpoints))
+const missing = JSON.stringify({ error: "There is no such webhook endpoint.", code: "not_found" })
+
+describe("WebhookEndpoints", () => {
+  it.effect("a new one is active, its secret encrypted for its id and in no answer", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create()
+      const other = yield* create({ description: "text", active: false })
+      const list = yield* listed
+      assert.deepStrictEqual(
+        list.map(({ webhook_endpoint_id, description, active }) => [webhook_endpoint_id, description, active]),
+        [
+          [id, null, true],
+          [other, "text", false],
+        ],
+      )
+      const stored = (yield* WebhookWorld).endpoints.get(id)!.secret
+      assert.deepStrictEqual(JSON.parse(stored), [id, secret])
+      assert.notInclude(JSON.stringify([list, yield* test(id)]), secret.slice(6))
+      assert.deepStrictEqual(
+        list.flatMap((endpoint) => Object.keys(endpoint)).filter((key) => key.includes("secret")),
+        [],
+      )
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect.each([
+    ["http://example.com", "url must be an https URL.", null],
+    [
+      "https://user:pw@example.com",
+      "url must have no user name or password in it.",
+      "url must have no user name or password in it.",
+    ],
+    ["example.com", "url must be an absolute https URL.", "url must be an absolute http or https URL."],
+    [
+      `https://example.com/${"x".repeat(2048)}`,
+      "url must be at most 2,048 characters.",
+      "url must be at most 2,048 characters.",
+    ],
+  ] as const)("%s is refused by name, when made and when changed: guarded or open", ([given, guarded, open]) =>
+    Effect.forEach([true, false], (httpsOnly) =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const id = yield* create()
+        const expected = httpsOnly ? guarded : open
+        const attempts = [refusalOf(create({ url: given })), refusalOf(update({ id, url: given }))]
+        for (const attempt of attempts) {
+          assert.strictEqual(yield* attempt, expected)
+        }
+        assert.strictEqual((yield* listed)[0]!.url, expected === null ? given : url)
+      }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
+    ),
+  )
+
+  // Seen failing: every one was taken, and each delivery to it failed.
+  it.effect.each([false, true])(
+    "a literal address that is never called is refused when made and when changed; private networks: %s",
+    (allowPrivateNetworks) =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const id = yield* create()
+        const refused = refusedHosts(allowPrivateNetworks)
+        for (const host of Object.values(literalHosts).flat()) {
+          const given = `https://${host}:8443/hook`
+          for (const attempt of [refusalOf(create({ url: given })), refusalOf(update({ id, url: given }))]) {
+            const fault = "url must not have a private, reserved or special address as its host."
+            const expected = refused.includes(host) ? fault : null
+            assert.strictEqual(yield* attempt, expected, host)
+          }
+        }
+        // One that was made before the rule can still be changed otherwise.
+        yield* update({ id, active: false })
+      }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks }))),
+  )
+
+  it.effect("an update changes what it names; a new secret signs beside the old one for a day", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create({ description: "text" })
+      yield* TestClock.adjust("1 hour")
+      yield* update({ id, signing_secret: "another" })
+      // The same again, as a client's retry of a lost answer: the one before goes on signing.
+      yield* update({ id, signing_secret: "another" })
+      yield* update({ id, active: false })
+      const [endpoint] = yield* listed
+      assert.deepInclude(endpoint, { url, description: "text", active: false })
+      yield* update({ id, description: null, url: "https://example.org" })
+      assert.deepInclude((yield* listed)[0], { url: "https://example.org", description: null, active: false })
+
+      const { requests } = yield* Receiver
+      const signatures = Effect.map(
+        test(id),
+        () => new Set(requests.at(-1)!.headers["webhook-signature"]!.split(" ")).size,
+      )
+      assert.strictEqual(yield* signatures, 2)
+      yield* TestClock.adjust("86399999 millis")
+      assert.strictEqual(yield* signatures, 2)
+      yield* TestClock.adjust("1 millis")
+      assert.strictEqual(yield* signatures, 1)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("none is another org's to see, change, test or delete", () =>
+    Effect.gen(function* () {
+      const endpoints = yield* WebhookEndpoints
+      yield* makeOrg("a")
+      yield* makeOrg("b")
+      const id = yield* as("a")(create())
+      for (const unknown of [id, unknownId]) {
+        for (const failure of [
+          yield* failureOf(as("b")(update({ id: unknown, url }))),
+          yield* failureOf(as("b")(endpoints.remove(unknown))),
+          yield* failureOf(as("b")(endpoints.test(unknown))),
+        ]) {
+          assert.strictEqual(failure, missing)
+        }
+      }
+      assert.deepStrictEqual([yield* as("b")(listed), (yield* as("a")(listed)).length], [[], 1])
+      assert.strictEqual((yield* Receiver).requests.length, 0)
+      yield* as("a")(endpoints.remove(id))
+      assert.strictEqual(yield* failureOf(as("a")(endpoints.remove(id))), missing)
+    }).pipe(Effect.provide(services())),
+  )
+
+  it.effect("a test sends a signed job.completed with made-up ids, also to an inactive one, and leaves no trace", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      yield* TestClock.setTime(Date.now())
+      const id = yield* create({ active: false })
+      const receiver = yield* Receiver
+      receiver.answers = [Effect.succeed(answer(200, { body: "ok" }))]
+      assert.deepStrictEqual(yield* test(id), { delivered: true, status: 200, body: "ok", error: null })
+      yield* test(id)
+      const [first, second] = receiver.requests
+      assert.strictEqual(first!.url, url)
+      const { event, deliveryId } = verifyWebhook({ ...first!, secret })
+      new Webhook(secret).verify(first!.body, first!.headers)
+      assert.deepStrictEqual(Object.keys(event), [
+        "event",
+        "job_id",
+        "nonce",
+        "workflow",
+        "deployment_id",
+        "status",
+        "result",
+        "error",
+        "mapped_stack",
+      ])
+      assert.deepInclude(event, { event: "job.completed", workflow: "test", status: "completed", error: null })
+      assert.match(event.nonce, /^[0-9a-f]{32}$/)
+      assert.match(`${deliveryId} ${event.job_id}`, /^[0-9A-HJKMNP-TV-Z]{26} [0-9A-HJKMNP-TV-Z]{26}$/)
+      assert.notStrictEqual(second!.headers["webhook-id"], deliveryId)
+      const { deliveries, events, jobs } = yield* WebhookWorld
+      assert.deepStrictEqual([deliveries.size, events.size, jobs.size], [0, 0, 0])
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  it.effect("a test says what the endpoint said, whatever it was", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create()
+      const receiver = yield* Receiver
+      for (const [outcome, expected] of [
+        [answer(204), { delivered: true, status: 204, body: "", error: null }],
+        [answer(302), { delivered: false, status: 302, body: "", error: null }],
+        [answer(410, { body: "gone" }), { delivered: false, status: 410, body: "gone", error: null }],
+        [failure("timeout", "No answer."), { delivered: false, status: null, body: null, error: "No answer." }],
+        [
+          { ...failure("bad_response", "Long."), status: 200, body: "x" },
+          { delivered: false, status: 200, body: "x", error: "Long." },
+        ],
+      ] as const) {
+        receiver.answers = [Effect.succeed(outcome)]
+        assert.deepStrictEqual(yield* test(id), expected)
+      }
+      // Not even a 410: a test is no delivery.
+      assert.isTrue((yield* listed)[0]!.active)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+
+  // Seen failing: without the bound all of them were sent.
+  it.effect("one test at a time for an endpoint, and four for an org, are in flight; others are conflicts", () =>
+    Effect.gen(function* () {
+      yield* makeOrg("o")
+      const receiver = yield* Receiver
+      receiver.answers = [Effect.never]
+      const ids = yield* Effect.replicateEffect(create(), 5)
+      const running: Array<Fiber.Fiber<unknown, unknown>> = []
+      for (const id of ids.slice(0, 4)) {
+        running.push(yield* Effect.forkChild(test(id), { startImmediately: true }))
+        assert.include(yield* failureOf(test(id)), "A test of this endpoint is in flight")
+      }
+      assert.include(yield* failureOf(test(ids[4]!)), "4 tests of your endpoints are in flight")
+      assert.strictEqual(receiver.requests.length, 4)
+      // Another org has its own four; a test that ends, however it does, makes room.
+      yield* makeOrg("other")
+      receiver.answers = [Effect.succeed(answer(200))]
+      yield* as("other")(Effect.flatMap(create(), test))
+      yield* Fiber.interrupt(running[0]!)
+      yield* test(ids[4]!)
+      yield* test(ids[0]!)
+      yield* Fiber.interruptAll(running)
+    }).pipe(as("o"), Effect.provide(services())),
+  )
+})

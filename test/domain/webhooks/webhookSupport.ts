@@ -1,0 +1,63 @@
+import { DateTime, Effect, Layer } from "effect"
+import { AuditLog } from "#src/domain/audit/AuditLog.ts"
+import { Callbacks, ReceiverRules } from "#src/domain/webhooks/Callbacks.ts"
+import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
+import { Dispatcher } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { Jobs } from "#src/domain/jobs/Jobs.ts"
+import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
+import { Signer } from "#src/domain/webhooks/Signature.ts"
+import { CurrentTenant } from "#src/domain/Tenant.ts"
+import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
+import * as Cipher from "../../fakes/Cipher.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import * as fakes from "../../fakes/webhooks.ts"
+import * as WebhookSender from "../../fakes/WebhookSender.ts"
+import { World } from "../../fakes/World.ts"
+
+/** Every service of the webhook interface over the fakes; `options` replace what they stand on. */
+export const services = (
+  options: {
+    readonly httpsOnly?: boolean
+    readonly allowPrivateNetworks?: boolean
+    readonly repositories?: typeof fakes.layer
+  } = {},
+) =>
+  Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
+    Layer.provideMerge(Layer.merge(AuditLog.layer, Callbacks.layer)),
+    Layer.provideMerge(options.repositories ?? fakes.layer),
+    Layer.provideMerge(WebhookSender.layer),
+    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provide(Signer.layer, Hmac.layer))),
+    Layer.provideMerge(
+      Layer.succeed(ReceiverRules, {
+        httpsOnly: options.httpsOnly ?? true,
+        allowPrivateNetworks: options.allowPrivateNetworks ?? false,
+      }),
+    ),
+    Layer.provideMerge(crypto.layer),
+  )
+
+/** Runs as this org. */
+export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId, keyId: `key of ${orgId}` })
+
+export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
+  const { orgs } = yield* World
+  orgs.set(orgId, { orgId, name: "Acme", createdAt: DateTime.makeUnsafe(0) })
+  return orgId
+})
+
+/** Literal hosts of urls, by whether they may be called; several notations of one address among them. */
+export const literalHosts = {
+  private: ["10.0.0.1", "0xa000001", "167772161", "012.0.0.1", "10.1", "127.0.0.1.", "[::1]", "[fd12::1]"],
+  special: ["169.254.169.254", "0xA9FEA9FE", "[::ffff:10.0.0.1]", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]", "0.0.0.0"],
+  // A name is looked up when it is called.
+  allowed: ["8.8.8.8", "0x08080808", "[2606:4700:4700::1111]", "example.com", "localhost", "10.0.0.1.example.com"],
+}
+
+/** The literal hosts that are refused under a rule for private networks. */
+export const refusedHosts = (allowPrivateNetworks: boolean) =>
+  allowPrivateNetworks ? literalHosts.special : [...literalHosts.private, ...literalHosts.special]
+
+/** Lets other fibers go on until they wait for time or for each other. */
+export const settle = Effect.replicateEffect(Effect.yieldNow, 50, { discard: true })

@@ -1,0 +1,213 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { claim, events, get, make, status } from "./jobCalls.ts"
+import { keysOf } from "../operations.ts"
+import { makeTenant } from "../tenants.ts"
+
+const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
+const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/) as string
+
+/** JSON that parsers, databases and languages get wrong. */
+const oddities: ReadonlyArray<string> = [
+  "null",
+  "0",
+  "-0.5e-7",
+  '""',
+  '"a\\u0000b \\ud800 \\u2028 \\" \u{1f4da}"',
+  "[]",
+  "{}",
+  '[null,[],{},"",false]',
+  '{"":1,"__proto__":{"a":1},"constructor":null,"toString":[]}',
+  `{"wide":[${Array.from({ length: 5_000 }, (_, n) => n).join(",")}]}`,
+  `${"[".repeat(1_000)}1${"]".repeat(1_000)}`,
+  `${'{"a":'.repeat(999)}{"b":1}${"}".repeat(999)}`,
+]
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it) => {
+  it.effect("a job is created, claimed, completed and read, with all its fields", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* make(tenant, { workflow: "nightly", input: { rows: [1] }, deployment_id: "d1" })
+      expect(id).toMatch(ulid)
+      const empty = { callback_url: null, skip_callbacks: false, result: null, error: null, mapped_stack: null }
+      const queued = { ...empty, job_id: id, workflow: "nightly", input: { rows: [1] }, deployment_id: "d1" }
+      const times = { created_at: time, updated_at: time, lease_expires_at: null, finished_at: null }
+      expect(yield* get(tenant, id)).toEqual({ ...queued, ...times, status: "queued", attempt: 0 })
+
+      const before = Date.now()
+      const [claimed, ...more] = yield* claim(tenant, { lease_seconds: 100 })
+      expect(more).toEqual([])
+      expect(claimed).toEqual({
+        job_id: id,
+        workflow: "nightly",
+        input: { rows: [1] },
+        deployment_id: "d1",
+        attempt: 1,
+        lease_expires_at: time,
+      })
+      const lease = Date.parse(claimed!.lease_expires_at) - before
+      expect(lease).toBeGreaterThanOrEqual(100_000)
+      expect(lease).toBeLessThan(160_000)
+      const running = yield* get(tenant, id)
+      expect(running).toMatchObject({ status: "running", attempt: 1, lease_expires_at: claimed!.lease_expires_at })
+
+      const completed = yield* tenant.ask("jobs/complete", { job_id: id, result: { rows: 3 } })
+      expect([completed.status, String(keysOf(completed.json))]).toEqual([200, "message,success"])
+      expect(yield* get(tenant, id)).toEqual({
+        ...queued,
+        ...times,
+        status: "completed",
+        attempt: 1,
+        result: { rows: 3 },
+        finished_at: time,
+      })
+    }),
+  )
+
+  it.effect("null and absent are the same empty field; callback_secret is in no answer", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const empties = { input: null, deployment_id: null, callback_url: null, callback_secret: null }
+      const callback = { callback_url: "https://receiver.example/", callback_secret: "never-in-an-answer" }
+      const { job_id: _, ...absent } = yield* get(tenant, yield* make(tenant))
+      const { job_id: __, ...given } = yield* get(tenant, yield* make(tenant, empties))
+      expect({ ...given, created_at: "", updated_at: "" }).toEqual({ ...absent, created_at: "", updated_at: "" })
+      const id = yield* make(tenant, callback)
+      for (const [path, json] of [
+        ["jobs/get", { job_id: id }],
+        ["jobs/list", {}],
+        ["jobs/claim", { limit: 100 }],
+      ] as const) {
+        const { text } = yield* tenant.ask(path, json)
+        expect(text).toContain(id)
+        expect(text).not.toMatch(/secret|never-in/)
+      }
+      expect((yield* get(tenant, id)).callback_url).toBe(callback.callback_url)
+      for (const field of ["workflow", "skip_callbacks", "idempotency_key"]) {
+        expect(yield* status(tenant, "jobs/create", { workflow: "w", [field]: null }), field).toBe(400)
+      }
+    }),
+  )
+
+  it.effect("input, result and mapped_stack are any JSON, and come back as they were", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const headers = { "content-type": "application/json" }
+      for (const text of oddities) {
+        const made = yield* tenant.ask("jobs/create", undefined, {
+          body: `{"workflow":"odd","input":${text}}`,
+          headers,
+        })
+        expect(made.status, made.text).toBe(200)
+        const { job_id } = made.json as { job_id: string }
+        const [claimed] = yield* claim(tenant, { workflow: "odd" })
+        expect(JSON.stringify(claimed!.input)).toBe(JSON.stringify(JSON.parse(text)))
+        const body = `{"job_id":"${job_id}","error":"x","mapped_stack":${text},"result":${text}}`
+        const failing = text.length % 2 === 0
+        const ended = yield* tenant.ask(failing ? "jobs/fail" : "jobs/complete", undefined, { body, headers })
+        expect(ended.status, ended.text).toBe(200)
+        const { input, result, mapped_stack } = yield* get(tenant, job_id)
+        const kept = JSON.stringify(JSON.parse(text))
+        expect(JSON.stringify(input)).toBe(kept)
+        expect(JSON.stringify(failing ? mapped_stack : result)).toBe(kept)
+        expect(failing ? result : mapped_stack).toBeNull()
+      }
+      const tooDeep = [1_001, 90_000].map((levels) => "[".repeat(levels) + "]".repeat(levels))
+      const id = yield* make(tenant)
+      for (const deep of [...tooDeep, `${'{"a":'.repeat(5_000)}1${"}".repeat(5_000)}`]) {
+        for (const [path, start, field] of [
+          ["jobs/create", '"workflow":"w"', "input"],
+          ["schedules/create", '"workflow":"w","cron":"* * * * *"', "input"],
+          ["jobs/complete", `"job_id":"${id}"`, "result"],
+          ["jobs/fail", `"job_id":"${id}","error":"x"`, "mapped_stack"],
+        ] as const) {
+          const answer = yield* tenant.ask(path, undefined, { body: `{${start},"${field}":${deep}}`, headers })
+          expect([answer.status, answer.json], path).toMatchObject([
+            400,
+            { message: `${field} must be JSON of at most 1,000 levels.` },
+          ])
+        }
+      }
+      expect((yield* get(tenant, id)).status).toBe("queued")
+    }),
+  )
+
+  it.effect("the same outcome again is a success and no second event; the other one is a 409", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const [done, failed] = [yield* make(tenant), yield* make(tenant)]
+      expect(yield* status(tenant, "jobs/complete", { job_id: done, result: 1 })).toBe(200)
+      expect(yield* status(tenant, "jobs/complete", { job_id: done, result: 2 })).toBe(200)
+      expect(yield* status(tenant, "jobs/fail", { job_id: done, error: "late" })).toBe(409)
+      expect(yield* status(tenant, "jobs/heartbeat", { job_id: done })).toBe(409)
+      expect(yield* get(tenant, done)).toMatchObject({ status: "completed", result: 1, error: null })
+      expect(yield* status(tenant, "jobs/fail", { job_id: failed, error: "", mapped_stack: ["at a"] })).toBe(200)
+      expect(yield* status(tenant, "jobs/fail", { job_id: failed, error: "again" })).toBe(200)
+      expect(yield* status(tenant, "jobs/complete", { job_id: failed })).toBe(409)
+      expect(yield* get(tenant, failed)).toMatchObject({ status: "failed", error: "", mapped_stack: ["at a"] })
+      for (const id of [done, failed]) expect(yield* events(tenant, id)).toHaveLength(1)
+
+      // Twenty at the same moment, of both outcomes: one of them counts.
+      const id = yield* make(tenant)
+      const statuses = yield* Effect.forEach(
+        Array.from({ length: 20 }, (_, n) => n),
+        (n) =>
+          n % 2 === 0
+            ? status(tenant, "jobs/complete", { job_id: id, result: n })
+            : status(tenant, "jobs/fail", { job_id: id, error: String(n) }),
+        { concurrency: "unbounded" },
+      )
+      expect(statuses.toSorted()).toEqual([...Array<number>(10).fill(200), ...Array<number>(10).fill(409)])
+      expect(yield* events(tenant, id)).toHaveLength(1)
+    }),
+  )
+
+  it.effect("an idempotency key makes one job, also at the same moment", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const create = make(tenant, { idempotency_key: "run 1 \u{1f4da}" })
+      const ids = yield* Effect.replicateEffect(create, 10, { concurrency: "unbounded" })
+      expect(new Set(ids).size).toBe(1)
+      yield* tenant.call("jobs/complete", { job_id: ids[0] })
+      // It is at its end: "queued" alone would not be true.
+      const again = yield* tenant.call("jobs/create", { workflow: "other", idempotency_key: "run 1 \u{1f4da}" })
+      expect(again).toMatchObject({ job_id: ids[0], message: expect.stringContaining("made before") as string })
+      expect(yield* make(tenant, { idempotency_key: "run 2" })).not.toBe(ids[0])
+      expect(yield* claim(tenant, { limit: 100 })).toHaveLength(1)
+    }),
+  )
+
+  it.effect("lists are read to the end, newest first, each job once, at any page size and by any filter", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const ids: Array<string> = []
+      for (let n = 0; n < 7; n++) ids.unshift(yield* make(tenant, { workflow: n % 2 ? "odd" : "even" }))
+      for (const id of ids.slice(0, 3)) yield* tenant.call("jobs/complete", { job_id: id })
+      const all = Effect.fnUntraced(function* (filter: object, limit: number) {
+        const found: Array<string> = []
+        let cursor: string | undefined
+        do {
+          const page = yield* tenant.call("jobs/list", {
+            ...filter,
+            limit,
+            ...(cursor === undefined ? {} : { cursor }),
+          })
+          const jobs = page["jobs"] as unknown as ReadonlyArray<{ job_id: string }>
+          expect(jobs.length).toBeLessThanOrEqual(limit)
+          found.push(...jobs.map(({ job_id }) => job_id))
+          cursor = page["next_cursor"] ?? undefined
+        } while (cursor !== undefined)
+        return found
+      })
+      for (const limit of [1, 3, 7, 100]) {
+        expect(yield* all({}, limit)).toEqual(ids)
+        expect(yield* all({ status: "completed" }, limit)).toEqual(ids.slice(0, 3))
+        expect(yield* all({ workflow: "odd", status: "queued" }, limit)).toEqual([ids[3], ids[5]])
+      }
+      expect((yield* tenant.call("jobs/list", { limit: 7 }))["next_cursor"]).toBeNull()
+      expect(yield* status(tenant, "jobs/list", { cursor: null })).toBe(400)
+    }),
+  )
+})

@@ -1,0 +1,111 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import type { ClaimedJob, Job } from "#src/domain/jobs/Job.ts"
+import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { verifyWebhook } from "#src/sdk/webhooks.ts"
+import { makeReceiver } from "../../support/receiver.ts"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { keysOf } from "../operations.ts"
+import { makeTenant, type Tenant } from "../tenants.ts"
+
+const fields = "callback_url,created_at,cron,deployment_id,input,next_at,schedule_id,skip_callbacks,timezone,workflow"
+
+const list = (tenant: Tenant) =>
+  Effect.map(
+    tenant.call("schedules/list"),
+    (answer) => answer["schedules"] as unknown as ReadonlyArray<typeof JobSchedule.Encoded>,
+  )
+const create = (tenant: Tenant, json: object) =>
+  Effect.map(tenant.call("schedules/create", { workflow: "w", ...json }), ({ schedule_id }) => schedule_id!)
+/** Waits for the clock's next look, which comes every second. */
+const fired = (tenant: Tenant) =>
+  Effect.map(
+    tenant.call("jobs/claim", { limit: 100, wait_seconds: 10 }),
+    (answer) => answer["jobs"] as unknown as ReadonlyArray<typeof ClaimedJob.Encoded>,
+  )
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules", (it) => {
+  it.effect("are created, listed oldest first, and deleted, with exactly the documented fields", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const callback = { callback_url: "https://receiver.example/", callback_secret: "never-in-an-answer" }
+      const made = yield* tenant.ask("schedules/create", {
+        workflow: "nightly",
+        cron: "30 4 * * 1-5",
+        timezone: "Europe/Berlin",
+        input: { rows: [1] },
+        deployment_id: "d1",
+        skip_callbacks: true,
+        ...callback,
+        unknown: 1,
+      })
+      expect([made.status, String(keysOf(made.json))]).toEqual([200, "message,schedule_id,success"])
+      const { schedule_id: id } = made.json as { schedule_id: string }
+      const seconds = yield* create(tenant, { cron: "0 0 4 * * *" })
+      const [one, two, ...more] = yield* list(tenant)
+      expect(String(keysOf(one))).toBe(fields)
+      expect(one).toMatchObject({
+        schedule_id: id,
+        workflow: "nightly",
+        cron: "30 4 * * 1-5",
+        timezone: "Europe/Berlin",
+        input: { rows: [1] },
+        deployment_id: "d1",
+        callback_url: callback.callback_url,
+        skip_callbacks: true,
+      })
+      const empty = { timezone: "UTC", input: null, deployment_id: null, callback_url: null, skip_callbacks: false }
+      expect(two).toMatchObject({ schedule_id: seconds, cron: "0 0 4 * * *", ...empty })
+      expect(more).toEqual([])
+      expect((yield* tenant.ask("schedules/list")).text).not.toMatch(/secret|never-in/)
+      // The next firing, in the schedule's own zone.
+      const berlin = new Date(one!.next_at).toLocaleTimeString("en-GB", { timeZone: "Europe/Berlin" })
+      expect([berlin, two!.next_at.slice(11)]).toEqual(["04:30:00", "04:00:00.000Z"])
+      for (const { next_at, created_at } of [one!, two!]) expect(next_at > created_at).toBe(true)
+
+      const deleted = yield* tenant.ask("schedules/delete", { schedule_id: id })
+      expect([deleted.status, String(keysOf(deleted.json))]).toEqual([200, "message,success"])
+      expect((yield* tenant.ask("schedules/delete", { schedule_id: id })).status).toBe(404)
+      expect((yield* list(tenant)).map(({ schedule_id }) => schedule_id)).toEqual([seconds])
+    }),
+  )
+
+  it.effect(
+    "each firing creates one job with its callback; those missed come as one; a deleted one fires no more",
+    () =>
+      Effect.gen(function* () {
+        const { advance } = yield* TestServer
+        const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
+        const receiver = yield* makeReceiver()
+        const secret = "a secret of the schedule"
+        const callback = { callback_url: receiver.url, callback_secret: secret }
+        const id = yield* create(tenant, { cron: "0 4 * * *", input: [1], deployment_id: "d1", ...callback })
+        const gone = yield* create(tenant, { workflow: "gone", cron: "* * * * *" })
+        yield* create(other, { workflow: "skipped", cron: "0 4 * * *", skip_callbacks: true })
+        yield* tenant.call("schedules/delete", { schedule_id: gone })
+        const [before] = yield* list(tenant)
+
+        // Four firings are missed.
+        yield* advance("4 days")
+        const jobs = yield* fired(tenant)
+        expect(jobs).toMatchObject([{ workflow: "w", input: [1], deployment_id: "d1", attempt: 1 }])
+        const [after] = yield* list(tenant)
+        expect(after!.schedule_id).toBe(id)
+        expect(Date.parse(after!.next_at) - Date.parse(before!.next_at)).toBe(4 * 24 * 3_600_000)
+
+        const [{ job_id } = { job_id: "" }] = jobs
+        yield* tenant.call("jobs/complete", { job_id, result: "done" })
+        yield* receiver.arrived(1)
+        const [{ headers, body }] = receiver.received as [(typeof receiver.received)[0]]
+        const { event } = verifyWebhook({ headers, body, secret, toleranceSeconds: Number.POSITIVE_INFINITY })
+        expect(event).toMatchObject({ job_id, deployment_id: "d1", result: "done" })
+
+        const [skipped] = yield* fired(other)
+        yield* other.call("jobs/complete", { job_id: skipped!.job_id })
+        expect(yield* other.deliveries({})).toEqual([])
+        const { jobs: all } = yield* tenant.call("jobs/list", {})
+        expect((all as unknown as ReadonlyArray<typeof Job.Encoded>).map((job) => job.job_id)).toEqual([job_id])
+      }),
+  )
+})

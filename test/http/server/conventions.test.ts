@@ -1,0 +1,459 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { connect } from "node:net"
+import { gzipSync } from "node:zlib"
+import { TestServer } from "../../support/server.ts"
+import type { Send, WireAnswer } from "../../support/wire.ts"
+import {
+  bodyOf,
+  faultOfError,
+  keysOf,
+  must,
+  type Operation,
+  type OperationName,
+  operations,
+  pathOf,
+} from "../operations.ts"
+
+const json = { "content-type": "application/json" }
+const MiB = 1024 * 1024
+
+const all = Object.entries(operations) as ReadonlyArray<readonly [OperationName, Operation]>
+const withBody = all.filter(([, { request }]) => request !== undefined)
+
+/** What there is to name in paths and bodies. */
+const things = Effect.fnUntraced(function* (send: Send) {
+  const project = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
+  const key = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId: project["projectId"] } })
+  return { orgId: project["orgId"]!, projectId: project["projectId"]!, key: key["key"]!, id: key["id"]! }
+})
+
+/** A key is rotated once, so that needs a new one each time. */
+const idsFor = (name: OperationName, send: Send, ids: Effect.Success<ReturnType<typeof things>>) =>
+  name === "rotateKey" ? things(send) : Effect.succeed(ids)
+
+const expectError = (answer: WireAnswer, status: number, context = "") => {
+  expect(answer.status, `${context} ${answer.text.slice(0, 200)}`).toBe(status)
+  expect(faultOfError(answer), context).toBeUndefined()
+  return (answer.json as { error: string }).error
+}
+
+/** Writes bytes to the server as they are, and gives all that comes back. */
+const raw = (url: string, bytes: string) =>
+  Effect.callback<string>((resume) => {
+    const { hostname, port } = new URL(url)
+    let answer = ""
+    const socket = connect(Number(port), hostname, () => socket.write(bytes))
+    socket.on("data", (chunk) => (answer += chunk.toString()))
+    socket.on("close", () => resume(Effect.succeed(answer)))
+    socket.on("error", () => resume(Effect.succeed(answer)))
+  })
+
+layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => {
+  it.effect("answers carry exactly the documented fields", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const ids = yield* things(send)
+      const project =
+        "createdAt,currentDeploymentId,defaultBranch,hostOwner,hostRepo,name,orgId,projectId,subdomain,updatedAt"
+      const fields: Partial<Record<OperationName, string>> = {
+        createProjectKey: "id,key,name,prefix",
+        createOrgKey: "id,key,name,prefix",
+        listKeys: "keys,nextCursor",
+        deleteKey: "deleted",
+        rotateKey: "id,key,name,prefix",
+        listAudit: "entries,nextCursor",
+        validateKey: "keyId,orgId,projectId",
+        createOrg: "createdAt,name,orgId",
+        listOrgs: "nextCursor,orgs",
+        getOrg: "createdAt,limits,name,orgId,used",
+        updateOrg: "createdAt,limits,name,orgId,used",
+        createProject: project,
+        listProjects: "nextCursor,projects",
+        getProject: project,
+        updateProject: project,
+        listDeployments: "deployments,nextCursor",
+      }
+      for (const [name, operation] of all) {
+        if (name === "register") continue
+        const id = (yield* things(send)).id
+        const body = bodyOf(name, ids)
+        const answer = yield* send(operation.method, pathOf(operation, { ...ids, id }), {
+          json: body && { ...body, unknown: { field: 1 } },
+        })
+        expect(answer.status, `${name} ${answer.text}`).toBe(200)
+        expect(answer.headers["content-type"], name).toBe("application/json")
+        expect(String(keysOf(answer.json)), name).toBe(fields[name])
+        const [list] = Object.values(answer.json as object)
+        if (name === "listKeys") {
+          expect(String(keysOf(list[0]))).toBe("createdAt,expiresAt,id,lastUsedAt,name,prefix,projectId,rateLimit")
+        }
+        if (name === "listAudit") expect(String(keysOf(list[0]))).toBe("action,actor,at,details,id,requestId,target")
+        if (name === "listOrgs") expect(String(keysOf(list[0]))).toBe("createdAt,name,orgId")
+        if (name === "listProjects") expect(String(keysOf(list[0]))).toBe(project)
+      }
+    }),
+  )
+
+  it.effect("times are ISO 8601 in UTC with milliseconds, ids are ULIDs, and what is empty is null", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { projectId, orgId, createdAt, updatedAt, name, ...rest } = yield* must(send, "POST", "/api/v0/projects", {
+        json: { name: " docs \u{1f4da} " },
+      })
+      for (const time of [createdAt, updatedAt]) expect(time).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+      for (const id of [projectId, orgId]) expect(id).toMatch(/^[0-7][0-9A-HJKMNP-TV-Z]{25}$/)
+      expect(name).toBe(" docs \u{1f4da} ")
+      expect(Object.values(rest)).toEqual([null, null, null, null, null])
+    }),
+  )
+
+  for (const [name, operation] of withBody) {
+    it.effect(`${operation.method} ${operation.path}: bodies that are none`, () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const ids = yield* things(send)
+        const ask = (options: Parameters<Send>[2]) =>
+          Effect.flatMap(idsFor(name, send, ids), (there) => send(operation.method, pathOf(operation, there), options))
+        // Its credential comes first.
+        const refusal = name === "register" ? 401 : 400
+        for (const body of [
+          "{",
+          "",
+          "{'name':1}",
+          "[1,]",
+          "NaN",
+          "\u0000",
+          "{}{}",
+          '{"name":"a"',
+          '"\\ud800',
+          "\ufffe{}",
+        ]) {
+          expectError(yield* ask({ body, headers: json }), refusal, `${name} ${body}`)
+        }
+        if (name === "register") return
+        for (const body of ["null", "[]", '"text"', "1", "true", "1e999"]) {
+          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(/must be a JSON object\.$/)
+        }
+        expectError(yield* ask({}), 400)
+        for (const type of ["text/plain", "application/x-www-form-urlencoded", "application/xml", "x", ";"]) {
+          expectError(yield* ask({ body: "{}", headers: { "content-type": type } }), 415, type)
+        }
+        expectError(yield* ask({ body: "--x--", headers: { "content-type": "multipart/form-data; boundary=x" } }), 415)
+        const compressed = gzipSync(JSON.stringify(bodyOf(name, ids)))
+        expectError(yield* ask({ body: compressed, headers: { ...json, "content-encoding": "gzip" } }), 400)
+
+        const levels = name === "validateKey" ? 100 : 10_000
+        const deep = (open: string, close: string) => `${open.repeat(levels)}1${close.repeat(levels)}`
+        for (const value of [deep("[", "]"), deep('{"a":', "}")]) {
+          const body = `{"deep":${value},${JSON.stringify(bodyOf(name, ids)).slice(1).replace(/^}/, '"a":1}')}`
+          const answer = yield* ask({ body, headers: json })
+          expect(answer.status, answer.text).toBe(200)
+          // What takes any object takes this one, too.
+          const isTaken = name === "rotateKey" && value.startsWith("{")
+          if (!isTaken) expectError(yield* ask({ body: value, headers: json }), 400)
+        }
+      }),
+    )
+
+    it.effect(`${operation.method} ${operation.path}: as much as it takes is read, and a byte more is a 413`, () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const ids = yield* things(send)
+        const start = JSON.stringify({ ...bodyOf(name, ids), unknown: "" }).slice(0, -2)
+        const ofSize = (size: number) => `${start}${"y".repeat(size - start.length - 2)}"}`
+        const ask = (body: string, headers: Record<string, string> = json) =>
+          Effect.flatMap(idsFor(name, send, ids), (there) =>
+            send(operation.method, pathOf(operation, there), { body, headers }),
+          )
+        const limit = name === "validateKey" ? 4_096 : name === "register" ? 1_024 : MiB
+        expect((yield* ask(ofSize(limit))).status).toBe(name === "register" ? 401 : 200)
+        const sentence = { [MiB]: "1 MiB", 4_096: "4 KiB", 1_024: "1 KiB" }[limit]
+        expect(expectError(yield* ask(ofSize(limit + 1)), 413)).toBe(`The request body is larger than ${sentence}.`)
+        // Without a length to go by, the bytes are counted as they come.
+        const chunked = { ...json, "transfer-encoding": "chunked" }
+        expect((yield* ask(ofSize(limit), chunked)).status).toBe(name === "register" ? 401 : 200)
+        // Its credential comes before a byte of a body without a length.
+        expectError(yield* ask(ofSize(limit + 1), chunked), name === "register" ? 401 : 413)
+        expectError(yield* ask(ofSize(4 * MiB)), 413)
+      }),
+    )
+  }
+
+  it.effect("a sentence names the field and what is wrong with it, and never repeats the value", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { projectId, orgId } = yield* things(send)
+      const project = `/api/v0/projects/${projectId}`
+      const long = "n".repeat(256)
+      const cases: ReadonlyArray<readonly [string, string, unknown, string]> = [
+        ["POST", "/api/v0/projects", {}, "name is required."],
+        ["POST", "/api/v0/projects", { name: "" }, "name must be at least 1 character."],
+        ["POST", "/api/v0/projects", { name: null }, "name must be a string."],
+        ["POST", "/api/v0/projects", { name: ["a"] }, "name must be a string."],
+        // Seen failing: names of any length were taken.
+        ["POST", "/api/v0/projects", { name: long }, "name must be at most 255 characters."],
+        ["PATCH", project, { name: long }, "name must be at most 255 characters."],
+        ["POST", "/api/v0/keys", { name: long, projectId }, "name must be at most 255 characters."],
+        ["POST", `/api/v0/orgs/${orgId}/keys`, { name: long }, "name must be at most 255 characters."],
+        ["POST", "/api/v0/orgs", { name: long }, "name must be at most 255 characters."],
+        ["POST", "/api/v0/projects", { name: "a", orgId: null }, "orgId must be a string."],
+        ["POST", "/api/v0/projects", { name: "a", orgId: "" }, "orgId must be at least 1 character."],
+        ["POST", "/api/v0/keys", { name: "a" }, "projectId is required."],
+        ["POST", "/api/v0/keys", { name: "a", projectId: 7 }, "projectId must be a string."],
+        ["POST", "/api/v0/keys/validate", { key: "" }, "key must be at least 1 character."],
+        ["PATCH", project, { defaultBranch: 1 }, "defaultBranch must be a string or null."],
+        ["PATCH", project, { name: null }, "name must be a string."],
+        [
+          "PATCH",
+          project,
+          { subdomain: "Secret_1" },
+          "subdomain must be a DNS label: 1 to 63 lower-case letters, digits or inner hyphens.",
+        ],
+        ["GET", "/api/v0/projects?limit=0", undefined, "limit must be a whole number from 1 to 100."],
+        ["GET", "/api/v0/projects?limit=101", undefined, "limit must be a whole number from 1 to 100."],
+        ["GET", "/api/v0/projects?cursor=x", undefined, "cursor must be the cursor of an earlier answer."],
+        // Seen failing: they must be a string, though each of them was one.
+        ["GET", "/api/v0/projects?limit=1&limit=2", undefined, "limit was sent more than once."],
+        ["GET", "/api/v0/orgs?limit=1&limit=1", undefined, "limit was sent more than once."],
+        ["GET", "/api/v0/orgs?cursor=x&cursor=x", undefined, "cursor was sent more than once."],
+        ["GET", "/api/v0/projects?orgId=a&orgId=b&limit=5", undefined, "orgId was sent more than once."],
+      ]
+      for (const [method, path, body, sentence] of cases) {
+        expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
+      }
+      expect((yield* send("POST", "/api/v0/orgs", { json: { name: long.slice(1) } })).status).toBe(200)
+      for (const limit of ["", "x", "1.5", "-1", "1e99", "99999999999999999999", "NaN", "%", "%00"]) {
+        const answer = yield* send("GET", `/api/v0/projects?limit=${limit}`)
+        expect(expectError(answer, 400, limit)).toMatch(/^limit must be /)
+      }
+      const past = { name: "a", expiresAt: "2020-01-01T00:00:00.000Z" }
+      const sentence = expectError(yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { json: past }), 400)
+      expect(sentence).toBe("expiresAt must be a time in the future.")
+      const times = [
+        "soon",
+        "",
+        "2027-01-01",
+        "2027-01-01T00:00:00",
+        "2027-02-30T00:00:00Z",
+        "2027-13-01T00:00:00Z",
+        null,
+      ]
+      for (const expiresAt of [...times, 1_900_000_000, {}]) {
+        const answer = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "a", expiresAt } })
+        expect(expectError(answer, 400, String(expiresAt))).toMatch(/^expiresAt must be /)
+      }
+    }),
+  )
+
+  it.effect("text that no database column takes is a 400 or a 404 in every place, never a 500", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const ids = yield* things(send)
+      const bad = ["a\\u0000b", "\\u0000", "\\ud800", "a\\udfffb", "\\udc00\\ud800"]
+      for (const [name, operation] of withBody) {
+        if (name === "register") continue
+        const optional = {
+          orgId: "x",
+          expiresAt: "x",
+          defaultBranch: "x",
+          subdomain: "x",
+          hostOwner: "x",
+          hostRepo: "x",
+        }
+        for (const field of Object.keys({ ...bodyOf(name, ids), ...optional })) {
+          for (const text of bad) {
+            const { [field]: _, ...rest } = { ...bodyOf(name, ids), hostRepo: "a", hostOwner: "a" } as Record<
+              string,
+              string
+            >
+            const body = `${JSON.stringify(rest).slice(0, -1)},"${field}":"${text}"}`
+            const answer = yield* send(operation.method, pathOf(operation, ids), { body, headers: json })
+            const known = `"${field}"` in rest || new RegExp(`"${field}"`).test(body)
+            expect(known && [200, 400, 401, 404, 409].includes(answer.status), `${name} ${body} ${answer.text}`).toBe(
+              true,
+            )
+            if (answer.status !== 200) expect(faultOfError(answer)).toBeUndefined()
+            // A field that the operation knows is never let through.
+            // To validate it is a key like any other that is not valid.
+            const refusal = name === "validateKey" && field === "key" ? 401 : 400
+            if (field in (bodyOf(name, ids) ?? {})) expect(answer.status, body).toBe(refusal)
+          }
+        }
+      }
+      const segments = [
+        "%00",
+        "a%00b",
+        "%ED%A0%80",
+        "%ff",
+        "%",
+        "%2",
+        "%zz",
+        "%2F",
+        "%2e%2e",
+        "..",
+        ".",
+        "%5C",
+        "'",
+        '"',
+      ]
+      for (const [, operation] of all) {
+        const body = operation.request === undefined ? {} : { json: { name: "a" } }
+        for (const field of operation.path.match(/\{\w+\}/g) ?? []) {
+          for (const segment of [...segments, "a".repeat(8_000), "%F0%9F%93%9A", "__proto__", "constructor"]) {
+            const path = pathOf(operation, { ...ids, [field.slice(1, -1)]: segment })
+            const answer = yield* send(operation.method, path, body)
+            expect([400, 404], `${operation.method} ${path} ${answer.text}`).toContain(answer.status)
+            expect(faultOfError(answer)).toBeUndefined()
+          }
+        }
+        if (operation.method !== "GET") continue
+        for (const query of [
+          "cursor=%00",
+          "cursor=%ED%A0%80",
+          "cursor=%ff",
+          "cursor=a&cursor=b",
+          "orgId=%00",
+          "orgId=",
+        ]) {
+          const answer = yield* send("GET", `${pathOf(operation, ids)}?${query}`)
+          const takes = query.startsWith("cursor")
+            ? operation !== operations.getProject && operation !== operations.getOrg
+            : operation === operations.listProjects
+          expect(answer.status, `${operation.path}?${query}`).toBe(takes ? 400 : 200)
+        }
+      }
+    }),
+  )
+
+  it.effect("names of the prototype are names like any other, and the last of two equal keys counts", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const post = (body: string) => send("POST", "/api/v0/projects", { body, headers: json })
+      expectError(yield* post('{"__proto__":{"name":"a"}}'), 400)
+      const made = yield* post('{"name":"constructor","__proto__":{"orgId":"x"},"constructor":1,"toString":null}')
+      expect(made.status).toBe(200)
+      expect((made.json as { name: string }).name).toBe("constructor")
+      const { orgId } = made.json as { orgId: string }
+      expect((yield* post('{"name":"__proto__"}')).status).toBe(200)
+      expect(((yield* post('{"name":"a","name":"b"}')).json as { name: string }).name).toBe("b")
+      expectError(yield* post(`{"name":"a","orgId":"${orgId}","orgId":"__proto__"}`), 404)
+      expect((yield* send("GET", "/api/v0/projects?__proto__=1&constructor=2")).status).toBe(200)
+    }),
+  )
+
+  it.effect("nothing at a path: a 404 in the shape of the interface whose prefix it has", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const paths = [
+        "/",
+        "/api",
+        "/api/v0",
+        "/api/v0/nope",
+        "/nope",
+        "/v10/webhooks",
+        "/v1x",
+        "/API/v0/orgs",
+        "/api//v0/orgs",
+      ]
+      for (const path of [...paths, "*", "/api/v0/keys/validate/x", `/${"a".repeat(9_000)}`, "/%", "/api/v0/%ff"]) {
+        for (const method of ["GET", "POST"]) {
+          const answer = yield* send(method, path, method === "POST" ? { body: "{", headers: json } : {})
+          expect(expectError(answer, 404, path)).toBe("There is nothing at this path.")
+        }
+      }
+      for (const path of ["/v1", "/v1/", "/v1/nope", "/v1?a=/api", "/v1/webhooks/nope", "/v1/%", "/v1/%00"]) {
+        const answer = yield* send("POST", path, { json: {} })
+        expect(answer.status, path).toBe(404)
+        expect(answer.json).toEqual({ success: false, message: "There is nothing at this path.", code: "not_found" })
+        expect(answer.headers["content-type"]).toBe("application/json")
+      }
+    }),
+  )
+
+  it.effect(
+    "a method that a path does not have is a 405 that says which it has; HEAD answers as GET does, without the body",
+    () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const ids = yield* things(send)
+        for (const method of ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "QUERY", "PROPFIND"]) {
+          const answer = yield* send(method, "/api/v0/projects")
+          expect(expectError(answer, 405, method)).toBe(`This path takes POST, GET, HEAD, not ${method}.`)
+          expect(answer.json).toMatchObject({ code: "method_not_allowed" })
+          expect(answer.headers.allow).toBe("POST, GET, HEAD")
+        }
+        for (const [path, allow] of [
+          ["/api/v0/keys/validate", "POST"],
+          [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "DELETE"],
+          ["/docs", "GET, HEAD"],
+          ["/metrics", "GET, HEAD"],
+        ]) {
+          const answer = yield* send("PUT", path!, { json: {} })
+          expectError(answer, 405, path)
+          expect(answer.headers.allow, path).toBe(allow)
+        }
+        for (const [path, status] of [
+          ["/api/v0/projects", 200],
+          [`/api/v0/projects/${ids.projectId}`, 200],
+          ["/nope", 404],
+        ]) {
+          const head = yield* send("HEAD", String(path))
+          const get = yield* send("GET", String(path))
+          expect([head.status, head.text]).toEqual([status, ""])
+          expect(head.headers["content-type"]).toBe(get.headers["content-type"])
+        }
+      }),
+  )
+
+  it.effect("x-request-id: a sane one comes back, any other is replaced; nothing is cached", () =>
+    Effect.gen(function* () {
+      const { send, logs } = yield* TestServer
+      const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+      const idFor = (id: string | Array<string>, path = "/healthz") =>
+        Effect.map(send("GET", path, { headers: { "x-request-id": id } }), ({ headers }) => headers["x-request-id"])
+      for (const id of ["a", "req-1", "a".repeat(128), "A.b_c:d/e+f=", "01KAHBMKZ3D2X7S5QN8W4V6R9T"]) {
+        expect(yield* idFor(id)).toBe(id)
+        expect(yield* idFor(id, "/nope")).toBe(id)
+      }
+      for (const id of ["", "a b", "a".repeat(129), 'a"b', "a,b", "<script>", "a\tb", "\u00e9", ["a", "b"]]) {
+        expect(yield* idFor(id), String(id)).toMatch(uuid)
+      }
+      const ids = new Set<string>()
+      for (const [, operation] of all) {
+        const missing = { orgId: "x", projectId: "x", id: "x" }
+        const { headers } = yield* send(operation.method, pathOf(operation, missing), { json: {} })
+        expect(headers["x-request-id"]).toMatch(uuid)
+        expect(headers["cache-control"]).toBe("no-store")
+        ids.add(String(headers["x-request-id"]))
+      }
+      expect(ids.size).toBe(all.length)
+      expect(logs()).not.toContain("A request failed")
+    }),
+  )
+
+  it.effect("what is no HTTP is refused in the documented shape too", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const refused: ReadonlyArray<readonly [string, number, string]> = [
+        ["nonsense\r\n\r\n", 400, "invalid_request"],
+        ["FOO / HTTP/1.1\r\nhost: a\r\n\r\n", 400, "invalid_request"],
+        ["GET / HTTP/9.9\r\nhost: a\r\n\r\n", 400, "invalid_request"],
+        [`GET / HTTP/1.1\r\nhost: a\r\nx: ${"a".repeat(20_000)}\r\n\r\n`, 431, "headers_too_large"],
+        ["POST /api/v0/orgs HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n", 400, "invalid_request"],
+        ["GET / HTTP/1.1\r\nhost: a\r\nexpect: tea\r\n\r\n", 417, "expectation_failed"],
+      ]
+      for (const [bytes, status, code] of refused) {
+        const answer = yield* raw(url, bytes)
+        expect(answer, bytes.slice(0, 60)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+        const [head, body] = answer.split("\r\n\r\n")
+        expect(head).toMatch(/content-type: application\/json/i)
+        expect(head).toMatch(/x-request-id: \S+/i)
+        expect(JSON.parse(body!)).toEqual({ error: expect.stringMatching(/\.$/), code })
+      }
+      const noHost = yield* raw(url, "GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")
+      expect(noHost).toMatch(/^HTTP\/1\.1 200 /)
+    }),
+  )
+})

@@ -1,0 +1,30 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { browserPage, hasBrowser } from "../../support/browser.ts"
+import { TestServer } from "../../support/server.ts"
+
+describe.skipIf(!hasBrowser)("/docs in a browser", () => {
+  it.live(
+    "shows the operations under its own content security policy, from files of this server",
+    () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const page = yield* browserPage
+        yield* Effect.promise(async () => {
+          const faults: Array<string> = []
+          const asked: Array<string> = []
+          page.on("pageerror", (error) => void faults.push(error.message))
+          page.on("console", (message) => void (message.type() === "error" && faults.push(message.text())))
+          page.on("request", (request) => void asked.push(request.url()))
+          await page.goto(`${url}/docs`)
+          await page.getByText("Validate an API key").first().waitFor()
+          // A browser asks for /favicon.ico some time after the page, unless the page names an icon.
+          expect(await page.locator('head link[rel="icon"]').getAttribute("href")).toMatch(/^data:image\/svg\+xml,/)
+          expect(faults).toEqual([])
+          expect(asked.filter((one) => !/^(data|blob):/.test(one) && !one.startsWith(url))).toEqual([])
+        })
+      }).pipe(Effect.scoped, Effect.provide(TestServer.layer({}))),
+    60_000,
+  )
+})

@@ -1,0 +1,109 @@
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { RequestListener } from "node:http"
+import { type AddressInfo, connect, type Socket } from "node:net"
+import type { ConnectionLimits } from "#src/http/server/connectionLimits.ts"
+import { defaultLimits } from "#src/http/server/connectionLimits.ts"
+import * as HotPath from "#src/http/server/hotPath.ts"
+import * as Listener from "#src/http/server/listener.ts"
+
+/** A server of these limits on a free port. */
+const serve = (limits: Partial<ConnectionLimits>, answer: RequestListener) =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const server = Listener.make(HotPath.none, { ...defaultLimits, ...limits }).on("request", answer)
+      await new Promise<void>((done) => server.listen(0, "127.0.0.1", done))
+      return server
+    }),
+    (server) => Effect.sync(() => (server.closeAllConnections(), server.close())),
+  ).pipe(Effect.map((server) => (server.address() as AddressInfo).port))
+
+const connected = (port: number) =>
+  Effect.acquireRelease(
+    Effect.sync(() => connect({ port, host: "127.0.0.1" }).on("error", () => {})),
+    (socket) => Effect.sync(() => socket.destroy()),
+  )
+
+/** All that comes back until the other side ends the connection. */
+const received = (socket: Socket) =>
+  Effect.callback<string>((resume) => {
+    let text = ""
+    socket.on("data", (chunk) => (text += chunk.toString()))
+    socket.on("close", () => resume(Effect.succeed(text)))
+  })
+
+const requests = (count: number) => "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(count)
+const statuses = (text: string) => text.match(/HTTP\/1\.1 200/g)?.length ?? 0
+
+// Seen failing without `pipelineLimit`: all thousand were begun.
+it.live("a connection with more pipelined requests than the limit is ended, and no further one is begun", () =>
+  Effect.gen(function* () {
+    let begun = 0
+    const port = yield* serve({ maxPipelined: 10 }, () => void begun++)
+    const socket = yield* connected(port)
+    socket.write(requests(1_000))
+    assert.strictEqual(yield* received(socket), "")
+    assert.strictEqual(begun, 11)
+  }),
+)
+
+it.live("pipelined requests within the limit are answered, however many come one after the other", () =>
+  Effect.gen(function* () {
+    const port = yield* serve({ maxPipelined: 10 }, (_, response) => setImmediate(() => response.end("x")))
+    const socket = yield* connected(port)
+    let rounds = 0
+    let text = ""
+    socket.on("data", (chunk) => {
+      text += chunk.toString()
+      if (statuses(text) < 11 * rounds) return
+      if (rounds === 5) socket.end()
+      else socket.write(requests(11))
+      rounds++
+    })
+    socket.write(requests(11))
+    rounds++
+    yield* received(socket)
+    assert.strictEqual(statuses(text), 55)
+  }),
+)
+
+// Seen failing without the time limit: the connection stayed open for good.
+it.live("an answer that is never read is ended", () =>
+  Effect.gen(function* () {
+    const large = Buffer.alloc(50 * 1024 * 1024)
+    const port = yield* serve({ maxUnreadMillis: 200 }, (_, response) => {
+      response.on("close", () => closed?.())
+      response.end(large)
+    })
+    let closed: (() => void) | undefined
+    const socket = yield* connected(port)
+    socket.pause()
+    socket.write(requests(1))
+    yield* Effect.callback<void>((resume) => {
+      closed = () => resume(Effect.void)
+    })
+  }),
+)
+
+it.live("a large answer that is read slowly, and one that takes its time to be made, come whole", () =>
+  Effect.gen(function* () {
+    const size = 20 * 1024 * 1024
+    const port = yield* serve({ maxUnreadMillis: 1_500 }, ({ url }, response) => {
+      if (url === "/large") return response.end(Buffer.alloc(size))
+      return setTimeout(() => response.end("late"), 2_000)
+    })
+    const slow = yield* connected(port)
+    let bytes = 0
+    slow.on("data", (chunk) => {
+      bytes += chunk.length
+      slow.pause()
+      setTimeout(() => slow.resume(), 5)
+    })
+    slow.write("GET /large HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+    const late = yield* connected(port)
+    late.write("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+    const [, text] = yield* Effect.all([received(slow), received(late)], { concurrency: 2 })
+    assert.isAbove(bytes, size)
+    assert.match(text, /late$/)
+  }),
+)

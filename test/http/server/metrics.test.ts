@@ -1,0 +1,205 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawnSync } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { conventionFaults, parse, type Sample } from "../../support/prometheus.ts"
+import { type Selector, selects, selectorsOf } from "../../support/promql.ts"
+import { makeReceiver } from "../../support/receiver.ts"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { eventually } from "../../support/wait.ts"
+import { makeTenant } from "../tenants.ts"
+
+const file = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8")
+const page = file("docs/observability.md")
+/** The cells of the rows of the tables whose first cell matches. */
+const rows = (first: RegExp) =>
+  page
+    .split("\n")
+    .filter((line) => line.startsWith("| "))
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split("|")
+        .map((cell) => cell.trim()),
+    )
+    .filter(([cell]) => first.test(cell!))
+const dashboard = JSON.parse(file("deploy/grafana-dashboard.json")) as {
+  readonly panels: ReadonlyArray<{ readonly targets?: ReadonlyArray<{ readonly expr: string }> }>
+}
+const dashboardQueries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
+const alertQueries = rows(/./).flatMap((cells) => cells.flatMap((cell) => /^`(.*[><].*)`$/.exec(cell)?.[1] ?? []))
+
+const scrape = Effect.gen(function* () {
+  const { send, advance } = yield* TestServer
+  // What the database was asked a moment ago is not asked again.
+  yield* advance("6 seconds")
+  const { text } = yield* send("GET", "/metrics")
+  const families = parse(text)
+  const samples = families.flatMap((family) => family.samples)
+  const value = (name: string, labels: Readonly<Record<string, string>> = {}) =>
+    samples
+      .filter((one) => one.name === name && Object.entries(labels).every(([key, is]) => one.labels[key] === is))
+      .reduce((sum, one) => sum + one.value, 0)
+  return { text, families, samples, value }
+})
+type Scrape = Effect.Success<typeof scrape>
+
+/** Scrapes until it is as it is to be: attempts are recorded a little later than their receiver has them. */
+const until = (expected: (scrape: Scrape) => boolean) =>
+  eventually(
+    "the metrics",
+    Effect.filterOrFail(scrape, expected, ({ text }) => text),
+  )
+
+const requests = "http_request_duration_seconds_count"
+const validations = "gatehouse_key_validations_total"
+const deliveries = "gatehouse_deliveries_total"
+const attempts = "gatehouse_delivery_attempt_duration_seconds_count"
+
+layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { excludeTestServices: true })(
+  "metrics",
+  (it) => {
+    it.effect("requests: by method, route and status, and no series of a client's invention", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const before = yield* scrape
+        for (let n = 0; n < 20; n++) {
+          yield* send("GET", `/nothing/${n}`)
+          yield* send("GET", `/api/v0/projects/${n}?n=${n}`)
+          yield* send("PURGE", `/api/v0/projects/${n}`)
+          yield* send("PURGE", `/nothing/${n}`)
+        }
+        const after = yield* scrape
+        const labels = { route: "/api/v0/projects/{projectId}", method: "GET", status: "404" }
+        expect(after.value(requests, labels) - before.value(requests, labels)).toBe(20)
+        const unmatched = { route: "unmatched", status: "404" }
+        expect(after.value(requests, { ...unmatched, method: "GET" })).toBe(20)
+        expect(after.value(requests, { ...unmatched, method: "other" })).toBe(20)
+        expect(after.value(requests, { ...unmatched, method: "other", status: "405" })).toBe(20)
+        const series = ({ samples }: Scrape) => samples.filter(({ name }) => name === requests).length
+        // Those four, and that of the first scrape.
+        expect(series(after) - series(before)).toBe(5)
+      }),
+    )
+
+    it.effect("validations: by outcome and source, the hot path's and the router's in the same series", () =>
+      Effect.gen(function* () {
+        const { send, routed } = yield* TestServer
+        const { key } = yield* makeTenant()
+        const validate = (key: string, as?: string) =>
+          send("POST", "/api/v0/keys/validate", { json: { key }, as, headers: { connection: "keep-alive" } })
+        const before = yield* scrape
+        const routedBefore = routed()
+        yield* validate(key, key)
+        expect(routed()).toBe(routedBefore)
+        yield* validate(key)
+        yield* validate("svc_none")
+        yield* validate(key.slice(0, -1) + (key.endsWith("a") ? "b" : "a"))
+        const after = yield* scrape
+        const more = (name: string, labels: Readonly<Record<string, string>>) =>
+          after.value(name, labels) - before.value(name, labels)
+        expect(more(validations, { outcome: "valid" })).toBe(2)
+        expect(more(validations, { outcome: "valid", source: "memory" })).toBeGreaterThan(0)
+        expect(more(validations, { outcome: "invalid" })).toBe(2)
+        const validated = { route: "/api/v0/keys/validate", method: "POST" }
+        expect(more(requests, { ...validated, status: "200" })).toBe(2)
+        expect(more(requests, { ...validated, status: "401" })).toBe(2)
+      }),
+    )
+
+    it.effect("deliveries: by outcome, attempts by result, and which ended without a success in the log", () =>
+      Effect.gen(function* () {
+        const { logs } = yield* TestServer
+        const { endpoint, finished, orgId } = yield* makeTenant()
+        const [good, bad, gone] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
+        bad.behave({ status: 500 })
+        gone.behave({ status: 410 })
+        for (const { url } of [good, bad, gone]) yield* endpoint(url)
+        const before = yield* scrape
+        yield* finished()
+        const after = yield* until((now) => now.value(deliveries) - before.value(deliveries) === 4)
+        for (const outcome of ["delivered", "retried", "failed", "deactivated"]) {
+          expect(after.value(deliveries, { outcome }) - before.value(deliveries, { outcome }), outcome).toBe(1)
+        }
+        for (const [result, times] of Object.entries({ "2xx": 1, "5xx": 2, "4xx": 1 })) {
+          expect(after.value(attempts, { result }) - before.value(attempts, { result }), result).toBe(times)
+        }
+        const lines = logs()
+          .split("\n")
+          .filter((line) => line.includes("A delivery failed"))
+        expect(lines).toHaveLength(2)
+        for (const line of lines) {
+          const { annotations } = JSON.parse(line) as { readonly annotations: Readonly<Record<string, unknown>> }
+          expect(annotations).toMatchObject({ orgId, deliveryId: expect.any(String) as string })
+        }
+      }),
+    )
+
+    it.effect("backlog: what is due and not taken up, and since when", () =>
+      Effect.gen(function* () {
+        const { advance } = yield* TestServer
+        const { endpoint, finished } = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        receiver.behave("hang")
+        yield* endpoint(receiver.url)
+        for (let n = 0; n < 12; n++) yield* finished()
+        yield* receiver.arrived(10)
+        expect((yield* scrape).value("gatehouse_deliveries_due")).toBeLessThan(12)
+        // The leases of those that were taken up end, and the receiver has no room for another attempt.
+        yield* advance("60 seconds")
+        const { value } = yield* until((now) => now.value("gatehouse_deliveries_due") === 12)
+        expect(value("gatehouse_deliveries_oldest_due_seconds")).toBeGreaterThan(5)
+      }),
+    )
+
+    it.effect("all of it follows Prometheus' conventions", () =>
+      Effect.gen(function* () {
+        const { text, families } = yield* scrape
+        expect(conventionFaults(families)).toEqual([])
+        const promtool = spawnSync("promtool", ["check", "metrics"], { input: text, encoding: "utf8" })
+        if (promtool.error === undefined) expect(promtool.stdout + promtool.stderr).toBe("")
+      }),
+    )
+
+    it.effect("the documents name every metric with its type and labels, and no other", () =>
+      Effect.gen(function* () {
+        const { families } = yield* scrape
+        const documented = rows(/^`\w+`$/).map((cells) => cells.slice(0, 3).map((cell) => cell.replaceAll("`", "")))
+        const labelsOf = ([first]: ReadonlyArray<Sample>) => Object.keys(first!.labels).filter((name) => name !== "le")
+        const given = families.map(({ name, type, samples }) => [name, type, labelsOf(samples).join(", ")])
+        expect(documented.toSorted()).toEqual(given.toSorted())
+      }),
+    )
+
+    it.effect("the dashboard asks for what is there, and so do the alerts", () =>
+      Effect.gen(function* () {
+        const { samples } = yield* scrape
+        const scraped = ["job", "instance", "le"]
+        const missing = (query: string, there: (selector: Selector, sample: Sample) => boolean) => {
+          const { selectors, groupedBy } = selectorsOf(query)
+          expect(selectors, query).not.toEqual([])
+          return [
+            ...selectors
+              .filter((selector) => !samples.some((sample) => there(selector, sample)))
+              .map(({ name }) => name),
+            ...groupedBy.filter(
+              (label) =>
+                !scraped.includes(label) &&
+                !samples.some(
+                  ({ name, labels }) => selectors.some((_) => _.name === name) && Object.hasOwn(labels, label),
+                ),
+            ),
+          ]
+        }
+        expect(dashboardQueries.length).toBeGreaterThan(20)
+        expect(dashboardQueries.flatMap((query) => missing(query, selects))).toEqual([])
+        // Their series are there when there is something to tell; the labels have to be.
+        const known = ({ name, matchers }: Selector, sample: Sample) =>
+          sample.name === name && matchers.every(({ label }) => Object.hasOwn(sample.labels, label))
+        expect(alertQueries).toHaveLength(5)
+        expect(alertQueries.flatMap((query) => missing(query, known))).toEqual([])
+      }),
+    )
+  },
+)

@@ -1,0 +1,280 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { get, type IncomingHttpHeaders } from "node:http"
+import { brotliDecompressSync, gunzipSync } from "node:zlib"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { keysOf, must, type Operation, operations } from "../operations.ts"
+import { makeTenant } from "../tenants.ts"
+import { makeThings, webhookOperations } from "../webhooks/webhookOperations.ts"
+
+interface Media {
+  readonly schema: object
+  readonly example?: unknown
+}
+interface Body {
+  readonly description?: string
+  readonly content: Record<string, Media>
+}
+interface DocumentedOperation {
+  readonly operationId: string
+  readonly summary?: string
+  readonly description?: string
+  readonly tags: ReadonlyArray<string>
+  readonly security?: ReadonlyArray<Record<string, unknown>>
+  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string; readonly required: boolean }>
+  readonly requestBody?: Body & { readonly required: boolean }
+  readonly responses: Record<string, Body>
+}
+interface Document {
+  readonly openapi: string
+  readonly info: Record<string, string>
+  readonly paths: Record<string, Record<string, DocumentedOperation>>
+  readonly tags: ReadonlyArray<{ readonly name: string }>
+  readonly components: { readonly schemas: Record<string, object>; readonly securitySchemes: object }
+}
+
+const document = Effect.gen(function* () {
+  const { send } = yield* TestServer
+  const { status, json, headers } = yield* send("GET", "/openapi.json")
+  expect([status, headers["content-type"]]).toEqual([200, "application/json"])
+  return json as Document
+})
+
+const all = ({ paths }: Document) =>
+  Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+  )
+
+/** Every value of a key, however deep. */
+const everyValue = (value: unknown, key: string): ReadonlyArray<unknown> =>
+  typeof value !== "object" || value === null
+    ? []
+    : Object.entries(value).flatMap(([name, inner]) => [...(name === key ? [inner] : []), ...everyValue(inner, key)])
+
+/** The paths of a page's scripts. */
+const scriptsOf = (page: string) => [...page.matchAll(/<script src="([^"]+)"/g)].map(([, path]) => `/${path}`)
+
+/** The body of an answer as it came over the wire. */
+const bytesOf = (url: string, acceptEncoding: string) =>
+  Effect.callback<{ readonly headers: IncomingHttpHeaders; readonly body: Buffer }>((resume) => {
+    get(url, { headers: { "accept-encoding": acceptEncoding } }, (answer) => {
+      const chunks: Array<Buffer> = []
+      answer.on("data", (chunk: Buffer) => chunks.push(chunk))
+      answer.on("end", () => resume(Effect.succeed({ headers: answer.headers, body: Buffer.concat(chunks) })))
+    })
+  })
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the service says of itself", (it) => {
+  it.effect("openapi.json has every operation, and tells what each can answer", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      expect(api.openapi).toMatch(/^3\.1\./)
+      for (const field of ["title", "version", "description"]) expect(api.info[field], field).toBeTruthy()
+      const documented = all(api)
+      for (const { method, path, errors, request, mayBeEmpty } of [
+        ...Object.values<Operation>(operations),
+        ...Object.values<Operation>(webhookOperations),
+      ]) {
+        const found = documented.find((entry) => entry.path === path && entry.method === method)
+        expect(found, `${method} ${path}`).toBeDefined()
+        const { responses, requestBody } = found!.operation
+        const statuses = ["200", ...errors.map(String), "500", "503", "default"]
+        expect(Object.keys(responses).sort(), `${method} ${path}`).toEqual(statuses.sort())
+        expect(requestBody !== undefined).toBe(request !== undefined)
+        if (request !== undefined) expect(requestBody!.required ?? false, path).toBe(mayBeEmpty !== true)
+      }
+      const ids = documented.map(({ operation }) => operation.operationId)
+      expect(new Set(ids).size).toBe(ids.length)
+    }),
+  )
+
+  it.effect("each operation has words, an example of each body, its parameters and who may call it", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      const tags = api.tags.map(({ name }) => name)
+      for (const { path, method, operation } of all(api)) {
+        const at = `${method} ${path}`
+        expect(operation.summary, at).toMatch(/\S/)
+        expect(operation.description, at).toMatch(/\S/)
+        expect(tags, at).toEqual(expect.arrayContaining([...operation.tags]))
+        for (const { content } of operation.requestBody ? [operation.requestBody] : []) {
+          expect(content["application/json"]!.example, at).toBeTypeOf("object")
+        }
+        for (const [status, { description, content }] of Object.entries(operation.responses)) {
+          expect(description, `${at} ${status}`).toMatch(/\S/)
+          for (const { example, schema } of Object.values(content)) {
+            expect(example, `${at} ${status}`).toBeDefined()
+            expect(schema).toBeTypeOf("object")
+            const fields = path.startsWith("/v1/") ? "code,message,success" : "code,error"
+            if (status !== "200") expect(String(keysOf(example)), `${at} ${status}`).toBe(fields)
+          }
+        }
+        // Whatever creates something can be repeated without creating it again.
+        const creates = method === "POST" && /\/(keys|projects|orgs|rotate|create)$/.test(path)
+        const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
+        expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
+        const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
+        const declared = operation.parameters.filter((parameter) => parameter.in === "path")
+        expect(declared.map(({ name, required }) => [name, required])).toEqual(named.map((name) => [name, true]))
+        // Nothing is optional of the one header of the webhook interface.
+        if (path.startsWith("/v1/")) expect(operation.security, at).toEqual([{ apiKeyHeader: [] }])
+        if (!path.startsWith("/api/")) continue
+        const schemes = (operation.security ?? []).flatMap((requirement) => Object.keys(requirement))
+        expect(schemes.length, at).toBeGreaterThan(0)
+        for (const scheme of schemes) expect(Object.keys(api.components.securitySchemes), at).toContain(scheme)
+        // Spec.md's empty list: no operation of the platform but the CI's declares that it must have a credential.
+        const open = operation.security!.some((requirement) => Object.keys(requirement).length === 0)
+        expect(open, at).toBe(path !== "/api/v0/register-deployment")
+      }
+    }),
+  )
+
+  it.effect("every $ref leads to a schema, and none is there for nothing", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      const refs = new Set(everyValue(api, "$ref").map(String))
+      const schemas = Object.keys(api.components.schemas).map((name) => `#/components/schemas/${name}`)
+      expect([...refs].sort()).toEqual(schemas.sort())
+    }),
+  )
+
+  it.effect("the examples of requests are taken, and requests may have further fields", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const api = yield* document
+      const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
+      for (const { path, method, operation } of all(api)) {
+        if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
+        const { example, schema } = operation.requestBody.content["application/json"]!
+        const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
+        const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!).replace("{id}", id!)
+        const ids = "projectId" in (example as object) ? { projectId } : {}
+        const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
+        const needsSecret = path.endsWith("/validate") || path.endsWith("/register-deployment")
+        expect(answer.status, `${method} ${url} ${answer.text}`).toBe(needsSecret ? 401 : 200)
+        const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
+        expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
+      }
+    }),
+  )
+
+  it.effect("the examples of the webhook interface are taken as well, with ids of what exists", () =>
+    Effect.gen(function* () {
+      const api = yield* document
+      let taken = 0
+      for (const { path, operation } of all(api)) {
+        if (operation.requestBody === undefined || !path.startsWith("/v1/")) continue
+        const { example, schema } = operation.requestBody.content["application/json"]!
+        const tenant = yield* makeTenant()
+        const { endpoint, delivery, queued, running, schedule } = yield* makeThings(tenant)
+        const ids: Record<string, unknown> = {
+          id: endpoint,
+          webhook_endpoint_id: endpoint,
+          delivery_id: delivery,
+          job_id: path.endsWith("/heartbeat") ? running : queued,
+          schedule_id: schedule,
+          wait_seconds: 0,
+        }
+        const fields = Object.entries(example as object).map(([name, value]) => [name, ids[name] ?? value] as const)
+        // Inactive, so that nothing leaves this machine.
+        const answer = yield* tenant.ask(path.slice(4), { ...Object.fromEntries(fields), active: false })
+        expect(answer.status, `${path} ${JSON.stringify(example)} ${answer.text}`).toBe(200)
+        const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
+        expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
+        taken++
+      }
+      expect(taken).toBe(20)
+    }),
+  )
+
+  // Seen failing without `prepare` of src/http/server/publicDocument.ts.
+  it.effect("the docs may be kept, and are asked for again only when they have changed", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      for (const path of ["/docs", "/openapi.json"]) {
+        const { headers } = yield* send("GET", path)
+        expect(headers["cache-control"]).toBe("no-cache")
+        const { etag = "" } = headers
+        expect(etag).toMatch(/^"[\w-]{43}"$/)
+        for (const known of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
+          const kept = yield* send("GET", path, { headers: { "if-none-match": known } })
+          expect([kept.status, kept.text, kept.headers.etag], known).toEqual([304, "", etag])
+        }
+        const changed = yield* send("GET", path, { headers: { "if-none-match": '"other"' } })
+        expect(changed.status).toBe(200)
+      }
+    }),
+  )
+
+  it.effect("the docs are compressed for clients that take it, each coding under a tag of its own", () =>
+    Effect.gen(function* () {
+      const { url, send } = yield* TestServer
+      const [script] = scriptsOf((yield* send("GET", "/docs")).text)
+      for (const path of ["/docs", "/openapi.json", script!]) {
+        const plain = yield* send("GET", path)
+        const tags = [plain.headers.etag]
+        for (const [accepted, coding, unpack] of [
+          ["gzip, deflate, br", "br", brotliDecompressSync],
+          ["gzip;q=0.5, br;q=0", "gzip", gunzipSync],
+          ["*", "br", brotliDecompressSync],
+          ["identity, deflate", undefined, (bytes: Buffer) => bytes],
+          ["gzip;q=0", undefined, (bytes: Buffer) => bytes],
+        ] as const) {
+          const { headers, body } = yield* bytesOf(`${url}${path}`, accepted)
+          expect([headers["content-encoding"], headers.vary], `${path} ${accepted}`).toEqual([
+            coding,
+            "accept-encoding",
+          ])
+          expect(Number(headers["content-length"])).toBe(body.length)
+          if (coding !== undefined && body.length > 1_000) expect(body.length).toBeLessThan(plain.text.length / 2)
+          expect(unpack(body).toString() === plain.text, `${path} ${accepted}`).toBe(true)
+          tags.push(headers.etag)
+        }
+        expect(new Set(tags).size).toBe(3)
+      }
+    }),
+  )
+
+  it.effect("/docs is a page that loads nothing from anywhere else, and its scripts are files to be kept", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { status, headers, text } = yield* send("GET", "/docs")
+      expect(status).toBe(200)
+      expect(headers["content-type"]).toMatch(/^text\/html/)
+      // The browser itself refuses every other host, whatever the page's script may try, and every script in the page.
+      const policy = headers["content-security-policy"]
+      expect(policy).toContain("default-src 'none'; script-src 'self'; connect-src 'self';")
+      expect(policy).not.toMatch(/script-src[^;]*unsafe|unsafe-eval|https?:|\*/)
+      expect(text).toContain("<title>Gatehouse</title>")
+      expect(text).not.toMatch(/(?:src|href|srcset|action|data)\s*=\s*["']?(?:https?:)?\/\//i)
+      expect(text).not.toMatch(/url\(|@import|<link(?! rel="icon" href="data:)|<iframe|<script>|<script[^>]*>[^<]/i)
+      expect(text.length).toBeLessThan(10_000)
+      const scripts = yield* Effect.forEach(scriptsOf(text), (path) => send("GET", path))
+      expect(scripts.map(({ status }) => status)).toEqual([200, 200])
+      for (const script of scripts) {
+        expect(script.headers["content-type"]).toMatch(/^text\/javascript/)
+        expect(script.headers["cache-control"]).toBe("public, max-age=31536000, immutable")
+      }
+      const [library, start] = scripts.map((script) => script.text)
+      expect(library!.length).toBeGreaterThan(1_000_000)
+      expect(start).toContain("/api/v0/register-deployment")
+      expect(start).toMatch(/"withDefaultFonts":\s*false/)
+      expect((yield* send("GET", "/docs/other.js")).json).toMatchObject({ code: "not_found" })
+    }),
+  )
+
+  it.effect("the health of the process, of the database, and the metrics", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      for (const path of ["/healthz", "/readyz"]) {
+        const answer = yield* send("GET", path)
+        const body = path === "/readyz" ? { ok: true, writable: true } : { ok: true }
+        expect([answer.status, answer.json]).toEqual([200, body])
+      }
+      const metrics = yield* send("GET", "/metrics")
+      expect(metrics.status).toBe(200)
+      expect(metrics.headers["content-type"]).toMatch(/^text\/plain; version=0\.0\.4/)
+    }),
+  )
+})

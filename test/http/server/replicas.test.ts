@@ -1,0 +1,81 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { adminToken as as } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
+import { deleteAgainstValidate, twoReplicas } from "../keys/keyRaces.ts"
+import { must } from "../operations.ts"
+
+// Seen failing without the notification of the deletion: the other replica goes on answering from memory.
+it.live("a key deleted at one replica is refused by both, whatever they have in memory or are reading", () =>
+  Effect.flatMap(twoReplicas, (replicas) => deleteAgainstValidate(replicas, 40)),
+)
+
+// Seen failing without the notification of the rotation: the other replica goes on answering from memory.
+it.live("a key rotated at one replica ends at the other, which had it in memory: at once, or with the overlap", () =>
+  Effect.gen(function* () {
+    const [one, other] = yield* twoReplicas
+    const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
+    const keys = `/api/v0/orgs/${orgId}/keys`
+    const statusAt = (replica: typeof one, key: string) =>
+      Effect.map(replica.send("POST", "/api/v0/keys/validate", { json: { key }, as }), ({ status }) => status)
+    const rotate = Effect.fnUntraced(function* (overlapSeconds: number, headers = {}) {
+      const { id, key } = yield* must(one.send, "POST", keys, { json: { name: "k" }, as })
+      // Both have it in memory.
+      for (const replica of [one, other])
+        expect([yield* statusAt(replica, key!), yield* statusAt(replica, key!)]).toEqual([200, 200])
+      const next = yield* must(one.send, "POST", `${keys}/${id}/rotate`, { json: { overlapSeconds }, headers, as })
+      for (const replica of [one, other]) expect(yield* statusAt(replica, next["key"]!)).toBe(200)
+      return key!
+    })
+    for (let n = 0; n < 10; n++) {
+      const key = yield* rotate(0, n % 2 === 0 ? {} : { "idempotency-key": `rotation-${n}` })
+      // Here, with the answer; there, as soon as it is heard of.
+      expect(yield* statusAt(one, key)).toBe(401)
+      yield* until("the other replica to refuse the key", statusAt(other, key), (status) => status === 401)
+    }
+    const key = yield* rotate(600)
+    for (const replica of [one, other]) {
+      expect(yield* statusAt(replica, key)).toBe(200)
+      yield* replica.advance("9 minutes")
+      expect(yield* statusAt(replica, key)).toBe(200)
+      yield* replica.advance("2 minutes")
+      expect(yield* statusAt(replica, key)).toBe(401)
+    }
+  }),
+)
+
+// Seen creating more than one without the lock, and without the transaction.
+it.live("requests that race under one idempotency key create one thing, on one replica and on two", () =>
+  Effect.gen(function* () {
+    const [one, other] = yield* twoReplicas
+    const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
+    for (const replicas of [
+      [one, one],
+      [one, other],
+    ]) {
+      for (let n = 0; n < 10; n++) {
+        const request = {
+          json: { name: "raced" },
+          headers: { "idempotency-key": `race-${n}-${new Set(replicas).size}` },
+          as,
+        }
+        const answers = yield* Effect.forEach(
+          [...replicas, ...replicas],
+          ({ send }) => send("POST", `/api/v0/orgs/${orgId}/keys`, request),
+          { concurrency: "unbounded" },
+        )
+        for (const { status } of answers) expect([200, 409]).toContain(status)
+        const made = new Set(answers.filter(({ status }) => status === 200).map(({ text }) => text))
+        expect(made.size).toBe(1)
+        // Later, everyone gets what was made.
+        for (const { send } of replicas) {
+          const later = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, request)
+          expect([later.status, later.headers["idempotency-replayed"], later.text]).toEqual([200, "true", ...made])
+        }
+      }
+    }
+    const { keys } = yield* must(one.send, "GET", `/api/v0/orgs/${orgId}/keys?limit=100`, { as })
+    expect(keys).toHaveLength(20)
+  }),
+)

@@ -1,0 +1,156 @@
+import { Effect, Schema } from "effect"
+import { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
+import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
+import { CreateJobSchedule, JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import type { WireAnswer } from "../../support/wire.ts"
+import { faultOfError, keysOf, type Operation } from "../operations.ts"
+import type { Tenant } from "../tenants.ts"
+
+const done = { success: Schema.Literal(true), message: Schema.String }
+const list = (name: string, item: Schema.Codec<unknown, unknown>) => Schema.Struct({ [name]: Schema.Array(item) })
+const page = (name: string, item: Schema.Codec<unknown, unknown>) =>
+  Schema.Struct({ [name]: Schema.Array(item), next_cursor: Schema.NullOr(Schema.String) })
+const paging = { limit: Schema.optionalKey(Schema.Int), cursor: Schema.optionalKey(Schema.String) }
+
+const post = (
+  path: string,
+  request: Schema.Codec<unknown, unknown> | undefined,
+  response: Schema.Struct.Fields,
+  errors: ReadonlyArray<404 | 409 | 422> = [],
+): Operation => ({
+  method: "POST",
+  path: `/v1/${path}`,
+  request,
+  response: Schema.Struct(response) as unknown as Schema.Codec<unknown, unknown>,
+  errors: request === undefined ? [400, 401] : [400, 401, ...errors, 413, 415],
+})
+
+/** A list that comes whole, without a body, or in pages. */
+const wholeList = (path: string, name: string, item: Schema.Codec<unknown, unknown>): Operation => ({
+  ...post(path, Schema.Struct(paging), {
+    ...list(name, item).fields,
+    next_cursor: Schema.optionalKey(Schema.String),
+  }),
+  mayBeEmpty: true,
+})
+
+/** Every operation of spec.md 4.2 and contract 7, written down from there and not from the definition under test. */
+export const webhookOperations = {
+  createEndpoint: post(
+    "webhooks/create",
+    CreateWebhookEndpoint,
+    { ...done, webhook_endpoint_id: Schema.String },
+    [409, 422],
+  ),
+  listEndpoints: wholeList("webhooks/list", "webhook_endpoints", WebhookEndpoint),
+  updateEndpoint: post("webhooks/update", UpdateWebhookEndpoint, done, [404]),
+  deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
+  testEndpoint: post(
+    "webhooks/test",
+    Schema.Struct({ id: Schema.String }),
+    {
+      success: Schema.Literal(true),
+      delivered: Schema.Boolean,
+      status: Schema.NullOr(Schema.Int),
+      body: Schema.NullOr(Schema.String),
+      error: Schema.NullOr(Schema.String),
+    },
+    [404, 409],
+  ),
+  listDeliveries: post(
+    "webhooks/deliveries/list",
+    Schema.Struct({
+      webhook_endpoint_id: Schema.optionalKey(Schema.String),
+      job_id: Schema.optionalKey(Schema.String),
+      state: Schema.optionalKey(Schema.String),
+      ...paging,
+    }),
+    page("deliveries", Delivery).fields,
+  ),
+  getDelivery: post(
+    "webhooks/deliveries/get",
+    Schema.Struct({ delivery_id: Schema.String }),
+    DeliveryDetail.fields,
+    [404],
+  ),
+  retryDelivery: post("webhooks/deliveries/retry", Schema.Struct({ delivery_id: Schema.String }), done, [404, 409]),
+  recoverDeliveries: post(
+    "webhooks/deliveries/recover",
+    Schema.Struct({ webhook_endpoint_id: Schema.String, since: Schema.String }),
+    { ...done, recovered: Schema.Int },
+    [404, 409],
+  ),
+  createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
+  claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
+  heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
+  completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
+  failJob: post("jobs/fail", FailJob, done, [404, 409]),
+  getJob: post("jobs/get", Schema.Struct({ job_id: Schema.String }), Job.fields, [404]),
+  listJobs: post(
+    "jobs/list",
+    Schema.Struct({
+      status: Schema.optionalKey(Schema.String),
+      workflow: Schema.optionalKey(Schema.String),
+      ...paging,
+    }),
+    page("jobs", Job).fields,
+  ),
+  createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }, [409, 422]),
+  listSchedules: wholeList("schedules/list", "schedules", JobSchedule),
+  deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
+}
+export type WebhookOperationName = keyof typeof webhookOperations
+
+export const webhookEntries = Object.entries(webhookOperations) as ReadonlyArray<
+  readonly [WebhookOperationName, Operation]
+>
+
+/** Nobody's id. */
+export const nobody = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
+/** A url at which nothing listens. */
+export const nowhere = "http://127.0.0.1:9/"
+
+/** A body that each operation takes, the ids in it being those of what exists. */
+export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<string, string>>): object | undefined => {
+  const { endpoint, delivery, schedule, queued, running } = ids
+  const bodies: Partial<Record<WebhookOperationName, object>> = {
+    createEndpoint: { url: "https://receiver.example/", signing_secret: "secret", active: false },
+    updateEndpoint: { id: endpoint, description: "changed" },
+    deleteEndpoint: { id: endpoint },
+    testEndpoint: { id: endpoint },
+    listDeliveries: {},
+    getDelivery: { delivery_id: delivery },
+    retryDelivery: { delivery_id: delivery },
+    recoverDeliveries: { webhook_endpoint_id: endpoint, since: "2020-01-01T00:00:00Z" },
+    createJob: { workflow: "w" },
+    claimJobs: { workflow: "none" },
+    heartbeatJob: { job_id: running },
+    completeJob: { job_id: queued },
+    failJob: { job_id: queued, error: "broken" },
+    getJob: { job_id: queued },
+    listJobs: {},
+    createSchedule: { workflow: "w", cron: "0 4 * * *" },
+    deleteSchedule: { schedule_id: schedule },
+  }
+  return bodies[name]
+}
+
+/** One of everything that has an id: what each operation can be called on once. */
+export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = nowhere) {
+  const endpoint = yield* tenant.endpoint(url)
+  // Once it was attempted, it is in nobody's hands for some seconds.
+  const { delivery_id: delivery } = yield* tenant.attempted(yield* tenant.finished())
+  const { job_id: running } = yield* tenant.call("jobs/create", { workflow: "running" })
+  yield* tenant.call("jobs/claim", { workflow: "running" })
+  const { job_id: queued } = yield* tenant.call("jobs/create", { workflow: "queued", skip_callbacks: true })
+  const { schedule_id: schedule } = yield* tenant.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
+  return { endpoint, delivery, running: running!, queued: queued!, schedule: schedule! }
+})
+
+/** What is wrong with an error answer of the webhook interface; undefined when it is as documented. */
+export const faultOfWebhookError = (answer: WireAnswer): string | undefined => {
+  if (String(keysOf(answer.json)) !== "code,message,success") return `the fields are ${String(keysOf(answer.json))}`
+  const { success, message, code } = answer.json as Record<string, unknown>
+  return success === false ? faultOfError({ ...answer, json: { error: message, code } }) : "success is not false"
+}

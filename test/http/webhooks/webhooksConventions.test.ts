@@ -1,0 +1,233 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { gzipSync } from "node:zlib"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import type { WireAnswer, WireRequest } from "../../support/wire.ts"
+import { keysOf } from "../operations.ts"
+import { makeTenant, type Tenant } from "../tenants.ts"
+import {
+  faultOfWebhookError,
+  makeThings,
+  webhookBody,
+  webhookEntries,
+  type WebhookOperationName,
+} from "./webhookOperations.ts"
+
+const json = { "content-type": "application/json" }
+const MiB = 1024 * 1024
+const withBody = webhookEntries.filter(([, { request, mayBeEmpty }]) => request !== undefined && mayBeEmpty !== true)
+
+const expectError = (answer: WireAnswer, status: number, context = "") => {
+  expect([answer.status, faultOfWebhookError(answer)], `${context.slice(0, 200)} ${answer.text.slice(0, 200)}`).toEqual(
+    [status, undefined],
+  )
+  return (answer.json as { message: string }).message
+}
+
+/** Every field of every answer, from spec.md 4.2 and contract 7. */
+const fields: Record<WebhookOperationName, string> = {
+  createEndpoint: "message,success,webhook_endpoint_id",
+  listEndpoints: "webhook_endpoints",
+  updateEndpoint: "message,success",
+  deleteEndpoint: "message,success",
+  testEndpoint: "body,delivered,error,status,success",
+  listDeliveries: "deliveries,next_cursor",
+  getDelivery:
+    "attempt_log,attempts,created_at,delivery_id,event,event_id,job_id,next_attempt_at,payload,state,updated_at,webhook_endpoint_id",
+  retryDelivery: "message,success",
+  recoverDeliveries: "message,recovered,success",
+  createJob: "job_id,message,success",
+  claimJobs: "jobs",
+  heartbeatJob: "message,success",
+  completeJob: "message,success",
+  failJob: "message,success",
+  getJob:
+    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,result,skip_callbacks,status,updated_at,workflow",
+  listJobs: "jobs,next_cursor",
+  createSchedule: "message,schedule_id,success",
+  listSchedules: "schedules",
+  deleteSchedule: "message,success",
+}
+
+/** Asks an operation as its tenant. */
+const asking =
+  (tenant: Tenant, path: string) =>
+  (request: WireRequest = {}) =>
+    tenant.ask(path.slice(4), request.json, request)
+
+/** No retry comes in between. */
+const server = TestServer.layer(
+  Effect.map(onPostgres(), (environment) => ({ ...environment, WEBHOOK_RETRY_DELAYS: "1h" })),
+)
+
+layer(server, { excludeTestServices: true })("conventions of the webhook interface", (it) => {
+  it.effect("every operation answers 200 with exactly its fields, and ignores fields that it does not know", () =>
+    Effect.gen(function* () {
+      for (const [name, { path }] of webhookEntries) {
+        const tenant = yield* makeTenant()
+        const body = webhookBody(name, yield* makeThings(tenant))
+        const answer = yield* asking(tenant, path)({ json: body && { ...body, unknown: { field: [1] } } })
+        expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([200, fields[name]])
+        expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
+        expect(answer.headers["x-request-id"], name).toMatch(/^[0-9a-f-]{36}$/)
+      }
+    }),
+  )
+
+  it.effect("a list that comes whole takes an empty object, no body and no content type", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      yield* makeThings(tenant)
+      for (const path of ["webhooks/list", "schedules/list"]) {
+        const wanted = (yield* tenant.ask(path)).text
+        expect(wanted).toContain("created_at")
+        for (const request of [{ json: {} }, { body: "" }, { body: "{}" }, { body: "", headers: json }]) {
+          const answer = yield* tenant.ask(path, undefined, request)
+          expect([answer.status, answer.text]).toEqual([200, wanted])
+        }
+      }
+    }),
+  )
+
+  for (const [name, { path }] of withBody) {
+    it.effect(`${path}: bodies that are none, too large, or no JSON`, () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const things = yield* makeThings(tenant)
+        const ask = asking(tenant, path)
+        for (const body of ["{", "", "[1,]", "NaN", "\u0000", "{}{}", '"\\ud800']) {
+          expectError(yield* ask({ body, headers: json }), 400, body)
+        }
+        for (const body of ["null", "[]", '"text"', "1", "true"]) {
+          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(/must be a JSON object\.$/)
+        }
+        expectError(yield* ask(), 400)
+        for (const type of ["text/plain", "application/x-www-form-urlencoded", "x", ";"]) {
+          expectError(yield* ask({ body: "{}", headers: { "content-type": type } }), 415, type)
+        }
+        const own = JSON.stringify(webhookBody(name, things))
+        expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
+        // The last byte of 1 MiB is read.
+        const start = `${own.slice(0, -1)}${own === "{}" ? "" : ","}"unknown":"`
+        const ofSize = (size: number) => `${start}${"y".repeat(size - start.length - 2)}"}`
+        const chunked = { ...json, "transfer-encoding": "chunked" }
+        expectError(yield* ask({ body: ofSize(MiB + 1), headers: json }), 413)
+        expectError(yield* ask({ body: ofSize(MiB + 1), headers: chunked }), 413)
+        expect((yield* ask({ body: ofSize(MiB), headers: json })).status).toBe(200)
+      }),
+    )
+  }
+
+  it.effect("text that no database column takes is a 400 that names its field", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const things = yield* makeThings(tenant)
+      const optional: Partial<Record<WebhookOperationName, ReadonlyArray<string>>> = {
+        createEndpoint: ["description"],
+        listDeliveries: ["webhook_endpoint_id", "job_id", "cursor", "state"],
+        createJob: ["deployment_id", "callback_url", "callback_secret", "idempotency_key"],
+        listJobs: ["workflow", "cursor", "status"],
+        createSchedule: ["timezone", "deployment_id", "callback_url", "callback_secret"],
+      }
+      let tried = 0
+      for (const [name, { path }] of withBody) {
+        const own = webhookBody(name, things)!
+        for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
+          if (field === "active") continue
+          for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
+            const { [field]: _, ...rest } = own as Record<string, unknown>
+            const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`
+            const sentence = expectError(yield* asking(tenant, path)({ body, headers: json }), 400, body)
+            expect(sentence, body).toContain(`${field} must be `)
+            tried++
+          }
+        }
+      }
+      expect(tried).toBeGreaterThan(90)
+    }),
+  )
+
+  it.effect("a sentence names the field and the rule, never the value; all that is wrong is said at once", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const whole = (from: number, to: number) => `must be a whole number from ${from} to ${to}.`
+      const cases: ReadonlyArray<readonly [string, object, string]> = [
+        [
+          "webhooks/deliveries/list",
+          { state: "Secret" },
+          "state must be one of pending, delivered, failed, canceled, skipped.",
+        ],
+        ["webhooks/deliveries/list", { limit: 0 }, `limit ${whole(1, 100)}`],
+        ["webhooks/deliveries/list", { limit: 101 }, `limit ${whole(1, 100)}`],
+        ["webhooks/deliveries/list", { limit: null }, "limit must be a number."],
+        ["webhooks/deliveries/list", { cursor: "secret" }, "cursor must be the cursor of an earlier answer."],
+        ["webhooks/deliveries/get", {}, "delivery_id is required."],
+        ["webhooks/deliveries/recover", {}, "webhook_endpoint_id is required; since is required."],
+        [
+          "webhooks/deliveries/recover",
+          { webhook_endpoint_id: "x", since: "2026-02-30T00:00:00Z" },
+          "since must be an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z.",
+        ],
+        ["jobs/create", {}, "workflow is required."],
+        ["jobs/create", { workflow: "" }, "workflow must be at least 1 character."],
+        ["jobs/create", { workflow: "w".repeat(256) }, "workflow must be at most 255 characters."],
+        [
+          "jobs/create",
+          { workflow: 7, skip_callbacks: "no" },
+          "workflow must be a string; skip_callbacks must be true or false.",
+        ],
+        ["jobs/claim", { limit: 101 }, `limit ${whole(1, 100)}`],
+        ["jobs/claim", { lease_seconds: 0 }, `lease_seconds ${whole(1, 3600)}`],
+        ["jobs/claim", { lease_seconds: 3601 }, `lease_seconds ${whole(1, 3600)}`],
+        ["jobs/claim", { wait_seconds: 31 }, `wait_seconds ${whole(0, 30)}`],
+        ["jobs/claim", { wait_seconds: -1 }, `wait_seconds ${whole(0, 30)}`],
+        ["jobs/fail", { job_id: "x" }, "error is required."],
+        ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
+        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed."],
+        ["schedules/create", { workflow: "w" }, "cron is required."],
+        ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron never fires."],
+        [
+          "schedules/create",
+          { workflow: "w", cron: "0 4 * * *", timezone: "Mars/Olympus" },
+          "timezone must be an IANA time zone, as in Europe/Berlin.",
+        ],
+      ]
+      for (const [path, body, sentence] of cases) {
+        expect(expectError(yield* tenant.ask(path, body), 400, path)).toBe(sentence)
+      }
+      for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *", "@hourly"]) {
+        const answer = yield* tenant.ask("schedules/create", { workflow: "w", cron })
+        expect(expectError(answer, 400, cron)).toMatch(/^cron is not a cron expression: /)
+      }
+    }),
+  )
+
+  it.effect("nothing at a path is a 404, another method a 405, in this interface's shape, with a key and without", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { headers } = yield* makeTenant()
+      const answer = { success: false, message: "There is nothing at this path.", code: "not_found" }
+      for (const path of [
+        "/v1/webhooks",
+        "/v1/webhooks/list/",
+        "/v1/webhooks/List",
+        "/v1//webhooks/list",
+        "/v1/jobs/x",
+      ]) {
+        expectError(yield* send("POST", path, { json: {} }), 404, path)
+        expect((yield* send("POST", path, { json: {}, headers })).json).toEqual(answer)
+      }
+      for (const [, { path }] of webhookEntries) {
+        for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+          const refused = yield* send(method, path, { headers })
+          expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
+          const message = `This path takes POST, not ${method}.`
+          expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
+        }
+      }
+      const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })
+      expect([expectation.status, String(keysOf(expectation.json))]).toEqual([417, "code,message,success"])
+    }),
+  )
+})

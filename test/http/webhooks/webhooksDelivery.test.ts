@@ -1,0 +1,175 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Webhook } from "standardwebhooks"
+import { userAgent } from "#src/domain/webhooks/Signature.ts"
+import { verifyWebhook } from "#src/sdk/webhooks.ts"
+import { makeReceiver, type Received } from "../../support/receiver.ts"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { within } from "../../support/wait.ts"
+import { makeTenant } from "../tenants.ts"
+
+/** Secrets of every form, with what the Standard Webhooks library is to be given. */
+const secrets = {
+  "whsec_ and base64": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+  "whsec_ and something else": "whsec_not base64!",
+  "a word": "s",
+  "512 characters": "0123456789abcdef".repeat(32),
+  "beyond ASCII": "ключ \u{1f4da}",
+}
+
+/** Verifies a delivery in every way that the documents name; gives its event. */
+const verified = ({ headers, body }: Received, secret: string) => {
+  const { event, deliveryId } = verifyWebhook({ headers, body, secret })
+  expect(deliveryId).toBe(headers["webhook-id"])
+  const { "x-webhook-signature": bodyOnly } = headers
+  expect(bodyOnly).toMatch(/^[0-9a-f]{64}$/)
+  expect(verifyWebhook({ headers: { "x-webhook-signature": bodyOnly }, body, secret }).event).toEqual(event)
+  const standard =
+    secret === secrets["whsec_ and base64"] ? new Webhook(secret) : new Webhook(Buffer.from(secret), { format: "raw" })
+  expect(standard.verify(body, headers as Record<string, string>)).toEqual(event)
+  return event
+}
+
+// Sleeps that never end: what arrives here was told at once, and waited for no poll interval.
+const servers = {
+  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
+}
+
+for (const [database, server] of Object.entries(servers)) {
+  layer(server, { excludeTestServices: true })(`deliveries on ${database}`, (it) => {
+    it.effect("a completed job is told to every active endpoint, signed, at once, in the same bytes", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const [a, b, inactive] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
+        const ofA = yield* tenant.endpoint(`${a.url}/hooks?a=1`, { signing_secret: secrets["whsec_ and base64"] })
+        const ofB = yield* tenant.endpoint(b.url, { signing_secret: secrets["beyond ASCII"] })
+        const skipped = yield* tenant.endpoint(inactive.url, { active: false })
+        const result = { text: "✓ \u{1f4da} \u2028 \0 \ud800", "": [], n: 1e21 }
+        const job_id = yield* tenant.finished({ workflow: "nightly", deployment_id: "d1" }, result)
+        yield* Effect.all([a.arrived(1), b.arrived(1)])
+        const [atA, atB] = [a.received[0]!, b.received[0]!]
+
+        // Contract 7, and what HTTP itself needs.
+        const http = ["host", "connection", "content-length"]
+        const ours = ["content-type", "user-agent", "x-webhook-signature", "x-event-type"]
+        const standard = ["webhook-id", "webhook-timestamp", "webhook-signature"]
+        expect(atA.headerNames.toSorted()).toEqual([...http, ...ours, ...standard].toSorted())
+        expect([atA.method, atA.path, atB.path]).toEqual(["POST", "/hooks?a=1", "/"])
+        const sent = { "content-type": "application/json", "user-agent": userAgent, "x-event-type": "job.completed" }
+        expect(atA.headers).toMatchObject({ ...sent, "content-length": String(atA.body.length) })
+        expect(atA.headers["webhook-timestamp"]).toMatch(/^\d{10}$/)
+        expect(atA.headers["webhook-signature"]).toMatch(/^v1,[A-Za-z0-9+/]{43}=$/)
+
+        const event = verified(atA, secrets["whsec_ and base64"])
+        expect(verified(atB, secrets["beyond ASCII"])).toEqual(event)
+        expect(atB.body.equals(atA.body)).toBe(true)
+        expect(() => verified(atA, secrets["a word"])).toThrow("No signature matches")
+        expect(Object.keys(event).join()).toBe(
+          "event,job_id,nonce,workflow,deployment_id,status,result,error,mapped_stack",
+        )
+        expect(event).toEqual({
+          event: "job.completed",
+          job_id,
+          nonce: expect.stringMatching(/^[0-9a-f]{32}$/) as string,
+          workflow: "nightly",
+          deployment_id: "d1",
+          status: "completed",
+          result,
+          error: null,
+          mapped_stack: null,
+        })
+
+        const deliveries = yield* tenant.deliveries({ job_id })
+        const of = (endpoint: string) => deliveries.find(({ webhook_endpoint_id }) => webhook_endpoint_id === endpoint)!
+        expect(deliveries).toHaveLength(3)
+        expect(new Set(deliveries.map(({ event_id }) => event_id)).size).toBe(1)
+        expect(of(skipped)).toMatchObject({ state: "skipped", attempts: 0, next_attempt_at: null })
+        expect(inactive.connections().accepted).toBe(0)
+        for (const [endpoint, { headers, body }] of [
+          [ofA, atA],
+          [ofB, atB],
+        ] as const) {
+          const delivery = yield* tenant.until(of(endpoint).delivery_id, ({ state }) => state === "delivered")
+          expect(headers["webhook-id"]).toBe(delivery.delivery_id)
+          expect(delivery).toMatchObject({ payload: body.toString(), attempts: 1, next_attempt_at: null })
+        }
+        expect(atA.headers["webhook-id"]).not.toBe(atB.headers["webhook-id"])
+      }),
+    )
+
+    it.effect("a failed job is told with its error and its stack, under a secret of every form", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        for (const [name, signing_secret] of Object.entries(secrets)) {
+          yield* tenant.endpoint(`${receiver.url}/${encodeURIComponent(name)}`, { signing_secret })
+        }
+        const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
+        yield* tenant.call("jobs/fail", { job_id, error: "out of rows", mapped_stack: [{ line: 3 }] })
+        yield* receiver.arrived(5)
+        for (const [name, secret] of Object.entries(secrets)) {
+          const request = receiver.received.find(({ path }) => path === `/${encodeURIComponent(name)}`)!
+          expect(request.headers["x-event-type"]).toBe("job.failed")
+          expect(verified(request, secret), name).toMatchObject({
+            event: "job.failed",
+            job_id,
+            deployment_id: null,
+            status: "failed",
+            result: null,
+            error: "out of rows",
+            mapped_stack: [{ line: 3 }],
+          })
+        }
+      }),
+    )
+
+    // Seen failing without the word to the worker: it sleeps.
+    it.effect("nobody waits for a poll interval: the end of a job wakes the worker", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        yield* tenant.endpoint(receiver.url)
+        for (let n = 1; n <= 5; n++) {
+          yield* tenant.finished()
+          yield* within("the delivery", receiver.arrived(n))
+        }
+      }),
+    )
+
+    it.effect("the rules of who receives what, in their order", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const [stored, callback] = [yield* makeReceiver(), yield* makeReceiver()]
+        yield* tenant.endpoint(stored.url, { signing_secret: "stored" })
+        const url = { callback_url: `${callback.url}/back` }
+        const both = { ...url, callback_secret: "of the job" }
+        const cases: ReadonlyArray<readonly [Record<string, unknown>, "stored" | "callback" | "nobody"]> = [
+          [{}, "stored"],
+          [both, "callback"],
+          [{ ...both, skip_callbacks: false }, "callback"],
+          [{ ...both, skip_callbacks: true }, "nobody"],
+          [{ skip_callbacks: true }, "nobody"],
+          [url, "stored"],
+          [{ callback_secret: "alone" }, "stored"],
+          [{ callback_url: null, callback_secret: null }, "stored"],
+        ]
+        const wanted = { stored: new Set<string>(), callback: new Set<string>() }
+        for (const [fields, who] of cases) {
+          const job_id = yield* tenant.finished(fields)
+          if (who !== "nobody") wanted[who].add(job_id)
+          const deliveries = yield* tenant.deliveries({ job_id })
+          expect(deliveries, JSON.stringify(fields)).toHaveLength(who === "nobody" ? 0 : 1)
+          if (who === "callback") expect(deliveries[0]!.webhook_endpoint_id).toBeNull()
+        }
+        yield* Effect.all([stored.arrived(wanted.stored.size), callback.arrived(wanted.callback.size)])
+        const jobsAt = (received: ReadonlyArray<Received>, secret: string) =>
+          received.map((request) => verified(request, secret).job_id).toSorted()
+        expect(jobsAt(stored.received, "stored")).toEqual([...wanted.stored].toSorted())
+        expect(jobsAt(callback.received, "of the job")).toEqual([...wanted.callback].toSorted())
+        expect(callback.received.map(({ path }) => path)).toEqual(["/back", "/back"])
+      }),
+    )
+  })
+}

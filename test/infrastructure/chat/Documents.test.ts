@@ -1,0 +1,354 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { NodeCrypto } from "@effect/platform-node"
+import { describe, expect, it } from "@effect/vitest"
+import { Context, Duration, Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { Documents as DocumentsPort } from "#src/domain/chat/Documents.ts"
+import * as Documents from "#src/infrastructure/chat/Documents.ts"
+import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
+import { closedPort, makeReceiver, type Received } from "../../support/receiver.ts"
+import { zip } from "../../support/zip.ts"
+
+const MiB = 1024 * 1024
+const docs = (content = "# A") => zip([{ path: "a.md", content }])
+const skillText = "---\nname: deploy\ndescription: >\n  How to\n  deploy\n---\n\n# Deploy\n"
+
+/** Documents, and a server that they come from; by default private addresses may be called. */
+const world = Effect.fnUntraced(function* (
+  options: { readonly allowPrivateNetworks?: boolean; readonly timeout?: Duration.Input } = {},
+) {
+  const { allowPrivateNetworks = true, timeout = "30 seconds" } = options
+  const server = yield* makeReceiver()
+  server.behave({ status: 200, body: docs() })
+  const http = SafeHttp.layer({ allowPrivateNetworks, resolve: async () => ["127.0.0.1"] })
+  const context = yield* Layer.build(Documents.layer({ timeout }).pipe(Layer.provide([http, NodeCrypto.layer])))
+  const documents = Context.get(context, DocumentsPort)
+  const url = `${server.url}/docs.zip`
+  const refusal = (at = url) => Effect.map(Effect.flip(documents.archive(at)), ({ error }) => error)
+  const text = Effect.map(documents.archive(url), ({ pages }) => pages[0]!.markdown)
+  return { server, url, ...documents, refusal, text }
+})
+
+describe("a zip", () => {
+  it.effect("is fetched plainly, and gives its pages and a version of its bytes", () =>
+    Effect.gen(function* () {
+      const { server, url, archive } = yield* world()
+      const { pages, version } = yield* archive(url)
+      expect(pages).toEqual([{ slug: "a", markdown: "# A" }])
+      expect(version).toMatch(/^[0-9a-f]{64}$/)
+      const [{ method, path, headers, body }] = server.received as [Received]
+      expect([method, path, body.length]).toEqual(["GET", "/docs.zip", 0])
+      expect(Object.keys(headers).sort()).toEqual(["accept", "accept-encoding", "connection", "host", "user-agent"])
+      expect(headers["accept-encoding"]).toBe("identity")
+    }),
+  )
+
+  it.effect(
+    "is not asked for again within a minute; then with its ETag and its date, and kept when nothing changed",
+    () =>
+      Effect.gen(function* () {
+        const { server, text } = yield* world()
+        const validators = { etag: '"v1"', "last-modified": "Fri, 20 Nov 2026 17:00:00 GMT" }
+        server.behave({ status: 200, body: docs("one"), headers: validators })
+        expect(yield* text).toBe("one")
+        yield* TestClock.adjust("59 seconds")
+        expect(yield* text).toBe("one")
+        expect(server.received.length).toBe(1)
+
+        server.behave({ status: 304 })
+        yield* TestClock.adjust("1 second")
+        expect(yield* text).toBe("one")
+        expect(server.received.length).toBe(2)
+        expect(server.received[1]!.headers).toMatchObject({
+          "if-none-match": '"v1"',
+          "if-modified-since": "Fri, 20 Nov 2026 17:00:00 GMT",
+        })
+        yield* TestClock.adjust("59 seconds")
+        yield* text
+        expect(server.received.length).toBe(2)
+
+        server.behave({ status: 200, body: docs("two") })
+        yield* TestClock.adjust("1 minute")
+        expect(yield* text).toBe("two")
+        server.behave({ status: 200, body: docs("three") })
+        yield* TestClock.adjust("1 minute")
+        expect(yield* text).toBe("three")
+        expect(server.received.at(-1)!.headers["if-none-match"]).toBeUndefined()
+      }),
+  )
+
+  it.effect("is used for an hour while its server is down, and not when the server says that it is gone", () =>
+    Effect.gen(function* () {
+      const { server, text, refusal } = yield* world()
+      expect(yield* text).toBe("# A")
+      for (const behaviour of [{ status: 500 }, "reset", { status: 429 }] as const) {
+        server.behave(behaviour)
+        yield* TestClock.adjust("19 minutes")
+        expect(yield* text).toBe("# A")
+      }
+      yield* TestClock.adjust("4 minutes")
+      expect(yield* refusal()).toMatch(/was answered with the status 429\.$/)
+      server.behave({ status: 200, body: docs("back") })
+      expect(yield* text).toBe("back")
+      server.behave({ status: 404 })
+      yield* TestClock.adjust("2 minutes")
+      expect(yield* refusal()).toMatch(/was answered with the status 404\.$/)
+    }),
+  )
+
+  it.effect("is fetched once for all who want it, also when the first of them leaves", () =>
+    Effect.gen(function* () {
+      const { server, text } = yield* world()
+      server.behave("hang")
+      const first = yield* Effect.forkChild(text)
+      yield* server.arrived(1)
+      const others = yield* Effect.forkChild(Effect.all([text, text, text], { concurrency: 3 }))
+      yield* Effect.yieldNow
+      yield* Fiber.interrupt(first)
+      expect(server.received.length).toBe(1)
+      yield* Fiber.interrupt(others)
+    }),
+  )
+
+  it.effect("is fetched once for a hundred who ask at the same time", () =>
+    Effect.gen(function* () {
+      const { server, text } = yield* world()
+      const texts = yield* Effect.all(
+        Array.from({ length: 100 }, () => text),
+        { concurrency: "unbounded" },
+      )
+      expect(new Set(texts)).toEqual(new Set(["# A"]))
+      expect(server.received.length).toBe(1)
+    }),
+  )
+
+  it.effect("that failed is asked for again at once", () =>
+    Effect.gen(function* () {
+      const { server, text, refusal } = yield* world()
+      server.behave({ status: 503 })
+      yield* refusal()
+      server.behave({ status: 200, body: docs() })
+      expect(yield* text).toBe("# A")
+    }),
+  )
+
+  it.effect("of 20 MiB is read, and not of one byte more", () =>
+    Effect.gen(function* () {
+      const { server, url, archive, refusal } = yield* world()
+      const size = 20 * MiB
+      const empty = zip([
+        { path: "a.md", content: "# A" },
+        { path: "b.bin", stored: true },
+      ]).length
+      const full = zip([
+        { path: "a.md", content: "# A" },
+        { path: "b.bin", content: new Uint8Array(size - empty), stored: true },
+      ])
+      expect(full.length).toBe(size)
+      server.behave({ status: 200, body: full })
+      expect((yield* archive(url)).pages.length).toBe(1)
+      server.behave({ status: 200, body: Buffer.concat([full, Buffer.from("x")]) })
+      expect(yield* refusal(`${url}?2`)).toMatch(/ is larger than 20 MiB\.$/)
+      server.behave("endless-body")
+      expect(yield* refusal(`${url}?3`)).toMatch(/ is larger than 20 MiB\.$/)
+    }),
+  )
+})
+
+describe("redirects", () => {
+  const redirecting =
+    (to: (request: Received) => string | undefined, status = 302) =>
+    (request: Received) => {
+      const location = to(request)
+      return location === undefined ? { status: 200, body: docs() } : { status, headers: { location } }
+    }
+
+  it.effect("are followed five times, relative ones too", () =>
+    Effect.gen(function* () {
+      const { server, archive, refusal } = yield* world()
+      const hops =
+        (n: number) =>
+        ({ path }: Received) => {
+          const at = Number.parseInt(path.slice(1), 10)
+          return at === n ? undefined : `${at + 1}`
+        }
+      for (const status of [301, 302, 303, 307, 308]) {
+        server.behave(redirecting(hops(5), status))
+        expect((yield* archive(`${server.url}/0?${status}`)).pages.length).toBe(1)
+      }
+      server.behave(redirecting(hops(7)))
+      expect(yield* refusal(`${server.url}/1`)).toMatch(/ redirects too many times\.$/)
+      server.behave(redirecting(() => "/loop"))
+      expect(yield* refusal(`${server.url}/loop`)).toMatch(/ redirects too many times\.$/)
+    }),
+  )
+
+  it.effect("are not followed to other schemes, to nowhere, or with a password", () =>
+    Effect.gen(function* () {
+      const { server, refusal } = yield* world()
+      for (const location of [
+        "file:///etc/passwd",
+        "ftp://example.com/a.zip",
+        "gopher://x",
+        "data:,x",
+        "javascript:1",
+        "http://[",
+        "http://u:p@example.com/",
+      ]) {
+        server.behave({ status: 302, headers: { location } })
+        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
+          /redirects to where|cannot be had/,
+        )
+      }
+      server.behave({ status: 302 })
+      expect(yield* refusal(`${server.url}/none`)).toMatch(/ redirects to where it is not followed\.$/)
+      expect(server.received.length).toBe(8)
+    }),
+  )
+})
+
+/** Ways to loopback and to other addresses that are not called; PORT is the server's. */
+const hostile = [
+  "http://127.0.0.1:PORT",
+  "http://localhost:PORT",
+  "http://example.com:PORT",
+  "http://127.1:PORT",
+  "http://2130706433:PORT",
+  "http://0x7f000001:PORT",
+  "http://0177.0.0.1:PORT",
+  "http://0.0.0.0:PORT",
+  "http://[::1]:PORT",
+  "http://[::]:PORT",
+  "http://[::ffff:127.0.0.1]:PORT",
+  "http://[64:ff9b::7f00:1]:PORT",
+  "http://[2002:7f00:1::]:PORT",
+  "http://10.0.0.1",
+  "http://172.16.0.1",
+  "http://192.168.1.1",
+  "http://100.64.0.1",
+  "http://169.254.169.254/latest/meta-data",
+  "http://[fd00:ec2::254]/latest",
+  "http://100.100.100.200",
+  "http://[fe80::1]",
+  "http://[fc00::1]",
+  "http://224.0.0.1",
+  "http://255.255.255.255",
+  "http://192.0.2.1",
+  "http://198.18.0.1",
+]
+
+describe("hostile addresses", () => {
+  it.effect("are not called, in whatever notation", () =>
+    Effect.gen(function* () {
+      const { server, refusal } = yield* world({ allowPrivateNetworks: false })
+      for (const host of hostile) {
+        const url = `${host.replace("PORT", String(server.port))}/docs.zip`
+        expect(yield* refusal(url), url).toMatch(/^docsZipUrl: http\S+ cannot be had: .*\baddress\b.*\.$/)
+      }
+      expect(server.connections().accepted).toBe(0)
+    }),
+  )
+
+  it.effect("are not called behind a redirect either", () =>
+    Effect.gen(function* () {
+      // With private networks allowed the first address may be called, and these may not.
+      const { server, refusal } = yield* world()
+      for (const location of [
+        "http://169.254.169.254/latest",
+        "http://[::ffff:127.0.0.1]/",
+        "http://0.0.0.0/",
+        "http://[fe80::1]/",
+      ]) {
+        server.behave({ status: 302, headers: { location } })
+        expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
+          /cannot be had: .*\baddress\b/,
+        )
+      }
+    }),
+  )
+})
+
+describe("servers that misbehave", () => {
+  it.effect("give a 422 that names the url", () =>
+    Effect.gen(function* () {
+      const { server, refusal } = yield* world({ timeout: 200 })
+      const behaviours = [
+        "hang",
+        "close",
+        "reset",
+        "reset-in-headers",
+        "reset-in-body",
+        "close-in-body",
+        "close-in-chunk",
+        "drip",
+        "drip-headers",
+        "endless-headers",
+        "endless-informational",
+        "bomb",
+        "garbage",
+        "upgrade",
+        { status: 204 },
+        { status: 206, body: docs() },
+        { status: 304 },
+        { status: 401 },
+        { status: 403 },
+        { status: 404 },
+        { status: 500 },
+        { status: 200, body: "<html>Please sign in</html>" },
+        { status: 200, body: "" },
+      ] as const
+      for (const [n, behaviour] of behaviours.entries()) {
+        server.behave(behaviour)
+        const url = `${server.url}/${n}.zip`
+        const error = yield* refusal(url)
+        expect(error, JSON.stringify(behaviour)).toMatch(
+          /^docsZipUrl: \S+ (is no zip|was answered|cannot be had|came compressed)[^\n]*\.$/,
+        )
+        expect(error).toContain(url)
+      }
+      const patient = yield* world()
+      expect(yield* patient.refusal(`http://127.0.0.1:${yield* closedPort}/a.zip`)).toContain("was refused")
+    }),
+  )
+})
+
+describe("a skill", () => {
+  it.effect("has a name and a description in its front matter, and is asked for as a zip is", () =>
+    Effect.gen(function* () {
+      const { server, skill } = yield* world()
+      server.behave({ status: 200, body: skillText, headers: { etag: '"1"' } })
+      const url = `${server.url}/deploy.md`
+      expect(yield* skill(url)).toEqual({ name: "deploy", description: "How to deploy", markdown: skillText })
+      yield* TestClock.adjust("2 minutes")
+      server.behave({ status: 304 })
+      expect((yield* skill(url)).name).toBe("deploy")
+      expect(server.received[1]!.headers["if-none-match"]).toBe('"1"')
+    }),
+  )
+
+  it.effect("without them, or larger than 1 MiB, is refused with its url", () =>
+    Effect.gen(function* () {
+      const { server, skill } = yield* world()
+      const refused = [
+        "",
+        "# Deploy",
+        "---\nname: a\n---\n",
+        "---\ndescription: a\n---\n",
+        "---\nname: 1\ndescription: a\n---\n",
+      ]
+      const strange = [
+        "---\n- a\n---\n",
+        "---\nname: [a\n---\n",
+        "---\n&a [*a, *a]\n---\n",
+        "---\nname: ''\ndescription: a\n---\n",
+      ]
+      for (const [n, body] of [...refused, ...strange].entries()) {
+        server.behave({ status: 200, body })
+        const { error } = yield* Effect.flip(skill(`${server.url}/${n}.md`))
+        expect(error, body).toMatch(/^skillUrls: \S+\.md has no front matter with name and description\.$/)
+      }
+      server.behave({ status: 200, body: skillText + "x".repeat(MiB) })
+      expect((yield* Effect.flip(skill(`${server.url}/large.md`))).error).toMatch(/ is larger than 1 MiB\.$/)
+    }),
+  )
+})

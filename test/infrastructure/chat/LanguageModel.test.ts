@@ -1,0 +1,272 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Fiber, Logger, Redacted, Stream } from "effect"
+import type { AnswerPart } from "#src/domain/chat/Chat.ts"
+import { chatTools } from "#src/domain/chat/chatTools.ts"
+import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
+import { LanguageModel, type ModelRequest } from "#src/domain/chat/LanguageModel.ts"
+import * as Model from "#src/infrastructure/chat/LanguageModel.ts"
+import { docs } from "../../support/docs.ts"
+import { modelServer } from "../../support/modelServer.ts"
+import { messageOf } from "../../support/uiMessages.ts"
+import { until } from "../../support/wait.ts"
+
+const secret = "sk-secret-of-the-tests"
+
+const request: ModelRequest = {
+  instructions: "Be brief.",
+  turns: [
+    { role: "user", text: "first" },
+    { role: "assistant", text: "second" },
+    { role: "user", text: "third" },
+  ],
+  tools: [],
+  steps: 8,
+}
+
+/** A model server and the port to it; `ask` gives the parts of the answer, and what was logged. */
+const world = Effect.fnUntraced(function* (options: Partial<Model.LanguageModelOptions> = {}) {
+  const server = yield* modelServer
+  const logged: Array<string> = []
+  const settings = { baseUrl: server.url, model: "some-model", apiKey: Redacted.make(secret), retries: 0, ...options }
+  const answer = yield* LanguageModel.use(({ answer }) => Effect.succeed(answer!)).pipe(
+    Effect.provide(Model.layer(settings)),
+  )
+  const log = Logger.layer([Logger.map(Logger.formatJson, (line) => void logged.push(line))])
+  const parts = (asked: Partial<ModelRequest> = {}) =>
+    Stream.runCollect(answer({ ...request, ...asked })).pipe(Effect.provide(log))
+  return { server, answer, parts, logs: () => logged.join("\n") }
+})
+
+const types = (parts: ReadonlyArray<AnswerPart>) => parts.map(({ type }) => type)
+const tools = Effect.map(DocsSearch.make(docs), (index) =>
+  chatTools({
+    docs: index,
+    pageSlug: undefined,
+    skills: [{ name: "deploy", description: "How to deploy", markdown: "Deploy carefully." }],
+  }),
+)
+
+describe("a model that answers", () => {
+  it.live("is asked as an OpenAI-compatible server is, and its text is streamed piece by piece", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world()
+      server.behave({ say: ["A key", " is rotated."] })
+      const answer = yield* parts()
+      expect(types(answer)).toEqual([
+        "start",
+        "start-step",
+        "text-start",
+        "text-delta",
+        "text-delta",
+        "text-end",
+        "finish-step",
+        "finish",
+      ])
+      expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("A key is rotated.")
+      const [call] = server.calls
+      expect(call!.path).toBe("/v1/chat/completions")
+      expect(call!.headers.authorization).toBe(`Bearer ${secret}`)
+      expect(call!.body).toMatchObject({ model: "some-model", stream: true })
+      expect(call!.body.tools).toBeUndefined()
+      expect(call!.body.messages.map(({ role, content }) => [role, content])).toEqual([
+        ["system", "Be brief."],
+        ["user", "first"],
+        ["assistant", "second"],
+        ["user", "third"],
+      ])
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("needs no key where the server wants none", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ apiKey: undefined })
+      yield* parts()
+      expect(server.calls[0]!.headers.authorization).toBeUndefined()
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("gives the first token before the last is there", () =>
+    Effect.gen(function* () {
+      const { server, answer } = yield* world()
+      server.behave({ stall: "The first token" })
+      const first = yield* answer(request).pipe(
+        Stream.filter(({ type }) => type === "text-delta"),
+        Stream.take(1),
+        Stream.runCollect,
+      )
+      expect(first[0]).toMatchObject({ delta: "The first token" })
+      // Taking no more ended the call.
+      yield* server.allClosed
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("calls tools, sees what they give, and answers", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world()
+      server.behave(
+        {
+          call: [
+            { name: "search_docs", arguments: '{"query":"rotate a key"}' },
+            { name: "read_skill", arguments: '{"name":"deploy"}' },
+          ],
+        },
+        { call: [{ name: "read_page", arguments: '{"slug":"guides/keys"}' }] },
+        { say: ["See `guides/keys`."] },
+      )
+      const { text, parts: seen } = yield* Effect.flatMap(parts({ tools: yield* tools }), (answer) =>
+        Effect.promise(() => messageOf(answer)),
+      )
+      expect(text).toBe("See `guides/keys`.")
+      expect(seen.map(({ type }) => type).filter((type) => type.startsWith("tool-"))).toEqual([
+        "tool-search_docs",
+        "tool-read_skill",
+        "tool-read_page",
+      ])
+      expect(server.calls.map(({ body }) => body.tools!.map((tool) => tool.function.name))).toEqual(
+        Array.from({ length: 3 }, () => ["search_docs", "read_page", "read_skill"]),
+      )
+      const results = server.calls[2]!.body.messages.filter(({ role }) => role === "tool").map(({ content }) =>
+        String(content),
+      )
+      expect(results[0]).toContain("slug: guides/keys\nheading: API keys › Rotating a key")
+      expect(results[1]).toContain("Deploy carefully.")
+      expect(results[2]).toContain("## Deleting a key")
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("goes on after calls that are wrong: unknown tools, arguments that are none, what is not there", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world()
+      server.behave(
+        { call: [{ name: "rm_rf", arguments: "{}" }] },
+        { call: [{ name: "search_docs", arguments: "{no json" }] },
+        { call: [{ name: "search_docs", arguments: '{"query":5}' }] },
+        { call: [{ name: "read_page", arguments: '{"slug":"../../etc/passwd"}' }] },
+        { call: [{ name: "read_skill", arguments: '{"name":"__proto__"}' }] },
+        { say: ["I do not know."] },
+      )
+      const answer = yield* parts({ tools: yield* tools })
+      expect(answer.filter(({ type }) => type === "error")).toEqual([])
+      expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("I do not know.")
+      const [last] = server.calls.slice(-1)
+      expect(JSON.stringify(last!.body.messages)).toContain("There is no page of this slug")
+      expect(JSON.stringify(last!.body.messages)).toContain("There is no skill of this name")
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("may think for longer than it may be silent; what it thinks is not passed on", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ silence: 2_500 })
+      server.behave({ think: 60, say: ["Done."] })
+      const answer = yield* parts()
+      expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("Done.")
+      expect(JSON.stringify(answer)).not.toMatch(/hmm|reasoning|error/)
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("answers eight times at most", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world()
+      server.behave({ call: [{ name: "search_docs", arguments: '{"query":"key"}' }] })
+      const answer = yield* parts({ tools: yield* tools })
+      expect(server.calls.length).toBe(8)
+      expect(types(answer).at(-1)).toBe("finish")
+    }).pipe(Effect.scoped),
+  )
+})
+
+describe("a model that fails", () => {
+  for (const status of [400, 401, 403, 404, 429, 500, 503]) {
+    it.live(`status ${status} is an error part without internals, and the log says what it was`, () =>
+      Effect.gen(function* () {
+        const { server, parts, logs } = yield* world()
+        server.behave({ status, body: JSON.stringify({ error: { message: `internals ${secret}` } }) })
+        const answer = yield* parts()
+        expect(answer.filter(({ type }) => type === "error")).toEqual([
+          { type: "error", errorText: "The language model failed; try again." },
+        ])
+        expect(JSON.stringify(answer)).not.toMatch(/internals|secret/)
+        expect(logs()).toContain(`status ${status}`)
+        expect(logs()).not.toContain(secret)
+        expect(server.calls.length).toBe(1)
+      }).pipe(Effect.scoped),
+    )
+  }
+
+  for (const behaviour of [{ breakAfter: "Half of" }, { errorAfter: "Half of" }, { garbageAfter: "Half of" }]) {
+    it.live(`${Object.keys(behaviour)[0]}: what was said stays, and an error part follows`, () =>
+      Effect.gen(function* () {
+        const { server, parts, logs } = yield* world()
+        server.behave(behaviour)
+        const answer = yield* parts()
+        const { text } = yield* Effect.promise(() => messageOf(answer))
+        expect(text).toBe("Half of")
+        expect(answer.filter(({ type }) => type === "error").map(({ errorText }) => errorText)).toEqual([
+          "The language model failed; try again.",
+        ])
+        expect(logs()).toContain("The language model failed")
+      }).pipe(Effect.scoped),
+    )
+  }
+
+  it.live("a server that is not there, or speaks no chat completions", () =>
+    Effect.gen(function* () {
+      const gone = yield* world({ baseUrl: "http://127.0.0.1:1/v1" })
+      expect(types(yield* gone.parts())).toContain("error")
+      const { server, parts } = yield* world()
+      for (const body of ["", "<html></html>", "null", "[]", "data: [DONE]"]) {
+        server.behave({ status: 200, body })
+        expect(Array.isArray(yield* parts()), body).toBe(true)
+      }
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("a model that falls silent is given up, and the reader is told", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ silence: 100 })
+      for (const behaviour of [{ stall: "Wait for" }, { mute: true }] as const) {
+        server.behave(behaviour)
+        const answer = yield* parts()
+        expect(answer.filter(({ type }) => type === "error").length, JSON.stringify(answer)).toBe(1)
+        expect(types(answer)).not.toContain("abort")
+        yield* server.allClosed
+      }
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("an answer that takes too long in all is given up, too", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ total: 100 })
+      server.behave({ stall: "Wait for" })
+      expect((yield* parts()).filter(({ type }) => type === "error").map(({ errorText }) => errorText)).toEqual([
+        "The language model did not answer in time; try again.",
+      ])
+      yield* server.allClosed
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("a call that was refused for the moment is made again", () =>
+    Effect.gen(function* () {
+      const { server, parts } = yield* world({ retries: 1 })
+      server.behave({ status: 500 }, { say: ["At last"] })
+      const answer = yield* parts()
+      expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("At last")
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("the one who asked going away ends the call", () =>
+    Effect.gen(function* () {
+      const { server, answer } = yield* world()
+      server.behave({ stall: "Hello" })
+      const fiber = yield* Effect.forkChild(Stream.runDrain(answer(request)))
+      yield* until(
+        "the call of the model",
+        Effect.sync(() => server.calls.length),
+        (calls) => calls > 0,
+      )
+      yield* Fiber.interrupt(fiber)
+      yield* server.allClosed
+    }).pipe(Effect.scoped),
+  )
+})

@@ -1,0 +1,162 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { zipPages } from "#src/infrastructure/chat/zipPages.ts"
+import { type ZipFile, zip } from "../../support/zip.ts"
+
+const MiB = 1024 * 1024
+const read = (...files: ReadonlyArray<ZipFile>) => zipPages(zip(files))
+const refusal = (...files: ReadonlyArray<ZipFile>) => Effect.map(Effect.flip(read(...files)), ({ message }) => message)
+const page = { path: "a.md", content: "# A" }
+
+describe("what a zip gives", () => {
+  it.effect("its markdown pages, by their paths", () =>
+    Effect.gen(function* () {
+      const pages = yield* read(
+        { path: "docs/", stored: true },
+        { path: "docs/guide.md", content: "\uFEFF# Guide" },
+        { path: "docs/stored.MDX", content: "stored", stored: true },
+        { path: "docs/part/index.mdx", content: "part" },
+        { path: "index.md", content: "home" },
+        { path: "docs/\u00fcber uns.md", content: "caf\u00e9" },
+        { path: "docs/guide.mdx", content: "the second of a slug" },
+        { path: "docs/picture.png", content: "no page" },
+        { path: "__MACOSX/docs/._guide.md", content: "no page" },
+        { path: ".github/readme.md", content: "no page" },
+        { path: "docs/bytes.md", content: new Uint8Array([0x61, 0xff, 0x62]) },
+        { path: "empty.md" },
+      )
+      expect(Object.fromEntries(pages.map(({ slug, markdown }) => [slug, markdown]))).toEqual({
+        "docs/guide": "# Guide",
+        "docs/stored": "stored",
+        "docs/part": "part",
+        index: "home",
+        "docs/\u00fcber uns": "caf\u00e9",
+        "docs/bytes": "a\ufffdb",
+        empty: "",
+      })
+    }),
+  )
+
+  it.effect("2,000 files, and not one more", () =>
+    Effect.gen(function* () {
+      const files = Array.from({ length: 2_000 }, (_, n) => ({ path: `${n}.md`, content: String(n) }))
+      expect((yield* read(...files)).length).toBe(2_000)
+      expect(yield* refusal(...files, { path: "picture.png" })).toBe("has more than 2,000 files")
+      const folders = Array.from({ length: 10_001 }, (_, n) => ({ path: `${n}/`, stored: true }))
+      expect(yield* refusal(page, ...folders)).toBe("has too many entries")
+    }),
+  )
+})
+
+describe("zip bombs", () => {
+  const bomb = new Uint8Array(51 * MiB)
+  const tooLarge = "is larger than 50 MiB unpacked"
+
+  it.effect("50 MiB are unpacked, and not one byte more, in one file or several, wanted or not", () =>
+    Effect.gen(function* () {
+      expect((yield* read({ path: "a.md", content: bomb.subarray(0, 50 * MiB) })).length).toBe(1)
+      expect(yield* refusal({ path: "a.md", content: bomb.subarray(0, 50 * MiB + 1) })).toBe(tooLarge)
+      expect(yield* refusal(page, { path: "b.png", content: bomb })).toBe(tooLarge)
+      const part = bomb.subarray(0, 10 * MiB)
+      const parts = Array.from({ length: 6 }, (_, n) => ({ path: `${n}.md`, content: part }))
+      expect(yield* refusal(...parts)).toBe(tooLarge)
+    }),
+  )
+
+  it.effect("what a zip says of its own size is not believed", () =>
+    Effect.gen(function* () {
+      for (const claimedSize of [0, 10, 50 * MiB]) {
+        expect(yield* refusal({ path: "a.md", content: bomb, claimedSize })).toMatch(
+          /50 MiB|is no zip, or a broken one/,
+        )
+      }
+      expect(yield* refusal({ path: "a.md", content: "a", claimedSize: 4_000_000_000 })).toBe(
+        "is no zip, or a broken one",
+      )
+    }),
+  )
+
+  it.effect("a zip in a zip stays what it is: no page", () =>
+    Effect.gen(function* () {
+      expect(yield* refusal({ path: "inner.zip", content: zip([page]) })).toBe("has no .md or .mdx files")
+    }),
+  )
+})
+
+describe("path tricks", () => {
+  for (const path of [
+    "/etc/passwd.md",
+    "../a.md",
+    "a/../../b.md",
+    "a/./b.md",
+    "..",
+    "..\\a.md",
+    "a\\b.md",
+    "C:/a.md",
+    "c:a.md",
+    "a\nb.md",
+    "a\u0007.md",
+    "\u0085a.md",
+    `${"a/".repeat(300)}b.md`,
+    "../picture.png",
+    "../folder/",
+  ]) {
+    it.effect(`${JSON.stringify(path.slice(0, 30))} is refused`, () =>
+      Effect.gen(function* () {
+        expect(yield* refusal(page, { path, content: path.endsWith("/") ? "" : "x", stored: true })).toMatch(
+          /^has a path that is not allowed: "/,
+        )
+      }),
+    )
+  }
+
+  it.effect("the same path twice, or a path with a NUL", () =>
+    Effect.gen(function* () {
+      expect(yield* refusal(page, page)).toBe('has a file twice: "a.md"')
+      expect(yield* refusal({ path: "a\0.md", content: "x" })).toBe("is no zip, or a broken one")
+    }),
+  )
+})
+
+describe("what is no zip that can be read", () => {
+  const broken = "is no zip, or a broken one"
+  const good = zip([page, { path: "b.md", content: "b".repeat(1_000) }])
+
+  it.effect("is refused in words", () =>
+    Effect.gen(function* () {
+      const fail = (bytes: Uint8Array) => Effect.map(Effect.flip(zipPages(bytes)), ({ message }) => message)
+      for (const bytes of [
+        "",
+        "P",
+        "PK",
+        "PK\x03\x04",
+        "<html>not found</html>",
+        "\x1f\x8b\x08 gzip",
+        "a".repeat(200_000),
+      ]) {
+        expect(yield* fail(Buffer.from(bytes, "latin1")), bytes.slice(0, 10)).toBe(broken)
+      }
+      expect(yield* fail(zip([]))).toBe("has no .md or .mdx files")
+      expect(yield* refusal({ ...page, flags: 1 })).toBe("is encrypted, or packed in a way that is not read")
+      for (const method of [9, 12, 14, 93, 99]) {
+        expect(yield* refusal({ ...page, method })).toBe("is encrypted, or packed in a way that is not read")
+      }
+      expect(yield* refusal({ ...page, claimedCrc: 1 })).toBe(broken)
+    }),
+  )
+
+  it.effect("is refused wherever it was cut off or damaged, and never anything worse", () =>
+    Effect.gen(function* () {
+      for (let at = 0; at < good.length; at++) {
+        yield* Effect.exit(zipPages(good.subarray(0, at))).pipe(
+          Effect.tap((exit) => Effect.sync(() => expect(String(exit), String(at)).not.toContain("Die"))),
+        )
+        const damaged = Uint8Array.from(good)
+        damaged[at]! ^= 0xff
+        const exit = yield* Effect.exit(zipPages(damaged))
+        expect(String(exit), String(at)).not.toContain("Die")
+      }
+    }),
+  )
+})

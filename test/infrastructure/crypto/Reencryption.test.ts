@@ -1,0 +1,140 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { SqlClient } from "effect/sql"
+import { Cipher } from "#src/domain/Cipher.ts"
+import * as AesCipher from "#src/infrastructure/crypto/Cipher.ts"
+import { reencrypt } from "#src/infrastructure/crypto/Reencryption.ts"
+import { databases } from "../../support/databases.ts"
+
+const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
+const [old, fresh, lost] = [key(1), key(2), key(3)]
+type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>
+
+const under = (keys: Keys) => Layer.provide(AesCipher.layer(keys), SecureRandom.layerWebCrypto)
+const encrypt = (plain: string, owner: string, ...keys: Keys) =>
+  Effect.provide(
+    Cipher.use((cipher) => cipher.encrypt(Redacted.make(plain), owner)),
+    under(keys),
+  )
+const run = (keys: Keys, onBatch?: (what: string, done: number) => Effect.Effect<void>) =>
+  Effect.provide(reencrypt(keys, onBatch), under(keys))
+type Ends = Effect.Success<ReturnType<typeof reencrypt>>
+
+const doneOf = (ends: Ends) => ends.map(({ done }) => done)
+const leftOf = (ends: Ends) => ends.map(({ left }) => left)
+
+/** An org with so many endpoints, a schedule, a job of each kind of owner, a finished one, and a kept answer. */
+const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, endpoints = 1) {
+  const sql = yield* SqlClient.SqlClient
+  const now = new Date()
+  yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('o', 'o', ${now})`
+  for (let n = 0; n < endpoints; n++) {
+    const id = `w${String(n).padStart(4, "0")}`
+    const rotated = n === 0
+    yield* sql`
+      INSERT INTO webhook_endpoints (id, org_id, url, active, secret, previous_secret, previous_secret_until, created_at, updated_at)
+      VALUES (${id}, 'o', 'https://example.com', true, ${yield* encrypt(`secret of ${id}`, id, key)},
+        ${rotated ? yield* encrypt("previous", id, key) : null}, ${rotated ? new Date(now.getTime() + 60_000) : null}, ${now}, ${now})`
+  }
+  yield* sql`
+    INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, callback_secret, skip_callbacks, next_at, created_at)
+    VALUES ('s', 'o', 'w', '* * * * *', 'UTC', ${yield* encrypt("of s", "s", key)}, false, ${now}, ${now})`
+  for (const [id, owner, status] of [
+    ["j1", "j1", "queued"],
+    ["j2", "s", "running"],
+    ["j3", "j3", "completed"],
+  ] as const) {
+    yield* sql`
+      INSERT INTO jobs (id, org_id, workflow, callback_secret, callback_secret_owner, skip_callbacks, status, created_at, updated_at)
+      VALUES (${id}, 'o', 'w', ${yield* encrypt(`of ${owner}`, owner, key)}, ${owner}, false, ${status}, ${now}, ${now})`
+  }
+  yield* sql`
+    INSERT INTO idempotency_keys (caller, operation, key, record, expires_at)
+    VALUES ('administrator', 'keys.create', 'a b', ${yield* encrypt("answer", "idempotency administrator keys.create a b", key)},
+      ${new Date(now.getTime() + 60_000)})`
+})
+
+/** Reads every secret with these keys alone; dies of one that cannot be read. */
+const readAll = Effect.fnUntraced(function* (...keys: Keys) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ stored: string; owner: string }>`
+    SELECT secret AS stored, id AS owner FROM webhook_endpoints
+    UNION ALL SELECT previous_secret, id FROM webhook_endpoints WHERE previous_secret IS NOT NULL
+    UNION ALL SELECT callback_secret, id FROM job_schedules
+    UNION ALL SELECT callback_secret, callback_secret_owner FROM jobs
+    UNION ALL SELECT record, concat_ws(' ', 'idempotency', caller, operation, key) FROM idempotency_keys`
+  return yield* Effect.forEach(rows, ({ owner, stored }) =>
+    Effect.provide(
+      Cipher.use((cipher) => Effect.map(cipher.decrypt(stored, owner), Redacted.value)),
+      under(keys),
+    ),
+  )
+})
+
+describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
+  it.live("puts every secret under the first key, and the old one is needed no more", () =>
+    Effect.gen(function* () {
+      yield* fill(old)
+      const before = yield* readAll(old)
+      const ends = yield* run([fresh, old])
+      assert.deepStrictEqual([doneOf(ends), leftOf(ends)], [[1, 1, 1, 3, 1], Array(5).fill(0)])
+      assert.deepStrictEqual((yield* readAll(fresh)).toSorted(), before.toSorted())
+      assert.deepStrictEqual(doneOf(yield* run([fresh])), Array(5).fill(0))
+    }).pipe(Effect.provide(database)),
+  )
+
+  it.live("stopped in the middle and run again, does what is left and nothing twice", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill(old, 601)
+      yield* run([fresh, old], (_, done) => (done === 500 ? Effect.interrupt : Effect.void)).pipe(Effect.exit)
+      const untouched = sql`SELECT id, secret FROM webhook_endpoints WHERE id < 'w0500' ORDER BY id`
+      const first = yield* untouched
+      assert.deepStrictEqual(doneOf(yield* run([fresh, old])), [101, 1, 1, 3, 1])
+      assert.deepStrictEqual(yield* untouched, first)
+      assert.strictEqual((yield* readAll(fresh)).length, 607)
+    }).pipe(Effect.provide(database)),
+  )
+
+  // Seen failing without the comparison with the value that was read.
+  it.live("a secret that is changed meanwhile stays as it was changed, and counts as left", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill(old, 2)
+      const newer = yield* encrypt("newer", "w0001", old)
+      // Between its reading and its writing: an update waits for the row, and then finds another value.
+      const change = sql`UPDATE webhook_endpoints SET secret = ${newer} WHERE id = 'w0001'`
+      const slow = Layer.effect(
+        Cipher,
+        Effect.map(Cipher, (cipher) => ({
+          ...cipher,
+          decrypt: (stored: string, owner: string) =>
+            Effect.tap(cipher.decrypt(stored, owner), () => (owner === "w0001" ? Effect.orDie(change) : Effect.void)),
+        })),
+      ).pipe(Layer.provide(under([fresh, old])))
+      const [ends] = yield* Effect.provide(reencrypt([fresh, old]), slow)
+      assert.deepInclude(ends, { done: 1, left: 1, unreadable: [] })
+      assert.include(yield* readAll(fresh, old), "newer")
+      assert.deepInclude((yield* run([fresh, old]))[0], { done: 1, left: 0 })
+      assert.include(yield* readAll(fresh), "newer")
+    }).pipe(Effect.provide(database)),
+  )
+
+  it.live("names what none of the keys reads, and does the rest", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill(old, 3)
+      yield* sql`UPDATE webhook_endpoints SET secret = ${yield* encrypt("x", "w0001", lost)} WHERE id = 'w0001'`
+      // Of another row: what was moved is not to be made good.
+      yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
+      const ends = yield* run([fresh, old])
+      assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 2, 1])
+      assert.deepStrictEqual(
+        ends.map(({ unreadable }) => unreadable),
+        [["w0001"], [], [], ["j3"], []],
+      )
+      assert.deepStrictEqual(leftOf(ends), [1, 0, 0, 1, 0])
+    }).pipe(Effect.provide(database)),
+  )
+})

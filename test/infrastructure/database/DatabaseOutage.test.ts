@@ -1,0 +1,111 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Duration, Effect, Exit, Fiber, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { Unavailable } from "#src/domain/Errors.ts"
+import { Database } from "#src/infrastructure/database/Database.ts"
+import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
+import { freshPostgres, heard } from "../../support/databases.ts"
+import { proxied } from "../../support/proxy.ts"
+import { eventually, within } from "../../support/wait.ts"
+
+const postgres = (url: string) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
+const fresh = Layer.unwrap(Effect.map(freshPostgres(), postgres))
+
+const one = Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql`SELECT 1 AS one`))
+const inTransaction = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql.withTransaction(effect)))
+
+/** Runs what must be refused with a 503, and returns the milliseconds that took. */
+const refused = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const [took, exit] = yield* within("a 503", Effect.timed(Effect.exit(effect)))
+    assert.isTrue(
+      Exit.isFailure(exit) && exit.cause.reasons.every((_) => _._tag === "Fail" && _.error instanceof Unavailable),
+      String(exit),
+    )
+    return Duration.toMillis(took)
+  })
+
+describe.concurrent("an outage of PostgreSQL", () => {
+  it.live("a listener whose connection is killed is told, and comes back", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const next = yield* heard("killed")
+      assert.strictEqual(yield* next, "Up")
+      yield* sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'gatehouse notifications'`
+      assert.deepStrictEqual(yield* Effect.all([next, next]), ["Down", "Up"])
+      yield* sql`SELECT pg_notify('killed', 'after')`
+      assert.strictEqual(yield* next, "after")
+    }).pipe(Effect.provide(fresh)),
+  )
+
+  it.live("a connection killed in a transaction is a 503, nothing of it stays, and the next one works", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`CREATE TABLE killed (id int)`
+      const insert = sql`INSERT INTO killed (id) VALUES (1)`
+      const kill = sql`SELECT pg_terminate_backend(pg_backend_pid())`
+      yield* refused(inTransaction(Effect.andThen(insert, kill)))
+      yield* refused(inTransaction(Effect.all([insert, Effect.ignore(kill), insert])))
+      yield* inTransaction(insert)
+      assert.deepStrictEqual(yield* sql`SELECT id FROM killed`, [{ id: 1 }])
+    }).pipe(Effect.provide(fresh)),
+  )
+
+  it.live("a server that is gone is a 503 at once, and one that is back is used", () =>
+    Effect.gen(function* () {
+      const proxy = yield* proxied(yield* freshPostgres())
+      yield* Effect.gen(function* () {
+        yield* one
+        yield* proxy.close
+        const times = yield* Effect.all([refused(one), refused(inTransaction(one)), refused(one)], { concurrency: 3 })
+        // Not by the 4 seconds that an operation may take.
+        for (const time of times) assert.isBelow(time, 4_000)
+        yield* refused((yield* Database).ready)
+        yield* proxy.heal
+        yield* eventually("the database", one)
+        yield* (yield* Database).ready
+      }).pipe(Effect.provide(postgres(proxy.url)))
+    }),
+  )
+
+  // How soon they know is measured by test/faults/network.test.ts.
+  it.live("a network gone silent: requests and listeners are told, and come back", () =>
+    Effect.gen(function* () {
+      const proxy = yield* proxied(yield* freshPostgres())
+      yield* Effect.gen(function* () {
+        const next = yield* heard("silent")
+        assert.strictEqual(yield* next, "Up")
+        yield* one
+        yield* proxy.silence
+        const down = within("the listener to be told", next)
+        const [event] = yield* Effect.all(
+          [down, refused(one), refused(inTransaction(one)), refused((yield* Database).ready)],
+          { concurrency: 4 },
+        )
+        assert.strictEqual(event, "Down")
+        yield* proxy.heal
+        yield* eventually("the database", one)
+        assert.strictEqual(yield* within("the listener to hear again", next), "Up")
+      }).pipe(Effect.provide(postgres(proxy.url)))
+    }),
+  )
+
+  it.live("a statement past its deadline is canceled, and a wait for a connection too", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const slow = yield* Effect.flip(orUnavailable(sql`SELECT pg_sleep(60)`))
+      assert.strictEqual(slow.error, "The database did not answer within 4 s; try again.")
+      assert.deepStrictEqual(
+        yield* sql`SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'`,
+        [],
+      )
+      const hold = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.never)))
+      const holders = yield* Effect.all(Array.from({ length: 10 }, () => hold))
+      yield* eventually("all connections to be in use", refused(one))
+      // The pool closes when they have come back.
+      yield* Fiber.interruptAll(holders)
+    }).pipe(Effect.provide(fresh)),
+  )
+})

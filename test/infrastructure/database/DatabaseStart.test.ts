@@ -1,0 +1,157 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Redacted, Scope } from "effect"
+import { Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { execFile } from "node:child_process"
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { Database } from "#src/infrastructure/database/Database.ts"
+import { POSTGRES_MAJOR } from "#src/infrastructure/database/embedded/DataFolder.ts"
+import type { StartupError } from "#src/infrastructure/StartupError.ts"
+import { freshFolder, freshPostgres } from "../../support/databases.ts"
+
+const writer = fileURLToPath(new URL("../../support/writer.ts", import.meta.url))
+
+const embedded = (dataDir: string) => Database.layer({ dataDir })
+const postgres = (url: string) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
+
+/** The line with which a database refuses to start. */
+const refusal = (layer: Layer.Layer<Database, StartupError>) =>
+  Effect.map(Effect.flip(Effect.provide(Database, layer)), ({ message }) => {
+    assert.notInclude(message, "\n")
+    return message
+  })
+
+describe("PostgreSQL", () => {
+  it.live("four replicas that start at once on an empty database migrate it once", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres("empty")
+      const scope = yield* Scope.Scope
+      yield* Effect.all(
+        Array.from({ length: 4 }, () => Effect.flatMap(Layer.buildWithScope(postgres(url), scope), Effect.succeed)),
+        { concurrency: "unbounded" },
+      )
+      const counts = yield* Effect.gen(function* () {
+        yield* (yield* Database).ready
+        const sql = yield* SqlClient.SqlClient
+        return yield* sql`SELECT count(*)::int AS n, count(DISTINCT migration_id)::int AS ids FROM gatehouse_migrations`
+      }).pipe(Effect.provide(postgres(url)))
+      assert.deepStrictEqual(
+        counts.map((row) => row.n === row.ids && Number(row.n) > 0),
+        [true],
+      )
+    }),
+  )
+
+  it.live("a database that a newer version has migrated is refused, while what runs on it goes on", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`INSERT INTO gatehouse_migrations (migration_id, name) VALUES (9999, 'future')`
+        assert.match(yield* refusal(postgres(url)), /newer version \(migration 9999; this version knows \d+\)/)
+        yield* (yield* Database).ready
+      }).pipe(Effect.provide(postgres(url)))
+    }),
+  )
+
+  it.live("it is not ready when a migration is missing", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const error = yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`DELETE FROM gatehouse_migrations`
+        return yield* Effect.flip((yield* Database).ready)
+      }).pipe(Effect.provide(postgres(url)))
+      assert.strictEqual(error._tag, "Unavailable")
+    }),
+  )
+
+  it.live("a wrong password or database is refused at once", () =>
+    Effect.gen(function* () {
+      const url = new URL(yield* freshPostgres("empty"))
+      const noDatabase = new URL(url)
+      noDatabase.pathname = "/nowhere"
+      assert.match(yield* refusal(postgres(noDatabase.href)), /cannot be used: database "nowhere" does not exist/)
+      url.password = "mistaken"
+      const message = yield* refusal(postgres(url.href))
+      assert.match(message, /cannot be used: password authentication failed/)
+      assert.notInclude(message, "mistaken")
+    }),
+  )
+
+  it.effect("a server that is not there is waited for, and then refused", () =>
+    Effect.gen(function* () {
+      const waiting = yield* Effect.forkChild(refusal(postgres("postgres://nobody@127.0.0.1:1/none")))
+      for (let second = 0; waiting.pollUnsafe() === undefined; second++) {
+        assert.isBelow(second, 5_000, "the refusal has not come")
+        yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 10)))
+        yield* TestClock.adjust("1 second")
+      }
+      assert.match(yield* Fiber.join(waiting), /cannot be used: .*ECONNREFUSED/)
+    }),
+  )
+})
+
+describe("the embedded database", () => {
+  it.live("a DATA_DIR in use is refused: to this process, to another, and to one of two at once", () =>
+    Effect.gen(function* () {
+      const folder = yield* freshFolder()
+      const run = Effect.promise<string>(
+        () =>
+          new Promise((resolve) => execFile(process.execPath, [writer, folder], (_, out, err) => resolve(out + err))),
+      )
+      yield* Effect.gen(function* () {
+        yield* (yield* Database).ready
+        assert.match(yield* refusal(embedded(folder)), /is in use by another process/)
+        assert.match(yield* run, /is in use by another process/)
+        yield* (yield* Database).ready
+      }).pipe(Effect.provide(embedded(folder)))
+      const starts = yield* Effect.all(
+        Array.from({ length: 4 }, () => Effect.exit(Effect.provide(Effect.sleep("500 millis"), embedded(folder)))),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(starts.filter(Exit.isSuccess).length, 1)
+    }),
+  )
+
+  it.live("a first start that was cut short is begun again", () =>
+    Effect.gen(function* () {
+      const folder = yield* freshFolder("empty")
+      mkdirSync(join(folder, "postgres.new"))
+      writeFileSync(join(folder, "postgres.new", "PG_VERSION"), POSTGRES_MAJOR)
+      yield* Effect.provide(
+        Effect.flatMap(Database, ({ ready }) => ready),
+        embedded(folder),
+      )
+      assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), POSTGRES_MAJOR)
+    }),
+  )
+
+  it.live("a folder that cannot be used is refused with what to do", () =>
+    Effect.gen(function* () {
+      const folder = yield* freshFolder("empty")
+      const file = join(folder, "file")
+      writeFileSync(file, "")
+      assert.match(yield* refusal(embedded(join(file, "data"))), /cannot be written \(ENOTDIR\); .* DATA_DIR=\.\/data$/)
+      mkdirSync(join(folder, "postgres"))
+      assert.match(yield* refusal(embedded(folder)), /holds no database that can be read \(ENOENT\)/)
+      writeFileSync(join(folder, "postgres", "PG_VERSION"), "15\n")
+      assert.match(yield* refusal(embedded(folder)), /holds a database of PostgreSQL 15/)
+      writeFileSync(join(folder, "postgres", "PG_VERSION"), POSTGRES_MAJOR)
+      assert.match(yield* refusal(embedded(folder)), /cannot be opened: The embedded database stopped: /)
+    }),
+  )
+
+  it.live("the version that folders are checked for is the engine's, and its writes are synchronous", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const settings = yield* sql`
+        SELECT current_setting('server_version_num')::int / 10000 AS major, current_setting('fsync') AS fsync,
+          current_setting('wal_sync_method') AS method, current_setting('synchronous_commit') AS commit`
+      assert.deepStrictEqual(settings, [{ major: Number(POSTGRES_MAJOR), fsync: "on", method: "fsync", commit: "on" }])
+    }).pipe(Effect.provide(embedded("memory"))),
+  )
+})

@@ -1,0 +1,135 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { AfterCommit } from "#src/domain/AfterCommit.ts"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import { Conflict } from "#src/domain/Errors.ts"
+import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import * as AfterCommitSql from "#src/infrastructure/database/AfterCommit.ts"
+import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
+import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
+import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import { at, everyOrg, insertOrg, insertProject, newEntry, newId, newKey } from "../../contract/support.ts"
+import { databases } from "../../support/databases.ts"
+
+const repositories = Layer.mergeAll(
+  AfterCommitSql.layer,
+  ApiKeysSql.layer,
+  AuditLogSql.layer,
+  IdempotencySql.layer,
+  OrgsSql.layer,
+  ProjectsSql.layer,
+)
+
+const isThere = (orgId: string) =>
+  OrgRepository.use((orgs) =>
+    orgs.find(orgId).pipe(
+      Effect.as(true),
+      Effect.catchTag("NotFound", () => Effect.succeed(false)),
+    ),
+  )
+
+const once = <A, E, R>(key: string, operation: Effect.Effect<A, E, R>) =>
+  IdempotencyRepository.use((keys) =>
+    keys.once(
+      { caller: "c", operation: "o", key },
+      { now: at(0), expiresAt: at(60) },
+      Effect.map(operation, (answer) => ({ answer, record: "r" })),
+    ),
+  )
+
+for (const [name, database] of Object.entries(databases)) {
+  layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(name, (it) => {
+    describe("a change and what is kept of it are one", () => {
+      // Seen failing without the transaction: the key stays, and cannot be made when it is tried again.
+      it.effect("a keyed operation that fails later on is undone, the changes inside it with their entries", () =>
+        Effect.gen(function* () {
+          const { insertForOrg, list } = yield* ApiKeyRepository
+          const audit = yield* AuditRepository
+          const { orgId } = yield* insertOrg()
+          const [key, entry] = [yield* newKey(), newEntry()]
+          const insert = insertForOrg(orgId, key, entry)
+          const failing = Effect.andThen(insert, Effect.fail(new Conflict({ error: "Taken." })))
+          const before = yield* audit.list(orgId, { limit: 10 })
+          assert.strictEqual((yield* Effect.flip(once("fails", failing)))._tag, "Conflict")
+          assert.deepStrictEqual((yield* list(orgId, { limit: 1 })).items, [])
+          assert.deepStrictEqual(yield* audit.list(orgId, { limit: 10 }), before)
+          const made = yield* once("fails", insert)
+          assert.deepStrictEqual([made._tag, (yield* list(orgId, { limit: 1 })).items[0]!.id], ["Made", key.id])
+          assert.strictEqual((yield* audit.list(orgId, { limit: 1 })).items[0]!.id, entry.id)
+        }),
+      )
+
+      it.effect("a keyed operation that is cut short is undone", () =>
+        Effect.gen(function* () {
+          const org = yield* newId
+          const inserted = yield* Deferred.make<void>()
+          const cut = insertOrg("undone", org).pipe(
+            Effect.andThen(Deferred.succeed(inserted, undefined)),
+            Effect.andThen(Effect.never),
+          )
+          const running = yield* Effect.forkChild(once("cut", cut))
+          yield* Deferred.await(inserted)
+          yield* Fiber.interrupt(running)
+          assert.isFalse(yield* isThere(org))
+          assert.strictEqual((yield* once("cut", insertOrg("made", org)))._tag, "Made")
+        }),
+      )
+
+      it.effect("what is to follow a change follows its commit, and never one that is undone", () =>
+        Effect.gen(function* () {
+          const afterCommit = yield* AfterCommit
+          const told: Array<string> = []
+          const tell = (what: string) => afterCommit(Effect.sync(() => void told.push(what)))
+          yield* tell("at once")
+          assert.deepStrictEqual(told, ["at once"])
+          const inside = Effect.gen(function* () {
+            yield* tell("later")
+            assert.deepStrictEqual(told, ["at once"])
+          })
+          yield* once("follows", inside)
+          assert.deepStrictEqual(told, ["at once", "later"])
+          yield* Effect.exit(once("undone", Effect.andThen(tell("never"), Effect.fail("undone"))))
+          assert.deepStrictEqual(told, ["at once", "later"])
+        }),
+      )
+    })
+
+    // Seen failing with a statement for each.
+    it.effect("keys and projects that are made at the same time are made by one transaction each", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { insertForProject } = yield* ApiKeyRepository
+        const { orgId } = yield* insertOrg()
+        const many = { concurrency: "unbounded" } as const
+        const projects = yield* Effect.forEach(["a", "b", "c"], (name) => insertProject(orgId, name), many)
+        assert.deepStrictEqual(
+          projects.map(({ name }) => name),
+          ["a", "b", "c"],
+        )
+        const keys = yield* Effect.forEach(projects, () => newKey())
+        const insert = (n: number) => insertForProject(everyOrg, projects[n]!.projectId, keys[n]!, newEntry())
+        yield* Effect.forEach([0, 1, 2], insert, many)
+        for (const table of ["projects", "api_keys"]) {
+          const transactions = yield* sql`SELECT DISTINCT xmin::text FROM ${sql(table)} WHERE org_id = ${orgId}`
+          assert.strictEqual(transactions.length, 1, table)
+        }
+      }),
+    )
+
+    it.effect("the audit log refuses to be changed", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { list } = yield* AuditRepository
+        const { orgId } = yield* insertOrg()
+        const refusal = yield* Effect.flip(sql`UPDATE audit_log SET actor = 'somebody else'`)
+        assert.match(String((refusal.reason.cause as Error).message), /never changed/)
+        assert.strictEqual((yield* list(orgId, { limit: 1 })).items[0]!.actor, "administrator")
+      }),
+    )
+  })
+}

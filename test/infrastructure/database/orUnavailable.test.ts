@@ -1,0 +1,116 @@
+import { assert, it, vi } from "@effect/vitest"
+import { Effect, Exit, Fiber, Latch, Logger, References } from "effect"
+import { SqlError } from "effect/sql"
+import { Unavailable } from "#src/domain/Errors.ts"
+import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
+import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
+import { answerOrUnavailable, orUnavailable, orUnavailableWithin } from "#src/infrastructure/database/orUnavailable.ts"
+
+// Seen failing: without the limit every one of them waited.
+it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
+  Effect.gen(function* () {
+    const answered = yield* Latch.make()
+    const waiting = { count: 0, byOrg: new Map<string, number>() }
+    const request = orUnavailable(answered.await).pipe(Effect.provideService(WaitingRequests, waiting))
+    const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), (_, n) =>
+      Effect.forkChild(Effect.provideService(request, RequestOrg, `org ${n % 4}`)),
+    )
+    yield* Effect.yieldNow
+    assert.strictEqual(waiting.count, 1_024)
+    const refused = yield* Effect.flip(request)
+    assert.instanceOf(refused, Unavailable)
+    assert.strictEqual(refused.error, "Too many requests wait for the database; try again.")
+    const background = yield* Effect.forkChild(orUnavailable(answered.await))
+    // Whoever leaves makes room.
+    yield* Fiber.interrupt(requests[0]!)
+    assert.strictEqual(waiting.count, 1_023)
+    yield* answered.open
+    const exits = yield* Effect.forEach([...requests.slice(1), background], Fiber.await)
+    assert.isTrue(exits.every(Exit.isSuccess))
+    assert.strictEqual(waiting.count, 0)
+    yield* request
+  }),
+)
+
+const fakeTimers = Effect.gen(function* () {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
+  yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+})
+
+it.effect.each([
+  ["request", 4_000, "4 s"],
+  ["sweep", 15_000, "15 s"],
+] as const)(
+  "an operation past the deadline of a %s is canceled, logged once, and says so",
+  ([deadline, millis, time]) =>
+    Effect.gen(function* () {
+      yield* fakeTimers
+      const log: Array<string> = []
+      const bounded = orUnavailableWithin(deadline)
+      let canceled = false
+      const slow = Effect.onInterrupt(Effect.never, () => Effect.sync(() => (canceled = true)))
+      const asked = yield* Effect.flip(bounded(slow)).pipe(
+        Effect.withSpan("Jobs.create"),
+        Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])),
+        Effect.provideService(References.TracerEnabled, false),
+        Effect.forkChild({ startImmediately: true }),
+      )
+      vi.advanceTimersByTime(millis - 1)
+      assert.isFalse(canceled)
+      vi.advanceTimersByTime(1)
+      const refusal = yield* Fiber.join(asked)
+      assert.instanceOf(refusal, Unavailable)
+      assert.strictEqual(refusal.error, `The database did not answer within ${time}; try again.`)
+      assert.isTrue(canceled)
+      assert.strictEqual(log.length, 1)
+      assert.match(log[0]!, new RegExp(`level=WARN.*did not answer within ${time}.*operation=Jobs.create`))
+      assert.strictEqual(yield* bounded(Effect.succeed(1)), 1)
+      assert.strictEqual(vi.getTimerCount(), 0)
+    }),
+)
+
+const coded = (code: string) => new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause: { code } }) })
+const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) })
+
+it.effect.each([
+  [connectionError, "The database cannot be reached; try again."],
+  [coded("57P03"), "The database cannot be reached; try again."],
+  [coded("53100"), "The database cannot do this just now; try again."],
+  [coded("25006"), "The database cannot do this just now; try again."],
+  [coded("57014"), "The database stopped the statement after its own time limit; try again."],
+] as const)("only a database that cannot be reached is said to be so: %s", ([error, sentence]) =>
+  Effect.gen(function* () {
+    const refusal = yield* Effect.flip(orUnavailable(Effect.fail(error)))
+    assert.instanceOf(refusal, Unavailable)
+    assert.strictEqual(refusal.error, sentence)
+  }),
+)
+
+// Seen failing: without a time of its own it waited for as long as nobody answered.
+it.effect("who waits for the answer of another's operation waits 4 seconds, as one of the 1,024", () =>
+  Effect.gen(function* () {
+    yield* fakeTimers
+    const waiting = { count: 0, byOrg: new Map<string, number>() }
+    const withdrawn: Array<string> = []
+    const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
+      answerOrUnavailable<number, never>((done) => {
+        wait(done)
+        return () => void withdrawn.push(name)
+      }).pipe(Effect.provideService(WaitingRequests, waiting))
+    const start = { startImmediately: true }
+    const forgotten = yield* Effect.forkChild(Effect.flip(ask("forgotten", () => {})), start)
+    const gone = yield* Effect.forkChild(
+      ask("gone", () => {}),
+      start,
+    )
+    assert.strictEqual(waiting.count, 2)
+    yield* Fiber.interrupt(gone)
+    vi.advanceTimersByTime(3_999)
+    assert.isUndefined(forgotten.pollUnsafe())
+    vi.advanceTimersByTime(1)
+    assert.instanceOf(yield* Fiber.join(forgotten), Unavailable)
+    assert.strictEqual(yield* ask("answered", (done) => queueMicrotask(() => done(Effect.succeed(1)))), 1)
+    assert.deepStrictEqual([waiting.count, vi.getTimerCount()], [0, 0])
+    assert.deepStrictEqual(withdrawn, ["gone", "forgotten"])
+  }),
+)

@@ -1,0 +1,29 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import { Idempotency } from "#src/domain/Idempotency.ts"
+import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/IdempotencyWorker.ts"
+import { unavailable } from "../webhooks/deliveryWorld.ts"
+
+it.effect("forgets what has expired at the start and every hour, and no fault stops it", () =>
+  Effect.gen(function* () {
+    const log: Array<string> = []
+    const faults = [Effect.void, Effect.die(new Error("no such column")), unavailable, Effect.void]
+    let calls = 0
+    const services = Layer.mergeAll(
+      Layer.mock(Idempotency, { forgetExpired: Effect.suspend(() => faults[calls++]!) }),
+      Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
+    )
+    yield* Layer.build(Layer.provide(IdempotencyKeysWorker.layer, services))
+    for (const expected of [1, 2, 3, 4]) {
+      yield* Effect.yieldNow
+      assert.strictEqual(calls, expected)
+      yield* TestClock.adjust("59 minutes")
+      assert.strictEqual(calls, expected)
+      if (expected < 4) yield* TestClock.adjust("1 minute")
+    }
+    for (const word of ["no such column", "The database cannot be reached"]) {
+      assert.strictEqual(log.filter((line) => line.includes(word)).length, 1, word)
+    }
+  }),
+)

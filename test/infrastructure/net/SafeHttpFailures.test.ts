@@ -1,0 +1,178 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { getCACertificates, setDefaultCACertificates } from "node:tls"
+import type { FailureKind } from "#src/domain/webhooks/WebhookSender.ts"
+import { selfSigned } from "../../support/certificate.ts"
+import { type Behaviour, closedPort, makeReceiver } from "../../support/receiver.ts"
+import { isKind, safeClient, text } from "../../support/safeHttp.ts"
+
+describe("SafeHttp fails", () => {
+  const faults: ReadonlyArray<readonly [Behaviour, FailureKind]> = [
+    ["hang", "timeout"],
+    ["drip", "timeout"],
+    ["drip-headers", "timeout"],
+    ["close", "connection"],
+    ["reset", "connection"],
+    ["reset-in-headers", "connection"],
+    ["reset-in-body", "connection"],
+    ["close-in-body", "connection"],
+    ["close-in-chunk", "connection"],
+    ["endless-headers", "bad_response"],
+    ["endless-informational", "bad_response"],
+    ["garbage", "bad_response"],
+    ["upgrade", "bad_response"],
+  ]
+  it.live.each(faults)("with its kind, and closes the connection: %s → %s", ([behaviour, kind]) =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { post, fails } = yield* safeClient()
+      receiver.behave(behaviour)
+      const error = yield* fails(receiver.url, kind === "timeout" ? { timeout: "200 millis" } : {})
+      isKind(error, kind)
+      assert.match(error.message, /^[A-Z].*\.$/)
+      yield* receiver.quiet
+      receiver.behave({ status: 200 })
+      assert.strictEqual((yield* post(receiver.url)).status, 200)
+    }),
+  )
+
+  it.live("with what had come of the answer", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { fails } = yield* safeClient()
+      receiver.behave("close-in-body")
+      const { partial } = yield* fails(receiver.url)
+      assert.strictEqual(partial?.status, 200)
+      assert.strictEqual(text(partial!.body), "part")
+      receiver.behave("close")
+      assert.isUndefined((yield* fails(receiver.url)).partial)
+    }),
+  )
+
+  it.live("where nothing listens", () =>
+    Effect.gen(function* () {
+      const { fails } = yield* safeClient()
+      const error = yield* fails(`http://127.0.0.1:${yield* closedPort}/`)
+      isKind(error, "connection")
+      assert.strictEqual(error.message, "The connection was refused (ECONNREFUSED).")
+    }),
+  )
+
+  it.live("when the name does not resolve, has no address, or is not answered for in time", () =>
+    Effect.gen(function* () {
+      const resolve = (hostname: string): Promise<ReadonlyArray<string>> => {
+        if (hostname === "empty.test") return Promise.resolve([])
+        if (hostname === "silent.test") return new Promise(() => {})
+        return Promise.reject(Object.assign(new Error("queryA ENOTFOUND"), { code: "ENOTFOUND" }))
+      }
+      const { fails } = yield* safeClient({ resolve })
+      const unknown = yield* fails("http://unknown.test/")
+      isKind(unknown, "dns")
+      assert.strictEqual(unknown.message, "The host's name does not resolve (ENOTFOUND).")
+      isKind(yield* fails("http://empty.test/"), "dns")
+      isKind(yield* fails("http://silent.test/", { timeout: "50 millis" }), "timeout")
+    }),
+  )
+
+  it.live("in the time that it has when a host accepts and says nothing, not even in TLS", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver({ mute: true })
+      const { fails } = yield* safeClient()
+      for (const scheme of ["http", "https"]) {
+        isKind(yield* fails(`${scheme}://127.0.0.1:${receiver.port}/`, { timeout: "100 millis" }), "timeout")
+        yield* receiver.quiet
+      }
+    }),
+  )
+
+  it.live("and closes the connection when it is interrupted, in whatever phase", () =>
+    Effect.gen(function* () {
+      const [receiver, mute] = [yield* makeReceiver(), yield* makeReceiver({ mute: true })]
+      const { post } = yield* safeClient()
+      for (const behaviour of ["hang", "drip"] as const) {
+        receiver.behave(behaviour)
+        const before = receiver.received.length
+        const reading = yield* Effect.forkChild(post(receiver.url))
+        yield* receiver.arrived(before + 1)
+        yield* Fiber.interrupt(reading)
+        yield* receiver.quiet
+      }
+      const inTls = yield* Effect.forkChild(post(`https://127.0.0.1:${mute.port}/`))
+      yield* mute.accepted(1)
+      yield* Fiber.interrupt(inTls)
+      yield* mute.quiet
+    }),
+  )
+
+  it.live("and never connects when it is interrupted while it resolves", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const answer = Promise.withResolvers<ReadonlyArray<string>>()
+      const { post, asked } = yield* safeClient({ resolve: () => answer.promise })
+      const resolving = yield* Effect.forkChild(post(`http://receiver.test:${receiver.port}/`))
+      while (asked.length === 0) yield* Effect.yieldNow
+      yield* Fiber.interrupt(resolving)
+      answer.resolve(["127.0.0.1"])
+      yield* Effect.sleep("50 millis")
+      assert.strictEqual(receiver.connections().accepted, 0)
+    }),
+  )
+
+  it.live.each(["ftp://127.0.0.1/", "http://user@127.0.0.1/", "/hook", `http://127.0.0.1/${"x".repeat(2048)}`])(
+    "without a connection for what is no url that it may call: %#",
+    (url) =>
+      Effect.gen(function* () {
+        const { fails } = yield* safeClient()
+        const error = yield* fails(url)
+        isKind(error, "refused_address")
+        assert.match(error.message, /^The url must .*\.$/)
+      }),
+  )
+})
+
+describe("SafeHttp over TLS", () => {
+  it.live("takes a certificate that is trusted, for its names only", () =>
+    Effect.gen(function* () {
+      const tls = selfSigned({ names: ["receiver.test"] })
+      const receiver = yield* makeReceiver({ tls })
+      const before = getCACertificates("default")
+      yield* Effect.acquireRelease(
+        Effect.sync(() => setDefaultCACertificates([...before, tls.cert])),
+        () => Effect.sync(() => setDefaultCACertificates(before)),
+      )
+      const { post, fails } = yield* safeClient()
+      receiver.behave({ status: 200, body: "over TLS" })
+      const url = `https://receiver.test:${receiver.port}/`
+      assert.strictEqual(text((yield* post(url)).body), "over TLS")
+      yield* post(url)
+      assert.strictEqual(receiver.connections().accepted, 1)
+      const error = yield* fails(`https://other.test:${receiver.port}/`)
+      isKind(error, "tls")
+      assert.include(error.message, "ERR_TLS_CERT_ALTNAME_INVALID")
+      assert.strictEqual(receiver.received.length, 2)
+    }),
+  )
+
+  it.live("refuses one that nobody signed, and sends nothing", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver({ tls: selfSigned({ names: ["receiver.test"] }) })
+      const { fails } = yield* safeClient()
+      const error = yield* fails(`https://receiver.test:${receiver.port}/`)
+      isKind(error, "tls")
+      assert.include(error.message, "DEPTH_ZERO_SELF_SIGNED_CERT")
+      assert.strictEqual(receiver.received.length, 0)
+    }),
+  )
+
+  it.live("fails with a kind that fits where there is no TLS", () =>
+    Effect.gen(function* () {
+      const receiver = yield* makeReceiver()
+      const { fails } = yield* safeClient()
+      const noTls = yield* fails(`https://127.0.0.1:${receiver.port}/`)
+      isKind(noTls, "tls")
+      // Without what OpenSSL says of its own source.
+      assert.strictEqual(noTls.message, "TLS failed (ERR_SSL_WRONG_VERSION_NUMBER).")
+      isKind(yield* fails(`https://127.0.0.1:${yield* closedPort}/`), "connection")
+    }),
+  )
+})

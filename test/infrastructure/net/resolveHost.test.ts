@@ -1,0 +1,95 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { createSocket } from "node:dgram"
+import { makeResolveHost } from "#src/infrastructure/net/resolveHost.ts"
+
+interface Zone {
+  /** The answer's code: 0 fine, 2 the server failed, 3 no such name. */
+  readonly code: number
+  /** The records' data. */
+  readonly a?: ReadonlyArray<ReadonlyArray<number>>
+  readonly aaaa?: ReadonlyArray<ReadonlyArray<number>>
+}
+
+/** A name server (RFC 1035) that answers every question alike; it ends with the scope. */
+const nameServer = (zone: Zone) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly address: string; readonly close: () => void; readonly asked: () => number }>(
+      (resume) => {
+        let asked = 0
+        const socket = createSocket("udp4", (query, { port }) => {
+          asked++
+          const end = query.indexOf(0, 12) + 1
+          const type = query.readUInt16BE(end)
+          const records = (type === 1 ? zone.a : zone.aaaa) ?? []
+          const head = Buffer.from([query[0]!, query[1]!, 0x81, 0x80 | zone.code, 0, 1, 0, records.length, 0, 0, 0, 0])
+          const answers = records.map((data) =>
+            Buffer.from([0xc0, 12, 0, type, 0, 1, 0, 0, 0, 60, 0, data.length, ...data]),
+          )
+          socket.send(Buffer.concat([head, query.subarray(12, end + 4), ...answers]), port)
+        })
+        socket.bind(0, "127.0.0.1", () => {
+          const address = `127.0.0.1:${socket.address().port}`
+          resume(Effect.succeed({ address, close: () => socket.close(), asked: () => asked }))
+        })
+      },
+    ),
+    ({ close }) => Effect.sync(close),
+  )
+
+const resolving = Effect.fnUntraced(function* (zone: Zone, askSystemToo = false) {
+  const { address, asked } = yield* nameServer(zone)
+  const resolve = makeResolveHost({ askSystemToo, nameServers: [address] })
+  const attempt = (hostname: string) =>
+    Effect.tryPromise({ try: () => resolve(hostname), catch: (error) => (error as { code?: string }).code })
+  return { attempt, asked }
+})
+
+describe("resolveHost", () => {
+  it.live("gives all addresses of both families", () =>
+    Effect.gen(function* () {
+      const ipv6 = [0x26, 6, 0x47, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+      const { attempt } = yield* resolving({
+        code: 0,
+        a: [
+          [1, 2, 3, 4],
+          [10, 0, 0, 1],
+        ],
+        aaaa: [ipv6],
+      })
+      assert.deepStrictEqual(yield* attempt("receiver.example"), ["1.2.3.4", "10.0.0.1", "2606:4700::1"])
+    }),
+  )
+
+  it.live("gives those of one family when there are none of the other", () =>
+    Effect.gen(function* () {
+      const { attempt } = yield* resolving({ code: 0, a: [[1, 2, 3, 4]] })
+      assert.deepStrictEqual(yield* attempt("receiver.example"), ["1.2.3.4"])
+    }),
+  )
+
+  it.live("asks the system for names that DNS does not know, where it may", () =>
+    Effect.gen(function* () {
+      // The system knows this one without asking anyone: it is an address.
+      const strict = yield* resolving({ code: 3 })
+      assert.strictEqual(yield* Effect.flip(strict.attempt("127.0.0.1")), "ENOTFOUND")
+      const lenient = yield* resolving({ code: 3 }, true)
+      assert.deepStrictEqual(yield* lenient.attempt("127.0.0.1"), ["127.0.0.1"])
+    }),
+  )
+
+  it.live("does not ask the system when a name server fails, for that would wait as well", () =>
+    Effect.gen(function* () {
+      const { attempt } = yield* resolving({ code: 2 }, true)
+      assert.strictEqual(yield* Effect.flip(attempt("127.0.0.1")), "ESERVFAIL")
+    }),
+  )
+
+  it.live("asks the system for a name without a dot, and no name server", () =>
+    Effect.gen(function* () {
+      const { attempt, asked } = yield* resolving({ code: 2 })
+      assert.include(["127.0.0.1", "::1"], (yield* attempt("localhost"))[0])
+      assert.strictEqual(asked(), 0)
+    }),
+  )
+})

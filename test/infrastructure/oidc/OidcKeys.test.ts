@@ -1,0 +1,211 @@
+import { NodeHttpClient } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
+import { type Behaviour, ecKey, rs256, rsaKey, type SigningKey } from "../../support/oidc.ts"
+import { oidcWorld } from "../../support/oidcWorld.ts"
+
+/** A world, and the ways its tokens go: signed by one of several keys, accepted or refused. */
+const keyWorld = Effect.fnUntraced(function* (...args: Parameters<typeof oidcWorld>) {
+  const world = yield* oidcWorld(...args)
+  const signedBy = (kid: string) => world.verifySigned({}, { kid }, rs256(rsaKey(kid)))
+  return {
+    ...world,
+    accepts: signedBy,
+    refuses: (kid: string) =>
+      Effect.map(Effect.flip(signedBy(kid)), (error) => {
+        assert.instanceOf(error, Unauthorized)
+        assert.include(error.error, "not one that the provider publishes")
+      }),
+    unavailable: (kid: string) =>
+      Effect.map(Effect.flip(signedBy(kid)), (error) => assert.instanceOf(error, Unavailable)),
+    fetches: () => world.provider.requests.length,
+  }
+})
+
+describe("OidcKeys", () => {
+  it.effect("fetches once, from the well-known path, and sends no trace", () =>
+    Effect.gen(function* () {
+      const { accepts, provider } = yield* keyWorld()
+      yield* accepts("key-1").pipe(Effect.withSpan("request"))
+      yield* accepts("key-1")
+      assert.deepStrictEqual(
+        provider.requests.map(({ path }) => path),
+        ["/.well-known/jwks"],
+      )
+      assert.doesNotHaveAnyKeys(provider.requests[0]!.headers, ["traceparent", "b3"])
+    }),
+  )
+
+  it.effect("fetches once for many who come first together", () =>
+    Effect.gen(function* () {
+      const { accepts, fetches } = yield* keyWorld()
+      yield* Effect.all(
+        Array.from({ length: 50 }, () => accepts("key-1")),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(fetches(), 1)
+    }),
+  )
+
+  it.effect("goes on fetching when the one who asked first leaves", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, fetches } = yield* keyWorld()
+      provider.behave("slow")
+      const first = yield* Effect.forkChild(accepts("key-1"))
+      yield* provider.received(1)
+      yield* Fiber.interrupt(first)
+      provider.behave("normal")
+      yield* accepts("key-1")
+      assert.strictEqual(fetches(), 1)
+    }),
+  )
+
+  it.effect("takes a new key up, and keeps an old one that is still published", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, fetches } = yield* keyWorld()
+      yield* accepts("key-1")
+      provider.publish(rsaKey("key-1"), rsaKey("key-2"))
+      yield* TestClock.adjust("31 seconds")
+      yield* accepts("key-2")
+      yield* accepts("key-1")
+      assert.strictEqual(fetches(), 2)
+    }),
+  )
+
+  it.effect("fetches for unknown kids at most once in 30 s, however many come", () =>
+    Effect.gen(function* () {
+      const { refuses, accepts, fetches } = yield* keyWorld()
+      const flood = Effect.all(
+        Array.from({ length: 20 }, () => refuses("key-2")),
+        { concurrency: "unbounded" },
+      )
+      yield* accepts("key-1")
+      yield* flood
+      assert.strictEqual(fetches(), 1)
+      yield* TestClock.adjust("29 seconds")
+      yield* flood
+      assert.strictEqual(fetches(), 1)
+      yield* TestClock.adjust("1 second")
+      yield* flood
+      yield* flood
+      assert.strictEqual(fetches(), 2)
+    }),
+  )
+
+  it.effect("drops a withdrawn key within 10 minutes, a quiet server at its first token", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, refuses, fetches } = yield* keyWorld()
+      yield* accepts("key-1")
+      provider.publish(rsaKey("key-2"))
+      yield* TestClock.adjust("9 minutes")
+      yield* accepts("key-1")
+      assert.strictEqual(fetches(), 1)
+      yield* TestClock.adjust("1 minute")
+      yield* refuses("key-1")
+      yield* accepts("key-2")
+    }),
+  )
+
+  it.effect("drops every key when the published set is empty", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, refuses } = yield* keyWorld()
+      yield* accepts("key-1")
+      provider.publish()
+      yield* TestClock.adjust("10 minutes")
+      yield* refuses("key-1")
+    }),
+  )
+
+  it.effect("keeps its keys while the provider is down, and tells an unknown kid to come back", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, unavailable, fetches } = yield* keyWorld()
+      yield* accepts("key-1")
+      provider.behave("down")
+      yield* TestClock.adjust("2 hours")
+      yield* accepts("key-1")
+      yield* accepts("key-1")
+      yield* unavailable("key-2")
+      assert.strictEqual(fetches(), 2)
+      provider.behave("normal")
+      provider.publish(rsaKey("key-2"))
+      yield* TestClock.adjust("30 seconds")
+      yield* accepts("key-2")
+    }),
+  )
+
+  const faults: ReadonlyArray<Behaviour> = ["down", "error", "redirect", "oversized", "garbage", "no-key-set"]
+  const clients = { undici: NodeHttpClient.layerUndici, fetch: NodeHttpClient.layerFetch }
+  for (const [name, client] of Object.entries(clients)) {
+    it.effect.each(faults)(`is unavailable without keys: %s (${name})`, (fault) =>
+      Effect.gen(function* () {
+        const { provider, accepts, unavailable } = yield* keyWorld({}, client)
+        provider.behave(fault)
+        yield* unavailable("key-1")
+        provider.behave("normal")
+        yield* unavailable("key-1")
+        assert.deepStrictEqual(
+          provider.requests.map(({ path }) => path),
+          ["/.well-known/jwks"],
+        )
+        yield* TestClock.adjust("5 seconds")
+        yield* accepts("key-1")
+      }),
+    )
+  }
+
+  it.effect.each(["slow", "trickle"] as const)("gives a provider five seconds: %s", (behaviour) =>
+    Effect.gen(function* () {
+      const { provider, unavailable, fetches } = yield* keyWorld()
+      provider.behave(behaviour)
+      const waiting = yield* Effect.forkChild(Effect.all([unavailable("key-1"), unavailable("key-1")]))
+      yield* provider.received(1)
+      yield* TestClock.adjust("4999 millis")
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      yield* Fiber.join(waiting)
+      assert.strictEqual(fetches(), 1)
+    }),
+  )
+
+  it.effect("passes over members of the set that are no RSA signing key with a kid", () =>
+    Effect.gen(function* () {
+      const { provider, accepts, refuses } = yield* keyWorld()
+      const { jwk } = rsaKey("key-2")
+      const { kid: _, ...anonymous } = jwk
+      const unusable = [
+        { ...jwk, use: "enc" },
+        { ...jwk, alg: "RS512" },
+        { ...jwk, kty: "EC" },
+        { ...jwk, kid: 2 },
+      ]
+      for (const member of [...unusable, anonymous, ecKey("key-2"), { ...jwk, e: 3 }, {}, null, "key-2"]) {
+        provider.publish(member as SigningKey, rsaKey("key-1"))
+        yield* accepts("key-1")
+        yield* refuses("key-2")
+        yield* TestClock.adjust("30 seconds")
+      }
+    }),
+  )
+
+  it.effect("takes a key without use and alg, and of a private one the public half only", () =>
+    Effect.gen(function* () {
+      const { provider, accepts } = yield* keyWorld()
+      const { use: _, alg: __, ...bare } = rsaKey("key-1").jwk
+      provider.publish(bare, { ...rsaKey("key-2").privateKey.export({ format: "jwk" }), kid: "key-2" })
+      yield* accepts("key-1")
+      yield* accepts("key-2")
+    }),
+  )
+
+  it.effect("finds the keys of an issuer that ends in a slash", () =>
+    Effect.gen(function* () {
+      const { provider } = yield* oidcWorld()
+      const issuer = `${provider.issuer}/`
+      const world = yield* oidcWorld({ issuer })
+      yield* world.verify(yield* provider.sign({ iss: issuer }))
+      assert.strictEqual(provider.requests[0]?.path, "/.well-known/jwks")
+    }),
+  )
+})

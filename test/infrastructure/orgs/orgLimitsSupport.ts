@@ -1,0 +1,70 @@
+import { Effect, Layer, Redacted, Tracer } from "effect"
+import { Database } from "#src/infrastructure/database/Database.ts"
+import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
+import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as PendingDeliveriesSql from "#src/infrastructure/webhooks/PendingDeliveries.ts"
+import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as SweepsSql from "#src/infrastructure/webhooks/SweepRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as Usage from "#src/infrastructure/orgs/orgAmounts.ts"
+import { findWithUsage } from "../../contract/orgs/orgLimits.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { freshPostgres } from "../../support/databases.ts"
+
+let statements = 0
+/** Counts the statements that are sent. */
+const counting = Tracer.make({
+  span: (options) => {
+    if (options.kind === "client") statements++
+    return new Tracer.NativeSpan(options)
+  },
+})
+/** How many statements an effect sends; nothing else is to run beside it. */
+export const statementsOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.suspend(() => {
+    statements = 0
+    return Effect.map(Effect.withTracer(effect, counting), () => statements)
+  })
+
+const repositories = Layer.mergeAll(
+  ApiKeysSql.layer,
+  DeliveryLogSql.layer,
+  JobsSql.layer,
+  JobSchedulesSql.layer,
+  OrgsSql.layer,
+  PendingDeliveriesSql.layer,
+  ProjectsSql.layer,
+  RetentionSql.layer,
+  SweepsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(
+  Layer.provideMerge(OrgUsage.layer),
+  // Creations that are made together are made by what the repositories were made with.
+  Layer.provide([crypto.layer, Layer.succeed(Tracer.Tracer, counting)]),
+)
+
+/** Two replicas on one PostgreSQL: the one that tests run on, and another. */
+let url = ""
+export const replica = Layer.suspend(() =>
+  Layer.provideMerge(
+    Layer.fresh(repositories),
+    Layer.fresh(Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
+  ),
+)
+export const replicas = Layer.unwrap(
+  Effect.map(freshPostgres(), (made) => {
+    url = made
+    return replica
+  }),
+)
+/** Runs at the other replica. */
+export const atOther = Effect.provide(replica)
+
+export const refresh = Effect.flatten(Usage.refresh)
+
+export const usedBy = (orgId: string) => Effect.map(findWithUsage(orgId), ({ used }) => used)

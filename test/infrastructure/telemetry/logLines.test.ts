@@ -1,0 +1,70 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import { json, rated } from "#src/infrastructure/telemetry/logLines.ts"
+
+/** Collects the lines that a logger makes of what an effect logs. */
+const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logger = json) {
+  const lines: Array<Record<string, unknown>> = []
+  const collecting = Logger.make<unknown, void>((line) => {
+    lines.push(JSON.parse(logger.log(line)) as Record<string, unknown>)
+  })
+  yield* Effect.provide(logging, Logger.layer([rated(collecting)]))
+  return lines
+})
+
+describe("JSON log lines", () => {
+  it.effect("have the time, the level, the message, and nothing that is empty", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* linesOf(Effect.logInfo("Up")), [
+        { timestamp: "1970-01-01T00:00:00.000Z", level: "INFO", message: "Up" },
+      ])
+    }),
+  )
+
+  it.effect("have what they are about beside it, and the cause", () =>
+    Effect.gen(function* () {
+      const [line] = yield* linesOf(
+        Effect.logError("A request failed", new Error("boom")).pipe(
+          Effect.annotateLogs({ requestId: "mine", orgId: "acme", status: null }),
+        ),
+      )
+      assert.deepInclude(line, { level: "ERROR", requestId: "mine", orgId: "acme", status: null })
+      assert.include(JSON.stringify(line), "boom")
+    }),
+  )
+})
+
+describe("a warning that is given again and again", () => {
+  const every = (seconds: number, times: number, warning: Effect.Effect<void>) =>
+    Effect.replicateEffect(Effect.andThen(warning, TestClock.adjust(`${seconds} seconds`)), times, { discard: true })
+  const messages = (logging: Effect.Effect<void>) =>
+    Effect.map(linesOf(logging), (lines) => lines.map(({ message }) => message))
+
+  it.effect("is said once a minute, with how often it was left out", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* messages(every(1, 121, Effect.logWarning("The database is away"))), [
+        "The database is away",
+        "The database is away (and 59 times more since the last)",
+        "The database is away (and 59 times more since the last)",
+      ])
+    }),
+  )
+
+  it.effect("leaves others, those about one request or delivery, and errors alone", () =>
+    Effect.gen(function* () {
+      const others = Effect.logWarning("Two").pipe(
+        Effect.andThen(Effect.annotateLogs(Effect.logWarning("Slow"), { requestId: "mine" })),
+        Effect.andThen(Effect.logError("Fault")),
+      )
+      const logging = Effect.andThen(Effect.logWarning("One"), every(1, 2, others))
+      assert.deepStrictEqual(yield* messages(logging), ["One", "Two", "Slow", "Fault", "Slow", "Fault"])
+    }),
+  )
+
+  it.effect("that comes back after a quiet minute is said as it is", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* messages(every(61, 2, Effect.logWarning("Away"))), ["Away", "Away"])
+    }),
+  )
+})

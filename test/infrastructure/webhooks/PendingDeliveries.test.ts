@@ -1,0 +1,89 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
+import { SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
+import { insertMany } from "../../contract/webhooks/deliveriesAtScale.ts"
+import { updateOrg } from "../../contract/orgs/orgLimits.ts"
+import { at, insertOrg, newEntry, newId } from "../../contract/support.ts"
+import { insertEndpoint, makeEvent, updateEndpoint } from "../../contract/webhooks/webhookSupport.ts"
+import { replicas, statementsOf, usedBy } from "../orgs/orgLimitsSupport.ts"
+
+layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on PostgreSQL", (it) => {
+  it.effect("count large backlogs batch by batch, callbacks too", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const [small, large] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+      // An endpoint that was deactivated has another lane since: what is pending in the old one is canceled.
+      yield* WebhookEndpointRepository.use((all) => all.deactivate(orgId, large, at(0), newEntry()))
+      yield* updateEndpoint(orgId, large, at(0), { active: true })
+      for (const [lane, count] of [
+        [small, 6_000],
+        [large, 4_000],
+        [`${large}.1`, 10_001],
+        [`${orgId} 7`, 5_000],
+        [`${orgId} 12`, 3],
+        [`${yield* newId} 7`, 9],
+      ] as const) {
+        yield* sql`
+          INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked)
+          SELECT ${lane}, 'd' || lpad(n::text, 9, '0'), 'e', 0, 0, '2126-01-01', true
+          FROM generate_series(1, ${count}::int) AS n`
+      }
+      assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 21_004)
+      const overLimit = PendingDeliveries.use(({ overLimit }) => overLimit)
+      // Looked at when an event comes.
+      yield* updateOrg(orgId, { limits: { pendingDeliveries: 21_005 } })
+      assert.deepStrictEqual(yield* overLimit, [])
+      yield* makeEvent(orgId, at(0))
+      const [over] = yield* overLimit
+      assert.deepInclude(over, { orgId, limit: 21_005, endpointId: large })
+      // And then until it is below.
+      assert.deepInclude((yield* overLimit)[0], { orgId, endpointId: large })
+      yield* sql`DELETE FROM pending_deliveries WHERE lane = ${`${large}.1`}`
+      assert.deepStrictEqual(yield* overLimit, [])
+    }),
+  )
+
+  it.effect("are not counted every time where there are far fewer", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const endpoint = yield* insertEndpoint(orgId)
+      yield* insertMany({ orgId, endpoint, state: "pending", count: 5_001, now: new Date(0) })
+      yield* updateOrg(orgId, { limits: { pendingDeliveries: 20_000 } })
+      const { overLimit } = yield* PendingDeliveries
+      const { notePending, takeWithPending } = yield* OrgUsage
+      notePending(orgId)
+      const first = yield* statementsOf(overLimit)
+      // Counted, and not looked at again until more comes.
+      assert.deepStrictEqual(takeWithPending(9), [])
+      notePending(orgId)
+      assert.isBelow(yield* statementsOf(overLimit), first)
+      // Not counted: looked at again.
+      assert.deepStrictEqual(takeWithPending(9), [orgId])
+      yield* updateOrg(orgId, { limits: { pendingDeliveries: 5_000 } })
+      notePending(orgId)
+      assert.deepInclude((yield* overLimit)[0], { orgId, limit: 5_000, pending: 5_001, endpointId: endpoint })
+      takeWithPending(9)
+    }),
+  )
+
+  it.effect("are looked at when a sweep makes some", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      for (let n = 0; n < 40; n++) yield* insertEndpoint(orgId)
+      const { takeWithPending } = yield* OrgUsage
+      takeWithPending(100)
+      yield* makeEvent(orgId, at(0))
+      assert.deepStrictEqual(takeWithPending(9), [orgId])
+      const { advance, next } = yield* SweepRepository
+      const sweep = yield* next("", [])
+      yield* advance(sweep!.sweepId, at(0), 100)
+      assert.deepStrictEqual(takeWithPending(9), [orgId])
+      assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 40)
+    }),
+  )
+})
