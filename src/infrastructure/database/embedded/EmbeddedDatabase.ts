@@ -2,7 +2,7 @@ import { Effect, type Scope } from "effect"
 import type { Duplex } from "node:stream"
 import { Worker } from "node:worker_threads"
 import * as DataFolder from "./DataFolder.ts"
-import { EmbeddedSession } from "./EmbeddedSession.ts"
+import { EmbeddedSession, type Engine } from "./EmbeddedSession.ts"
 import type { EmbeddedReply, EmbeddedTask } from "./EmbeddedWorker.ts"
 import { StartupError } from "../../StartupError.ts"
 
@@ -18,9 +18,6 @@ export interface Subscriber {
   readonly onNotification: (channel: string, payload: string) => void
   readonly onLost: (cause: Error) => void
 }
-
-/** A running engine: takes frontend messages, gives the backend messages they lead to. */
-export type Engine = (frames: Uint8Array) => Promise<Uint8Array>
 
 /**
  * Starts the embedded database, and closes it when the scope does. An engine that panics is started again, on the data

@@ -1,5 +1,7 @@
 import { Duplex } from "node:stream"
-import type { Engine } from "./EmbeddedDatabase.ts"
+
+/** A running engine: takes frontend messages, returns the backend messages that answer them. */
+export type Engine = (frames: Uint8Array) => Promise<Uint8Array>
 
 interface Options {
   /** Waits for the sessions before this one, and gives the engine; `ended` tells when this one is over. */
