@@ -10,7 +10,7 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { eventually } from "../../support/wait.ts"
 import { makeTenant } from "../tenants.ts"
 
-const file = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8")
+const file = (path: string) => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8")
 const page = file("docs/observability.md")
 /** The cells of the rows of the tables whose first cell matches. */
 const rows = (first: RegExp) =>
