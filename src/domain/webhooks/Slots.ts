@@ -1,0 +1,182 @@
+import type { ClaimedDelivery } from "./Deliveries.ts"
+import type { AttemptRecord, Claim, Claimed } from "./DeliveryQueue.ts"
+import { slotOf } from "./DeliveryQueue.ts"
+import { free, type Lane, maxPrefetched, newLane, occupy, reserveNow, type Slots, worthwhile } from "./slotState.ts"
+
+/** What happened. `at` is a monotonic time in milliseconds. */
+export type SlotEvent =
+  | { readonly _tag: "Claimed"; readonly claim: Claim; readonly claimed: Claimed; readonly at: number }
+  | { readonly _tag: "LaneTurn"; readonly lane: string; readonly at: number }
+  | { readonly _tag: "AttemptEnded"; readonly record: AttemptRecord; readonly at: number }
+  | { readonly _tag: "AttemptDied"; readonly delivery: ClaimedDelivery; readonly at: number }
+  | { readonly _tag: "Recorded"; readonly records: ReadonlyArray<AttemptRecord>; readonly at: number }
+  | { readonly _tag: "Released"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
+  | { readonly _tag: "Stopping" }
+
+/** What the worker has to do. */
+export type SlotCommand =
+  | { readonly _tag: "Attempt"; readonly delivery: ClaimedDelivery }
+  /** Tell of a `LaneTurn` for each lane, one after the other. */
+  | { readonly _tag: "TakeTurns"; readonly lanes: ReadonlyArray<string> }
+  | { readonly _tag: "Release"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
+  /** There may be something to claim. */
+  | { readonly _tag: "Claim" }
+
+type Commands = Array<SlotCommand>
+
+/** How long a delivery stays prefetched: later its URL, its secret or its endpoint may have changed. */
+const maxPrefetchMillis = 1_000
+const fastDrainMillis = 100
+/** Frees the slot of a delivery; claims again for an org that had no share, once its share is worth a claim. */
+const freeSlot = (slots: Slots, delivery: ClaimedDelivery, commands: Commands) => {
+  occupy(slots, delivery, -1)
+  if (!slots.leftForShare) return
+  const { bytes, count } = slots.orgs.get(delivery.orgId) ?? { count: 0, bytes: 0 }
+  const reserve = reserveNow(slots)
+  const room = free(slots)
+  if (room.count - reserve * count < (1 + reserve) * worthwhile(slots) || room.bytes <= reserve * bytes) return
+  slots.leftForShare = false
+  commands.push({ _tag: "Claim" })
+}
+
+const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
+  lane.prefetchLimit = slots.limits.laneCap
+  if (lane.prefetched.length === 0) return
+  slots.mayHaveMore = true
+  slots.releasing += lane.prefetched.length
+  commands.push({ _tag: "Release", deliveries: lane.prefetched.splice(0).map(({ delivery }) => delivery) })
+}
+
+/** Begins prefetched attempts that have a slot. After a failure a lane has one attempt at a time, so it begins none. */
+const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
+  const { laneCap } = slots.limits
+  const { prefetched } = lane
+  if (lane.unrecordedFailures > 0) return releasePrefetched(slots, lane, commands)
+  while (lane.inFlight < laneCap && prefetched.length > 0) {
+    if (prefetched[0]!.claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
+    lane.inFlight++
+    commands.push({ _tag: "Attempt", delivery: prefetched.shift()!.delivery })
+  }
+  // The other half keeps the lane busy while the database answers the next claim.
+  if (!lane.mayHaveMore || prefetched.length > (lane.prefetchLimit - laneCap) / 2) return
+  lane.mayHaveMore = false
+  if (at - lane.claimedAt < fastDrainMillis) {
+    lane.prefetchLimit = Math.min(2 * lane.prefetchLimit, Math.max(laneCap, maxPrefetched(slots) - laneCap))
+  }
+  commands.push({ _tag: "Claim" })
+}
+
+/** Adds what a claim took, and returns how many deliveries each lane got. */
+const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
+  const taken = new Map<string, number>()
+  for (const delivery of deliveries) {
+    const id = slotOf(delivery)
+    const lane = slots.lanes.get(id) ?? newLane(delivery.orgId, slots.limits.laneCap)
+    slots.lanes.set(id, lane)
+    lane.prefetched.push({ delivery, claimedAt: at })
+    lane.claimedAt = at
+    occupy(slots, delivery, 1)
+    taken.set(id, (taken.get(id) ?? 0) + 1)
+  }
+  slots.total += deliveries.length
+  return taken
+}
+
+const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, commands: Commands) => {
+  const taken = addClaimed(slots, claimed, at)
+  slots.leftForShare = claimed.short
+  slots.mayHaveMore ||= claimed.deliveries.length >= claim.limit
+  for (const [id, lane] of slots.lanes) {
+    const { count, cap } = claim.lanes.get(id) ?? { count: 0, cap: claim.laneCap }
+    lane.mayHaveMore = count + (taken.get(id) ?? 0) >= cap
+    slots.mayHaveMore ||= lane.lastRecordFailed
+    if (lane.inFlight + lane.prefetched.length > 0) continue
+    slots.lanes.delete(id)
+    // The lane was full when the claim began, and has nothing left whose end would lead to the next claim.
+    if (lane.mayHaveMore) commands.push({ _tag: "Claim" })
+  }
+  if (taken.size > 0) commands.push({ _tag: "TakeTurns", lanes: [...taken.keys()] })
+}
+
+/** A success frees its slot at once, a failure when it is recorded. */
+const onEnded = (slots: Slots, { delivery, verdict }: AttemptRecord, at: number, commands: Commands) => {
+  const lane = slots.lanes.get(slotOf(delivery))!
+  lane.lastSucceeded = verdict._tag === "Delivered"
+  if (lane.lastSucceeded) {
+    lane.inFlight--
+    freeSlot(slots, delivery, commands)
+  } else lane.unrecordedFailures++
+  proceed(slots, lane, at, commands)
+}
+
+const onDied = (slots: Slots, delivery: ClaimedDelivery, at: number, commands: Commands) => {
+  const lane = slots.lanes.get(slotOf(delivery))!
+  slots.total--
+  lane.inFlight--
+  occupy(slots, delivery, -1)
+  proceed(slots, lane, at, commands)
+  commands.push({ _tag: "Claim" })
+}
+
+const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: number, commands: Commands) => {
+  slots.total -= records.length
+  let claims = slots.mayHaveMore
+  for (const { delivery, verdict } of records) {
+    const lane = slots.lanes.get(slotOf(delivery))
+    // The lane had one attempt at a time after a failure: its next delivery waited for this record.
+    claims ||= delivery.failures > 0 || delivery.failingSince !== null
+    if (verdict._tag === "Delivered") {
+      if (lane !== undefined) lane.lastRecordFailed = false
+      continue
+    }
+    claims = true
+    freeSlot(slots, delivery, commands)
+    lane!.inFlight--
+    lane!.unrecordedFailures--
+    lane!.lastRecordFailed = true
+    proceed(slots, lane!, at, commands)
+  }
+  if (claims) commands.push({ _tag: "Claim" })
+}
+
+const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>) => {
+  slots.total -= deliveries.length
+  slots.releasing -= deliveries.length
+  for (const delivery of deliveries) occupy(slots, delivery, -1)
+}
+
+/**
+ * Changes the slots by what happened, and returns what the worker has to do. An org may have three times as many slots as
+ * stay free, and bytes likewise: alone it has three quarters, with others an equal share, and the next org always finds
+ * room (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+ *
+ * The slots are changed in place: a copy of the lanes for each attempt would cost more than the attempt.
+ */
+export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand> => {
+  const commands: Commands = []
+  switch (event._tag) {
+    case "Claimed":
+      onClaimed(slots, event.claim, event.claimed, event.at, commands)
+      break
+    case "LaneTurn": {
+      const lane = slots.lanes.get(event.lane)
+      if (lane !== undefined) proceed(slots, lane, event.at, commands)
+      break
+    }
+    case "AttemptEnded":
+      onEnded(slots, event.record, event.at, commands)
+      break
+    case "AttemptDied":
+      onDied(slots, event.delivery, event.at, commands)
+      break
+    case "Recorded":
+      onRecorded(slots, event.records, event.at, commands)
+      break
+    case "Released":
+      onReleased(slots, event.deliveries)
+      break
+    case "Stopping":
+      for (const lane of slots.lanes.values()) releasePrefetched(slots, lane, commands)
+  }
+  return commands
+}

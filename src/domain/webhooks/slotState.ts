@@ -1,0 +1,130 @@
+import type { ClaimedDelivery } from "./Deliveries.ts"
+import type { Claim, LaneShare, OrgShare } from "./DeliveryQueue.ts"
+
+/** The limits of one process. */
+export interface SlotLimits {
+  readonly slots: number
+  /** Bytes of bodies that are claimed at the same time. */
+  readonly bytes: number
+  /** Attempts in flight of one lane. */
+  readonly laneCap: number
+  /** Deliveries of one claim. */
+  readonly claimBatchSize: number
+}
+
+export interface Lane {
+  readonly orgId: string
+  /** Attempts in flight, and failed attempts that are not recorded. */
+  inFlight: number
+  /** Failed attempts that are not recorded. The lane begins no attempt while there is one. */
+  unrecordedFailures: number
+  /** Whether the last attempt succeeded. Such a lane keeps its slots when its org runs short of them. */
+  lastSucceeded: boolean
+  /** Whether the last recorded attempt failed. A claim takes one delivery of such a lane. */
+  lastRecordFailed: boolean
+  /** Deliveries that are claimed before a slot is free, so that the lane does not wait for the database. */
+  prefetched: Array<{ readonly delivery: ClaimedDelivery; readonly claimedAt: number }>
+  /** Doubles when the lane runs low within `fastDrainMillis` of a claim. */
+  prefetchLimit: number
+  /** When a claim last took a delivery of this lane. */
+  claimedAt: number
+  /** Whether the last claim filled the lane, so that the queue may have more. */
+  mayHaveMore: boolean
+}
+
+/** The deliveries that this process has claimed and not recorded, by lane and by org. */
+export interface Slots {
+  readonly limits: SlotLimits
+  readonly lanes: Map<string, Lane>
+  readonly orgs: Map<string, { count: number; bytes: number }>
+  /** Deliveries that are claimed and not recorded. */
+  total: number
+  /** Slots in use. A delivered attempt that is not recorded takes memory, but no slot. */
+  used: number
+  usedBytes: number
+  /** Deliveries whose release has not reached the database. */
+  releasing: number
+  /** Whether the queue may have due deliveries that the last claim did not take. */
+  mayHaveMore: boolean
+  /** Whether the last claim left deliveries because their org had no share. */
+  leftForShare: boolean
+}
+
+/** How many slots stay free when an org takes more, as a multiple of the slots that the org then has. */
+const reserve = 1 / 3
+/** The same while slots are scarce. */
+const scarceReserve = 8
+
+export const makeSlots = (limits: SlotLimits): Slots => ({
+  limits,
+  lanes: new Map(),
+  orgs: new Map(),
+  total: 0,
+  used: 0,
+  usedBytes: 0,
+  releasing: 0,
+  mayHaveMore: false,
+  leftForShare: false,
+})
+
+export const newLane = (orgId: string, prefetchLimit: number): Lane => ({
+  orgId,
+  inFlight: 0,
+  unrecordedFailures: 0,
+  lastSucceeded: false,
+  lastRecordFailed: false,
+  prefetched: [],
+  prefetchLimit,
+  claimedAt: 0,
+  mayHaveMore: false,
+})
+
+export const free = ({ limits, used, usedBytes }: Slots): OrgShare => ({
+  count: limits.slots - used,
+  bytes: limits.bytes - usedBytes,
+})
+/** Whether seven eighths of the slots are in use: then many orgs have deliveries that may hang. */
+const isScarce = ({ limits, used }: Slots) => limits.slots - used < limits.slots / 8
+export const reserveNow = (slots: Slots) => (isScarce(slots) ? scarceReserve : reserve)
+/** A claim of fewer deliveries costs as much as a claim of so many. */
+export const worthwhile = ({ limits }: Slots) => limits.slots / 16
+export const maxPrefetched = ({ limits }: Slots) => Math.ceil(limits.slots / 2)
+
+/** Counts the slot and the bytes of a delivery, or with -1 no longer. */
+export const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 | -1) => {
+  const org = slots.orgs.get(orgId) ?? { count: 0, bytes: 0 }
+  const bytes = sign * body.length
+  slots.used += sign
+  slots.usedBytes += bytes
+  org.count += sign
+  org.bytes += bytes
+  if (org.count > 0) slots.orgs.set(orgId, org)
+  else slots.orgs.delete(orgId)
+}
+
+/** What a claim asks for, but for its id and its times. */
+export type ClaimRequest = Omit<Claim, "claimId" | "now" | "leaseUntil">
+
+/** Starts a claim: returns what it asks for, or `undefined` while no slot is free. While slots are scarce it takes half of them. */
+export const startClaim = (slots: Slots): ClaimRequest | undefined => {
+  const { laneCap, claimBatchSize, slots: max } = slots.limits
+  const room = free(slots)
+  const claimable = Math.min(isScarce(slots) ? Math.ceil(room.count / 2) : room.count, max - slots.total)
+  if (claimable <= 0) return undefined
+  slots.mayHaveMore = slots.releasing > 0
+  const prefetches = slots.used < maxPrefetched(slots) - worthwhile(slots)
+  const lanes = new Map<string, LaneShare>()
+  for (const [id, { inFlight, lastSucceeded, prefetched, prefetchLimit }] of slots.lanes) {
+    const cap = prefetches ? laneCap + prefetchLimit : laneCap
+    lanes.set(id, { count: inFlight + prefetched.length, cap, works: lastSucceeded })
+  }
+  return {
+    limit: Math.min(claimBatchSize, claimable),
+    laneCap: prefetches ? 2 * laneCap : laneCap,
+    lanes,
+    orgs: new Map(slots.orgs),
+    free: room,
+    reserve: reserveNow(slots),
+    minBacklog: Math.ceil(worthwhile(slots)),
+  }
+}
