@@ -43,9 +43,13 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
   )
 
 /**
- * Writes attempts down and moves their deliveries on, in one statement. The delivery's row is what everyone locks who
- * changes it, in the order of the ids; the row in the queue, which a claim may have changed since, says whose it is.
- * Returns the ids of those whose claim belongs to another worker.
+ * Writes attempts and moves their deliveries on, in one statement. Whoever changes a delivery locks its row, in the order of
+ * the ids. The row in the queue, which another claim may have changed, says whose delivery it is.
+ * Returns the ids of the deliveries whose claim belongs to another worker.
+ *
+ * made: the attempts. held: each with the delivery's row and its place in the queue. ended: leaves the queue.
+ * again: is due again later. theirs: the deliveries that are still this worker's. moved: the delivery's new state.
+ * written: the attempt before this one, which was kept in the delivery's row.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -86,11 +90,11 @@ const moveOn = (
     UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
       attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
       attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
-      -- Canceled while it was in flight: only a success is news.
+      -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
     FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM theirs)) AND d.id = held.id
   ), written AS (
-    -- The attempt before: most deliveries have one attempt, and no row here.
+    -- Most deliveries have one attempt, and no row here.
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
     SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
       (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
@@ -98,10 +102,7 @@ const moveOn = (
   )
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
 
-/**
- * Writes attempts down, moves their deliveries on, and says what they tell of their endpoints. `commit` is evaluated in
- * the transaction.
- */
+/** Writes attempts, moves their deliveries on, and updates the health of their endpoints. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
