@@ -101,3 +101,23 @@ export const settle = async (query: Query): Promise<void> => {
   await query("VACUUM ANALYZE")
   await query("CHECKPOINT")
 }
+
+/** Adds so many queued jobs with an input to an org. */
+export const addJobs = async (query: Query, orgId: string, count: number, input: string | null): Promise<void> => {
+  await query(
+    `INSERT INTO jobs (id, org_id, workflow, input, skip_callbacks, status, created_at, updated_at)
+      SELECT 'job-' || lpad(n::text, 22, '0'), $1, 'bench', $3::text, true, 'queued', now(), now()
+      FROM generate_series(1, $2::int) n`,
+    [orgId, count, input],
+  )
+}
+
+/** Adds so many schedules with an input to an org, which never fire while the bench runs. */
+export const addSchedules = async (query: Query, orgId: string, count: number, input: string): Promise<void> => {
+  await query(
+    `INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, skip_callbacks, next_at, created_at)
+      SELECT 'schedule-' || lpad(n::text, 17, '0'), $1, 'bench', '0 4 1 1 *', 'UTC', $3::text, true, '2100-01-01', now()
+      FROM generate_series(1, $2::int) n`,
+    [orgId, count, input],
+  )
+}
