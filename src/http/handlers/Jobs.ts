@@ -14,7 +14,7 @@ const created = ({ idempotency_key }: typeof CreateJob.Type) =>
     ? "The job is queued."
     : "The job is queued, or was made before with this idempotency_key."
 
-const claimedAnswer = jsonAnswer(ClaimedJobs)
+const claimedAnswer = jsonAnswer(ClaimedJobs, true)
 const jobAnswer = jsonAnswer(Job)
 const jobPageAnswer = jsonAnswer(JobPage)
 const schedulePageAnswer = jsonAnswer(JobSchedulePage)

@@ -1,21 +1,31 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { request } from "node:http"
+import { type IncomingHttpHeaders, request } from "node:http"
+import { connect } from "node:net"
 import { onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
 const MiB = 1024 * 1024
 const rounds = 5
 
+interface Answer {
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly bytes: number
+}
+
 /** Reads an answer as a worker of another machine would: nothing of it is parsed in this process. */
 const readBytes = (url: string, path: string, tenant: Tenant) =>
-  Effect.callback<{ readonly status: number; readonly bytes: number }, Error>((resume) => {
+  Effect.callback<Answer, Error>((resume) => {
     const headers = { ...tenant.headers, "content-type": "application/json" }
     const outgoing = request(new URL(`/v1/${path}`, url), { method: "POST", headers }, (incoming) => {
       let bytes = 0
       incoming.on("data", (chunk: Buffer) => (bytes += chunk.length))
-      incoming.on("end", () => resume(Effect.succeed({ status: incoming.statusCode!, bytes })))
+      incoming.on("end", () =>
+        resume(Effect.succeed({ status: incoming.statusCode!, headers: incoming.headers, bytes })),
+      )
       incoming.on("error", (error) => resume(Effect.fail(error)))
     })
     outgoing.on("error", (error) => resume(Effect.fail(error)))
@@ -63,6 +73,32 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
         }
         expect(costs.many / costs.one, `${path} ${JSON.stringify(costs)}`).toBeLessThan(4)
       }
+    }),
+  )
+
+  // Seen failing without the bound: all 60 answers, 180 MiB, waited.
+  it.effect("answers that nobody reads hold 32 MiB of one org: more is a 503 for it alone, and room comes back", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const tenant = yield* insertLarge('"', "xyz", '"')
+      const other = yield* insertLarge('"', "xyz", '"')
+      const list = readBytes(url, "jobs/list", tenant)
+      const { hostname, port } = new URL(url)
+      yield* Effect.gen(function* () {
+        const socket = yield* Effect.acquireRelease(
+          Effect.sync(() => connect(Number(port), hostname).pause()),
+          (socket) => Effect.sync(() => socket.destroy()),
+        )
+        const head = ["POST /v1/jobs/list HTTP/1.1", "host: a", `x-api-key: ${tenant.key}`, "content-length: 2"]
+        const ask = [...head, "content-type: application/json", "", "{}"].join("\r\n")
+        socket.write(ask.repeat(60))
+        const refused = yield* until("a refusal", list, ({ status }) => status !== 200)
+        expect([refused.status, refused.headers["retry-after"]]).toEqual([503, "1"])
+        expect((yield* readBytes(url, "jobs/list", other)).status).toBe(200)
+      }).pipe(Effect.scoped)
+      yield* until("room", list, ({ status }) => status === 200)
+      // Answers that are read are counted no longer.
+      for (let n = 0; n < 12; n++) expect((yield* list).status).toBe(200)
     }),
   )
 })
