@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
 import { Api } from "../api/Api.ts"
+import { once } from "./once.ts"
 import { hashOf, prepare } from "./publicDocument.ts"
 
 const path = "/docs"
@@ -52,9 +53,6 @@ const prepared = Effect.gen(function* () {
 const openApi = Effect.suspend(() =>
   prepare({ contentType: "application/json", text: JSON.stringify(OpenApi.fromApi(Api)), isImmutable: false }),
 )
-
-/** Runs an effect when its value is first asked for, to its end, whoever stops waiting; and never again. */
-const once = <A, R>(effect: Effect.Effect<A, never, R>) => Effect.cached(Effect.uninterruptible(effect))
 
 const noSuchFile = Effect.succeed(HttpServerResponse.empty({ status: 404 }))
 
