@@ -24,13 +24,19 @@ const makers = 2
 
 const errorPart = (errorText: string): AnswerPart => ({ type: "error", errorText })
 
-/** Who may chat (contract 2): a project key; in open mode also anyone without a credential. Gives what is counted by. */
+/** A caller who may chat: what the rate limit counts by, and the org. */
+interface Admitted {
+  readonly key: string
+  readonly orgId: string | undefined
+}
+
+/** Who may chat (contract 2): a project key; in open mode also anyone without a credential. */
 const admitted = (address: string) =>
-  CurrentCaller.use(({ caller, open }): Effect.Effect<string, Unauthorized | Forbidden> => {
-    if (caller._tag === "ProjectKey") return Effect.succeed(`key ${caller.keyId}`)
+  CurrentCaller.use(({ caller, open }): Effect.Effect<Admitted, Unauthorized | Forbidden> => {
+    if (caller._tag === "ProjectKey") return Effect.succeed({ key: `key ${caller.keyId}`, orgId: caller.orgId })
     if (caller._tag !== "Anonymous") return Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
     return open
-      ? Effect.succeed(`address ${address}`)
+      ? Effect.succeed({ key: `address ${address}`, orgId: undefined })
       : Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
   })
 
@@ -109,7 +115,7 @@ export class Chats extends Context.Service<
       })
 
       const answer = Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
-        const key = yield* admitted(address)
+        const { key, orgId } = yield* admitted(address)
         const limit = key.startsWith("key") ? rates.projectKey : rates.address
         yield* limiter
           .consume({ key, limit, window: "1 minute", algorithm: "token-bucket" })
@@ -118,8 +124,8 @@ export class Chats extends Context.Service<
         const { docsZipUrl, docsPages = {}, skillUrls = [], pageSlug } = request
         const [archive, skills] = yield* Effect.all(
           [
-            docsZipUrl === undefined ? Effect.succeed(undefined) : documents.archive(docsZipUrl),
-            Effect.forEach(new Set(skillUrls), documents.skill, { concurrency: 4 }),
+            docsZipUrl === undefined ? Effect.succeed(undefined) : documents.archive({ url: docsZipUrl, orgId }),
+            Effect.forEach(new Set(skillUrls), (url) => documents.skill({ url, orgId }), { concurrency: 4 }),
           ],
           { concurrency: 2 },
         )

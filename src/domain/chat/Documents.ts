@@ -17,11 +17,17 @@ export interface Skill {
   readonly markdown: string
 }
 
+/** A url, and the org that sent it; `undefined`: a caller without a key. */
+export interface Source {
+  readonly url: string
+  readonly orgId: string | undefined
+}
+
 /** Documentation behind urls that callers gave (contract 8). A failure is a sentence that names the url. */
 export class Documents extends Context.Service<
   Documents,
   {
-    readonly archive: (url: string) => Effect.Effect<Archive, UnprocessableContent>
-    readonly skill: (url: string) => Effect.Effect<Skill, UnprocessableContent>
+    readonly archive: (source: Source) => Effect.Effect<Archive, UnprocessableContent>
+    readonly skill: (source: Source) => Effect.Effect<Skill, UnprocessableContent>
   }
 >()("gatehouse/domain/Documents") {}

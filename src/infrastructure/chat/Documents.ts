@@ -3,7 +3,7 @@ import { Digest } from "effect/crypto"
 import { Yaml } from "effect/encoding"
 import * as BoundedCache from "../../domain/BoundedCache.ts"
 import { splitFrontMatter } from "../../domain/chat/DocsPassages.ts"
-import { type Archive, Documents, type Skill } from "../../domain/chat/Documents.ts"
+import { type Archive, Documents, type Skill, type Source } from "../../domain/chat/Documents.ts"
 import { UnprocessableContent } from "../../domain/Errors.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { FetchFault, type Fetched, fetchDocument } from "./fetchDocument.ts"
@@ -63,7 +63,16 @@ export interface DocumentsOptions {
 }
 
 /**
- * Documents over `SafeHttp`, kept by their url: one that is older than a minute is asked for again with its ETag or
+ * The key of a document in the cache. It names the org unless the url has neither a query nor a user: either may be a
+ * signature or a credential, and what one org may read is not another's.
+ */
+const cacheKey = ({ url, orgId = "" }: Source) => {
+  const { search, username, password } = new URL(url)
+  return search + username + password === "" ? url : `${orgId} ${url}`
+}
+
+/**
+ * Documents over `SafeHttp`, kept by `cacheKey`: one that is older than a minute is asked for again with its ETag or
  * Last-Modified, and while its server is down it is used for an hour. Fetched once for all who want it.
  */
 export const layer = (options: DocumentsOptions = {}) =>
@@ -105,9 +114,9 @@ export const layer = (options: DocumentsOptions = {}) =>
             fetching.withPermits(1),
           )
 
-        return (url: string) =>
+        return (source: Source) =>
           Effect.flatMap(monotonicMillis, (now) =>
-            cache.get(url, ({ checkedAt }) => now - checkedAt < freshFor, refresh(url, now)),
+            cache.get(cacheKey(source), ({ checkedAt }) => now - checkedAt < freshFor, refresh(source.url, now)),
           ).pipe(Effect.map(({ value }) => value))
       })
 

@@ -17,11 +17,11 @@ const projectKey = Caller.ProjectKey({ keyId: "key", orgId: "org", projectId: "p
 const ask = (text: string): ChatRequest => ({ messages: [{ role: "user", content: text }] })
 
 const documents = Layer.succeed(Documents, {
-  archive: (url) =>
+  archive: ({ url }) =>
     url.includes("missing")
       ? Effect.fail(new UnprocessableContent({ error: `docsZipUrl: ${url} is missing.` }))
       : Effect.succeed({ version: url, pages: docs }),
-  skill: (url) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
+  skill: ({ url }) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
 })
 
 /** Chats over fakes; without a `model`, none is configured. */
