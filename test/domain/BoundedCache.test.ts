@@ -11,7 +11,7 @@ describe("a bounded cache", () => {
       const cache = yield* BoundedCache.make<string, never>(100)
       const made: Array<string> = []
       const get = (key: string, bytes = 40) =>
-        cache.get(key, always, () => Effect.sync(() => (made.push(key), { value: key.toUpperCase(), bytes })))
+        cache.get("owner", key, always, () => Effect.sync(() => (made.push(key), { value: key.toUpperCase(), bytes })))
       expect([yield* get("a"), yield* get("b"), yield* get("a")]).toEqual(["A", "B", "A"])
       expect([made, cache.bytes()]).toEqual([["a", "b"], 80])
       yield* get("c")
@@ -29,11 +29,31 @@ describe("a bounded cache", () => {
     }),
   )
 
+  it.effect("an owner who has more than half replaces its own", () =>
+    Effect.gen(function* () {
+      const cache = yield* BoundedCache.make<string, never>(100)
+      const made: Array<string> = []
+      const get = (key: string) =>
+        cache.get(key[0]!, key, always, () => Effect.sync(() => (made.push(key), { value: key, bytes: 20 })))
+      yield* Effect.forEach(["b1", "a1", "a2", "a3", "a4"], get)
+      yield* Effect.forEach(["a5", "a6", "a7"], get)
+      made.length = 0
+      yield* get("b1")
+      expect(made).toEqual([])
+      yield* Effect.forEach(["b2", "b3"], get)
+      // Beside others that have no more than half, the oldest goes.
+      yield* get("a7")
+      yield* get("a4")
+      expect(made).toEqual(["b2", "b3", "a4"])
+    }),
+  )
+
   it.effect("makes anew what is no longer fresh, from what was there", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<number, never>(100)
       const next = (fresh: boolean) =>
         cache.get(
+          "owner",
           "a",
           () => fresh,
           (previous = 0) => Effect.succeed({ value: previous + 1, bytes: 10 }),
@@ -48,7 +68,7 @@ describe("a bounded cache", () => {
       const cache = yield* BoundedCache.make<string, never>(100)
       const gate = yield* Deferred.make<void>()
       let made = 0
-      const get = cache.get("a", always, () =>
+      const get = cache.get("owner", "a", always, () =>
         Effect.andThen(
           Effect.sync(() => void made++),
           Effect.as(Deferred.await(gate), { value: "A", bytes: 1 }),
@@ -66,10 +86,12 @@ describe("a bounded cache", () => {
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<string, string>(100)
       let fails = true
-      const get = cache.get("a", always, () => (fails ? Effect.fail("no") : Effect.succeed({ value: "A", bytes: 1 })))
+      const get = cache.get("owner", "a", always, () =>
+        fails ? Effect.fail("no") : Effect.succeed({ value: "A", bytes: 1 }),
+      )
       const exits = yield* Effect.all([Effect.exit(get), Effect.exit(get)], { concurrency: 2 })
       expect(exits.map(Exit.isFailure)).toEqual([true, true])
-      const defect = yield* Effect.exit(cache.get("b", always, () => Effect.die("oh")))
+      const defect = yield* Effect.exit(cache.get("owner", "b", always, () => Effect.die("oh")))
       expect(Exit.hasDies(defect)).toBe(true)
       fails = false
       expect(yield* get).toBe("A")

@@ -16,7 +16,7 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>("gate
   defaultValue: () => Stream.never,
 })
 
-/** How many keys are held in memory; the longest held go first. 0: none. */
+/** How many keys are held in memory; an org that has half of them replaces its own, else the longest held go first. 0: none. */
 export const KeyCacheSize = Context.Reference<number>("gatehouse/domain/KeyCache/KeyCacheSize", {
   defaultValue: () => 100_000,
 })
@@ -34,16 +34,27 @@ export const make = Effect.fnUntraced(function* (
   const capacity = yield* KeyCacheSize
   const grants = new Map<string, KeyGrant>()
   const hashes = new Map<string, string>()
+  /** The hashes of each org's keys, the longest held first. */
+  const byOrg = new Map<string, Set<string>>()
   let hearing = false
   /** Counts what may have outdated a look-up that is under way. */
   let epoch = 0
 
+  const remove = (hash: string) => {
+    const grant = grants.get(hash)
+    if (grant === undefined) return
+    const { keyId, orgId } = grant
+    grants.delete(hash)
+    hashes.delete(keyId)
+    const own = byOrg.get(orgId)!
+    own.delete(hash)
+    if (own.size === 0) byOrg.delete(orgId)
+  }
+
   const drop = (keyId: string) => {
     epoch++
     const hash = hashes.get(keyId)
-    if (hash === undefined) return
-    hashes.delete(keyId)
-    grants.delete(hash)
+    if (hash !== undefined) remove(hash)
   }
 
   const hear = (now: boolean) => {
@@ -51,16 +62,20 @@ export const make = Effect.fnUntraced(function* (
     hearing = now
     grants.clear()
     hashes.clear()
+    byOrg.clear()
   }
 
   const put = (hash: string, grant: KeyGrant) => {
+    remove(hash)
     if (grants.size >= capacity) {
-      const [oldest, { keyId }] = grants.entries().next().value!
-      grants.delete(oldest)
-      hashes.delete(keyId)
+      const own = byOrg.get(grant.orgId)
+      const [oldest] = own !== undefined && own.size >= capacity / 2 ? own : grants.keys()
+      remove(oldest!)
     }
     grants.set(hash, grant)
     hashes.set(grant.keyId, hash)
+    const own = byOrg.get(grant.orgId) ?? new Set()
+    byOrg.set(grant.orgId, own.add(hash))
   }
 
   yield* (yield* KeyRevocations).pipe(

@@ -14,8 +14,6 @@ const MiB = 1024 * 1024
 /** How many bytes a document may have as it is sent (contract 8); a skill is one file of text. */
 const maxZip = 20 * MiB
 const maxSkill = MiB
-/** How many bytes of memory all documents together may take. */
-const room = 128 * MiB
 /** How many milliseconds a document is used without asking its server for a newer one. */
 const freshFor = 60_000
 /** How many milliseconds a document is used after its server was last heard of. */
@@ -58,6 +56,8 @@ interface Reader<A> {
 }
 
 export interface DocumentsOptions {
+  /** How many bytes of memory all documents together may take; default: 128 MiB. */
+  readonly room?: number
   /** What a document has until it is here, redirects, connections and body included; default: 10 s (contract 8). */
   readonly timeout?: Duration.Input
 }
@@ -79,7 +79,7 @@ export const layer = (options: DocumentsOptions = {}) =>
   Layer.effect(
     Documents,
     Effect.gen(function* () {
-      const { timeout = "10 seconds" } = options
+      const { room = 128 * MiB, timeout = "10 seconds" } = options
       const http = yield* SafeHttp
       const digest = yield* Digest.Digest
       const unpacking = yield* Semaphore.make(unpackers)
@@ -116,7 +116,12 @@ export const layer = (options: DocumentsOptions = {}) =>
 
         return (source: Source) =>
           Effect.flatMap(monotonicMillis, (now) =>
-            cache.get(cacheKey(source), ({ checkedAt }) => now - checkedAt < freshFor, refresh(source.url, now)),
+            cache.get(
+              source.orgId ?? "",
+              cacheKey(source),
+              ({ checkedAt }) => now - checkedAt < freshFor,
+              refresh(source.url, now),
+            ),
           ).pipe(Effect.map(({ value }) => value))
       })
 

@@ -16,7 +16,11 @@ const makeWorld = Effect.gen(function* () {
     return Effect.map(
       database.answer,
       (found) =>
-        new Map(found === undefined ? [] : hashes.map((hash) => [hash, { ...found, keyId: `key of ${hash}` }])),
+        new Map(
+          found === undefined
+            ? []
+            : hashes.map((hash) => [hash, { ...found, orgId: hash[0]!, keyId: `key of ${hash}` }]),
+        ),
     )
   }).pipe(Effect.provideService(KeyCache.KeyRevocations, Stream.fromQueue(told)))
   /** The key of the hash, from memory or the database. */
@@ -165,5 +169,19 @@ it.effect("holds a bounded number of keys, the latest; none when told so", () =>
       for (const hash of ["a", "b", "c"]) yield* find(hash)
       assert.strictEqual(["a", "b", "c"].filter((hash) => cache.held(hash) !== undefined).join(""), held)
     }
+  }),
+)
+
+it.effect("an org that has half of the memory replaces its own keys", () =>
+  Effect.gen(function* () {
+    const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 4)
+    yield* tell(Hearing())
+    yield* Effect.forEach(["b1", "b2", "a1", "a2", "a3", "a4", "a5"], find)
+    const held = (hashes: ReadonlyArray<string>) => hashes.filter((hash) => cache.held(hash) !== undefined)
+    assert.deepStrictEqual(held(["b1", "b2", "a1", "a2", "a3", "a4", "a5"]), ["b1", "b2", "a4", "a5"])
+    // A key that was deleted leaves room.
+    yield* cache.forget("key of b1")
+    yield* Effect.forEach(["a6", "c1"], find)
+    assert.deepStrictEqual(held(["b2", "a4", "a5", "a6", "c1"]), ["a4", "a5", "a6", "c1"])
   }),
 )
