@@ -27,7 +27,7 @@ const indexing = Effect.gen(function* () {
       const start = performance.now()
       const unpacked = yield* zipPages(bytes)
       const middle = performance.now()
-      const index = yield* DocsSearch.make(unpacked)
+      const index = DocsSearch.make(unpacked)
       const end = performance.now()
       const { user, system } = process.cpuUsage(cpu)
       const text = unpacked.reduce((sum, { markdown }) => sum + markdown.length, 0)

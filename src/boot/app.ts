@@ -8,6 +8,7 @@ import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
+import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { Callbacks, ReceiverRules } from "../domain/webhooks/Callbacks.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
@@ -39,6 +40,7 @@ import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import { Database } from "../infrastructure/database/Database.ts"
 import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryMetrics.ts"
 import * as DeliveryTraces from "../infrastructure/webhooks/DeliveryTraces.ts"
+import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
 import * as Hmac from "../infrastructure/crypto/Hmac.ts"
@@ -76,6 +78,8 @@ import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
 import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
+import { giveBackMemory } from "./giveBackMemory.ts"
+import { cachesWithin, memoryLimit } from "./memory.ts"
 import { announce } from "./welcome.ts"
 
 /** What writes down every change of the services below. */
@@ -154,7 +158,8 @@ const webhooks = (settings: Settings) => {
 }
 
 /** Chat over documentation. The model's SDK is loaded only where a model is configured. */
-const chat = ({ ai }: Settings) => {
+const chat = ({ ai, chatIndexMemory }: Settings) => {
+  const caches = cachesWithin(memoryLimit())
   const model =
     ai === undefined
       ? LanguageModel.none
@@ -164,7 +169,14 @@ const chat = ({ ai }: Settings) => {
             (module) => module.layer(ai),
           ),
         )
-  return Chats.layer.pipe(Layer.provide([model, Documents.layer()]))
+  return Chats.layer.pipe(
+    Layer.provide([
+      model,
+      Documents.layer({ room: caches.documents }),
+      DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
+    ]),
+    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: giveBackMemory })),
+  )
 }
 
 /** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
@@ -217,7 +229,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
-    Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize)),
+    Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize ?? cachesWithin(memoryLimit()).keys)),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),

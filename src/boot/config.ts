@@ -57,6 +57,11 @@ const oneOf =
       ? Result.succeed(value.toLowerCase() as A)
       : Result.fail(`must be one of ${values.join(", ")}`)
 
+const indexMemory: Parse<number> = (value) =>
+  Result.flatMap(bytes(value), (parsed) =>
+    parsed >= 16 * byteUnits.MiB ? Result.succeed(parsed) : Result.fail("must be at least 16MiB"),
+  )
+
 const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(value), (word) => word === "true")
 
 const list =
@@ -182,7 +187,10 @@ export const load = Effect.gen(function* () {
       (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminTokens === undefined,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
-    keyCacheSize: (yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000))) ?? 100_000,
+    /** `undefined`: as many as the memory allows. */
+    keyCacheSize: yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000)),
+    /** In bytes; `undefined`: as much as the memory allows. */
+    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", "80MiB", indexMemory),
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
     endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,

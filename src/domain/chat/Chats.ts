@@ -1,26 +1,27 @@
-import { Cause, Context, Duration, Effect, Layer, Semaphore, Stream } from "effect"
+import { Cause, Context, Duration, Effect, Layer, type Scope, Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { RateLimiter } from "effect/persistence"
-import * as BoundedCache from "../BoundedCache.ts"
 import { CurrentCaller } from "../Caller.ts"
 import type { AnswerPart, ChatRequest } from "./Chat.ts"
 import { ChatRates, limits, recentTurns, textOf } from "./Chat.ts"
 import { chatPrompt } from "./chatPrompt.ts"
 import { chatTools } from "./chatTools.ts"
+import { DocsIndexes } from "./DocsIndexes.ts"
 import type { Page } from "./DocsPassages.ts"
-import type { DocsIndex } from "./DocsSearch.ts"
-import * as DocsSearch from "./DocsSearch.ts"
 import { type Archive, Documents } from "./Documents.ts"
 import { embeddedAnswer } from "./embeddedAnswer.ts"
-import { Forbidden, InvalidRequest, TooManyRequests, Unauthorized, type UnprocessableContent } from "../Errors.ts"
+import {
+  Forbidden,
+  InvalidRequest,
+  TooManyRequests,
+  Unauthorized,
+  type Unavailable,
+  type UnprocessableContent,
+} from "../Errors.ts"
 import { LanguageModel } from "./LanguageModel.ts"
 
 /** How many times the model may answer, calls of tools included (contract 6). */
 const steps = 8
-/** How much memory all indexes together may take, in bytes. */
-const indexRoom = 512 * 1024 * 1024
-/** How many indexes are made at one time: making one takes memory and the processor. */
-const makers = 2
 
 const errorPart = (errorText: string): AnswerPart => ({ type: "error", errorText })
 
@@ -69,6 +70,8 @@ export class Chats extends Context.Service<
      * The answer to a conversation, part by part. What is wrong with the request or its references fails before the
      * stream begins; what goes wrong later is a part of the type `error`, and the stream itself never fails.
      *
+     * The scope is the answer's: its documentation stays in memory until the scope closes.
+     *
      * @param address the client's address, by which callers without a key are counted
      */
     readonly answer: (
@@ -76,8 +79,8 @@ export class Chats extends Context.Service<
       address: string,
     ) => Effect.Effect<
       Stream.Stream<AnswerPart>,
-      Unauthorized | Forbidden | InvalidRequest | TooManyRequests | UnprocessableContent,
-      CurrentCaller
+      Unauthorized | Forbidden | InvalidRequest | TooManyRequests | UnprocessableContent | Unavailable,
+      CurrentCaller | Scope.Scope
     >
   }
 >()("gatehouse/domain/Chats") {
@@ -89,29 +92,28 @@ export class Chats extends Context.Service<
       const limiter = yield* RateLimiter.RateLimiter
       const digest = yield* Digest.Digest
       const rates = yield* ChatRates
-      const indexes = yield* BoundedCache.make<DocsIndex, never>(indexRoom)
-      const turn = yield* Semaphore.make(makers)
+      const indexes = yield* DocsIndexes
 
-      const versionOf = (pages: ReadonlyArray<Page>) => {
-        const text = pages.map((page) => `${page.slug.length} ${page.markdown.length} ${page.slug}${page.markdown}`)
-        return digest.digestHex(Digest.sha256, new TextEncoder().encode(text.join("")))
-      }
+      /** The digest of the pages, page by page: all of them as one text would take their memory again. */
+      const versionOf = (pages: ReadonlyArray<Page>) =>
+        Effect.reduce(
+          pages,
+          () => "",
+          (version, { slug, markdown }) =>
+            digest.digestHex(Digest.sha256, new TextEncoder().encode(`${version} ${slug.length} ${slug}${markdown}`)),
+        )
 
-      /** The index of the given documentation; `undefined` when none was given. */
-      const indexOf = Effect.fn("Chats.index")(function* (own: ReadonlyArray<Page>, archive: Archive | undefined) {
+      /** The given documentation, until the scope closes; `undefined` when none was given. */
+      const open = Effect.fn("Chats.index")(function* (
+        owner: string,
+        own: ReadonlyArray<Page>,
+        archive: Archive | undefined,
+      ) {
         if (own.length === 0 && archive === undefined) return undefined
-        const key = `${yield* versionOf(own)} ${archive?.version ?? ""}`
+        const version = `${yield* versionOf(own)} ${archive?.version ?? ""}`
         const slugs = new Set(own.map(({ slug }) => slug))
         const others = (archive?.pages ?? []).filter(({ slug }) => !slugs.has(slug))
-        return yield* indexes.get(
-          key,
-          () => true,
-          () =>
-            DocsSearch.make([...own, ...others]).pipe(
-              turn.withPermits(1),
-              Effect.map((value) => ({ value, bytes: value.bytes })),
-            ),
-        )
+        return yield* indexes.open({ owner, version, pages: [...own, ...others] })
       })
 
       const answer = Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
@@ -130,8 +132,8 @@ export class Chats extends Context.Service<
           { concurrency: 2 },
         )
         const own = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
-        const docs = yield* indexOf(own, archive)
-        if (model.answer === undefined) return Stream.fromIterable(embeddedAnswer(docs, question, pageSlug))
+        const docs = yield* open(orgId ?? key, own, archive)
+        if (model.answer === undefined) return Stream.fromIterable(yield* embeddedAnswer(docs, question, pageSlug))
         return model
           .answer({
             instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),

@@ -1,16 +1,16 @@
-import { Effect } from "effect"
 import MiniSearch from "minisearch"
 import { type Page, type Passage, passagesOf } from "./DocsPassages.ts"
 
 /** Documentation, ready to be searched and read. */
 export interface DocsIndex {
-  readonly slugs: ReadonlyArray<string>
   /** The best passages for a question, best first; those of the page being read count more. */
   readonly search: (question: string, options: SearchOptions) => ReadonlyArray<Passage>
   /** A page by its slug; a slash at either end, or a file's ending, does not matter. */
   readonly page: (slug: string) => Page | undefined
   /** About how many bytes of memory this takes. */
   readonly bytes: number
+  /** Whether all of it is searched: `false` when it would take more memory than it may. */
+  readonly isWhole: boolean
 }
 
 export interface SearchOptions {
@@ -73,24 +73,37 @@ const normalize = (slug: string) =>
     .replace(/\.mdx?$/i, "")
     .replace(/(^|\/)index$/i, "")
 
-/** Passages that are added before others get their turn. */
-const batch = 64
 /**
  * How many different words are searchable: English documentation has some ten thousand, and text in which every word is
  * another would take a hundred bytes of memory for each of its own.
  */
 const maxVocabulary = 150_000
-/** What an index takes in memory for each character of its pages and each word; measured, see `bench/chat.ts`. */
+/** What an index takes in memory for each character, word and passage; measured, see `bench/chat.ts`. */
+const emptyBytes = 10_000
+const bytesPerUnit = 2
 const bytesPerCharacter = 8
 const bytesPerWord = 500
+const bytesPerPassage = 600
+
+const charactersOf = (pages: ReadonlyArray<Page>) =>
+  pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
+
+/** How many bytes of memory the text of these pages takes at most. */
+export const textBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerUnit
+
+/** About how many bytes of memory the index of these pages takes, before its words and passages are known. */
+export const expectedBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerCharacter
 
 interface Stored extends Passage {
   readonly id: number
   readonly page: string
 }
 
-/** Makes documentation searchable. Takes turns with everything else that the process has to do. */
-export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray<Page>): Effect.fn.Return<DocsIndex> {
+/**
+ * Makes documentation searchable, and yields between short steps, so that others may have their turn. Passages that would
+ * take more than `maxBytes` of memory are not searched; their pages can still be read.
+ */
+export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
   const vocabulary = new Set<string>()
   const search = new MiniSearch<Stored>({
@@ -105,17 +118,27 @@ export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray
     autoVacuum: false,
   })
   const passages: Array<Stored> = []
+  const text = textBytes(pages)
+  let characters = 0
+  const bytes = () =>
+    emptyBytes + characters * bytesPerCharacter + vocabulary.size * bytesPerWord + passages.length * bytesPerPassage
+  /** With the text that is not indexed, which can be read. */
+  const taken = () => bytes() + Math.max(text - characters * bytesPerUnit, 0)
+  let isWhole = true
   for (const page of pages) {
     const name = normalize(page.slug)
     for (const passage of passagesOf(page)) {
+      characters += passage.text.length + passage.heading.length
+      isWhole = taken() < maxBytes
+      if (!isWhole) break
       const stored = { ...passage, id: passages.length, page: name }
       passages.push(stored)
       search.add(stored)
-      if (passages.length % batch === 0) yield* Effect.yieldNow
+      yield
     }
+    if (!isWhole) break
   }
-
-  const words = vocabulary.size
+  const total = taken()
   vocabulary.clear()
 
   /** The page of a slug; a site's slug may lack the folders that the zip has above it. */
@@ -126,7 +149,6 @@ export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray
   }
 
   return {
-    slugs: pages.map(({ slug }) => slug),
     page: (slug) => {
       const name = nameOf(slug)
       return name === undefined ? undefined : byName.get(name)
@@ -150,9 +172,15 @@ export const make = Effect.fn("DocsSearch.make")(function* (pages: ReadonlyArray
         .map(({ id }) => passages[id as number]!)
         .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
     },
-    bytes: pages.reduce(
-      (sum, { slug, markdown }) => sum + (slug.length + markdown.length) * bytesPerCharacter,
-      words * bytesPerWord,
-    ),
+    bytes: total,
+    isWhole,
   }
-})
+}
+
+/** Makes documentation searchable in one go. */
+export const make = (pages: ReadonlyArray<Page>, maxBytes = Infinity): DocsIndex => {
+  const steps = indexing(pages, maxBytes)
+  let step = steps.next()
+  while (!step.done) step = steps.next()
+  return step.value
+}

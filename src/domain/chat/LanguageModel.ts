@@ -1,4 +1,4 @@
-import { Context, Layer, type Stream } from "effect"
+import { Context, type Effect, Layer, type Stream } from "effect"
 import type { AnswerPart, Turn } from "./Chat.ts"
 
 /** A tool of the model's: it gives one text, and gets one. */
@@ -6,8 +6,8 @@ export interface ModelTool {
   readonly name: string
   readonly description: string
   readonly parameter: { readonly name: string; readonly description: string }
-  /** Never throws; what cannot be done is said in the text. */
-  readonly run: (argument: string) => string
+  /** Never fails; what cannot be done is said in the text. */
+  readonly run: (argument: string) => Effect.Effect<string>
 }
 
 /** What a model is asked. */

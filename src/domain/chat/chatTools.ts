@@ -1,5 +1,6 @@
+import { Effect } from "effect"
+import type { SearchableDocs } from "./DocsIndexes.ts"
 import type { Passage } from "./DocsPassages.ts"
-import type { DocsIndex } from "./DocsSearch.ts"
 import type { Skill } from "./Documents.ts"
 import type { ModelTool } from "./LanguageModel.ts"
 
@@ -17,7 +18,7 @@ const show = ({ slug, heading, text }: Passage) => `slug: ${slug}\nheading: ${he
 
 /** The model's tools for one chat: only those for which there is something to look at. */
 export const chatTools = (options: {
-  readonly docs: DocsIndex | undefined
+  readonly docs: SearchableDocs | undefined
   readonly pageSlug: string | undefined
   readonly skills: ReadonlyArray<Skill>
 }): ReadonlyArray<ModelTool> => {
@@ -29,6 +30,7 @@ export const chatTools = (options: {
     left -= given.length
     return given
   }
+  const lost = () => Effect.succeed("The documentation cannot be looked at any more. Answer from what you have.")
   const tools: Array<ModelTool> = []
   if (docs !== undefined) {
     tools.push(
@@ -36,16 +38,23 @@ export const chatTools = (options: {
         name: "search_docs",
         description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
         parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
-        run: (query) => {
-          const found = docs.search(query, { pageSlug, limit: passages })
-          return spend(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n"))
-        },
+        run: (query) =>
+          docs.search(query, { pageSlug, limit: passages }).pipe(
+            Effect.map((found) =>
+              spend(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n")),
+            ),
+            Effect.catchTag("Unavailable", lost),
+          ),
       },
       {
         name: "read_page",
         description: "Reads a whole page of the documentation.",
         parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
-        run: (slug) => spend(docs.page(slug)?.markdown ?? "There is no page of this slug. Search for it."),
+        run: (slug) =>
+          docs.page(slug).pipe(
+            Effect.map((page) => spend(page?.markdown ?? "There is no page of this slug. Search for it.")),
+            Effect.catchTag("Unavailable", lost),
+          ),
       },
     )
   }
@@ -54,7 +63,10 @@ export const chatTools = (options: {
       name: "read_skill",
       description: "Reads a skill: how something is done, step by step.",
       parameter: { name: "name", description: "The name of the skill." },
-      run: (name) => spend(skills.find((skill) => skill.name === name)?.markdown ?? "There is no skill of this name."),
+      run: (name) =>
+        Effect.sync(() =>
+          spend(skills.find((skill) => skill.name === name)?.markdown ?? "There is no skill of this name."),
+        ),
     })
   }
   return tools

@@ -1,6 +1,7 @@
+import { Effect } from "effect"
 import type { AnswerPart } from "./Chat.ts"
+import type { SearchableDocs } from "./DocsIndexes.ts"
 import type { Passage } from "./DocsPassages.ts"
-import type { DocsIndex } from "./DocsSearch.ts"
 
 /** How many passages are quoted. */
 const passages = 3
@@ -17,15 +18,15 @@ const some = "No language model is configured here. This is what the documentati
  * The answer where no model is configured: the passages that match best, quoted, with their slugs. The same question
  * over the same documentation has the same answer.
  */
-export const embeddedAnswer = (
-  docs: DocsIndex | undefined,
+export const embeddedAnswer = Effect.fnUntraced(function* (
+  docs: SearchableDocs | undefined,
   question: string,
   pageSlug: string | undefined,
-): ReadonlyArray<AnswerPart> => {
-  const found = docs?.search(question, { pageSlug, limit: passages }) ?? []
+) {
+  const found = docs === undefined ? [] : yield* docs.search(question, { pageSlug, limit: passages })
   const paragraphs = [docs === undefined ? noDocs : found.length === 0 ? noMatch : some, ...found.map(quote)]
   const id = "answer"
-  return [
+  const parts: ReadonlyArray<AnswerPart> = [
     { type: "start" },
     { type: "start-step" },
     { type: "text-start", id },
@@ -38,4 +39,5 @@ export const embeddedAnswer = (
     { type: "finish-step" },
     { type: "finish", finishReason: "stop" },
   ]
-}
+  return parts
+})

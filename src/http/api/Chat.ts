@@ -4,7 +4,7 @@ import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ChatRequest } from "../../domain/chat/Chat.ts"
 import { Forbidden, UnprocessableContent } from "../../domain/Errors.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, ChatBodies } from "./middleware.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
@@ -30,6 +30,7 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       success: UiMessageStream,
       error: [Forbidden, UnprocessableContent, TooManyRequestsWithRetryAfter],
     })
+      .middleware(ChatBodies)
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(access.chat)

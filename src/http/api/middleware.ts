@@ -31,6 +31,12 @@ export class OptionalAuthorization extends HttpApiMiddleware.Service<
   { provides: CurrentCaller }
 >()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}
 
+/** Chats: their bodies wait until there is memory for them. */
+export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires: CurrentCaller }>()(
+  "gatehouse/http/ChatBodies",
+  { error: [Unavailable] },
+) {}
+
 /** Operations of CI runs: a good OIDC token of a run that may register, in both modes. */
 export class CiAuthorization extends HttpApiMiddleware.Service<CiAuthorization, { provides: CurrentRun }>()(
   "gatehouse/http/CiAuthorization",

@@ -3,6 +3,7 @@ import { HttpIncomingMessage, HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 import * as Authorization from "./Authorization.ts"
+import * as ChatBodies from "./chatBodies.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
 import * as CiAuthorization from "./CiAuthorization.ts"
@@ -27,6 +28,7 @@ const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
   Layer.provide([
     Authorization.layer,
+    ChatBodies.layer,
     CiAuthorization.layer,
     KeyAuthorization.layer,
     RequestErrors.layer,

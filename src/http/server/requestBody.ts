@@ -125,12 +125,14 @@ export const withBoundedBody = (
   if (withoutBody.has(request.method)) return request
   const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
   const response = NodeHttpServerRequest.toServerResponse(request) as ServerResponse
+  // A large one is read once: it would take its memory for as long as its answer is streamed.
+  const keeps = limit <= MiB
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {
     if (known !== undefined) return Effect.succeed(known)
     goOn(source, response)
     return Effect.tap(read(source, limit), (body) =>
-      hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => (known = body)),
+      hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => void (known = keeps ? body : undefined)),
     )
   })
   const text = Effect.map(bytes, (body) => decoder.decode(body))

@@ -40,7 +40,8 @@ const asTool = ({ description, parameter, run }: ModelTool) =>
         },
       },
     ),
-    execute: (input) => run(input[parameter.name]!),
+    execute: (input, { abortSignal }) =>
+      Effect.runPromise(run(input[parameter.name]!), abortSignal && { signal: abortSignal }),
   })
 
 /** What may be logged of a fault: never the conversation, and not the key, should the server repeat it. */

@@ -3,7 +3,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { passagesOf } from "#src/domain/chat/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
-import { docs, docsPages } from "../../support/docs.ts"
+import { docs, docsPages, manyPages } from "../../support/docs.ts"
 
 /** Questions as readers ask them, the page that answers each, and words of the passage that does. */
 const questions: ReadonlyArray<readonly [question: string, slug: string, words: string]> = [
@@ -35,7 +35,7 @@ const slugs = (found: ReadonlyArray<{ readonly slug: string }>) => found.map(({ 
 describe("search", () => {
   it.effect("finds the passage for each of twenty questions: mostly first, and never below the third place", () =>
     Effect.gen(function* () {
-      const { search } = yield* index
+      const { search } = index
       const places = questions.map(([question, slug, words]) => {
         const found = search(question, { limit: 3 })
         const place = found.findIndex((passage) => passage.slug === slug && passage.text.includes(words))
@@ -49,7 +49,7 @@ describe("search", () => {
 
   it.effect("finds it whichever page the reader is on", () =>
     Effect.gen(function* () {
-      const { search } = yield* index
+      const { search } = index
       for (const pageSlug of Object.keys(docsPages)) {
         const missed = questions.filter(
           ([question, slug, words]) =>
@@ -65,7 +65,7 @@ describe("search", () => {
   it.effect("headings weigh more than text, and the page being read more still", () =>
     Effect.gen(function* () {
       const filler = "Many other words stand here beside the one that matters."
-      const { search } = yield* DocsSearch.make([
+      const { search } = DocsSearch.make([
         { slug: "text", markdown: `# One\n\nZebras are here. ${filler}` },
         { slug: "heading", markdown: `# Two\n\n## Zebras\n\n${filler}` },
         { slug: "other", markdown: `# Three\n\n${filler}` },
@@ -78,7 +78,7 @@ describe("search", () => {
 
   it.effect("the page being read is known by its slug, with slashes, an ending or folders above it", () =>
     Effect.gen(function* () {
-      const { page } = yield* DocsSearch.make([
+      const { page } = DocsSearch.make([
         { slug: "docs/guides/keys", markdown: "keys" },
         { slug: "docs/guides/index", markdown: "guides" },
         { slug: "__proto__", markdown: "proto" },
@@ -94,7 +94,7 @@ describe("search", () => {
 
   it.effect("forgives spelling, endings and case, and reads scripts without spaces", () =>
     Effect.gen(function* () {
-      const { search } = yield* DocsSearch.make([
+      const { search } = DocsSearch.make([
         ...docs,
         { slug: "ja", markdown: "# \u9375\n\n\u9375\u306e\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3\u65b9\u6cd5" },
       ])
@@ -107,7 +107,7 @@ describe("search", () => {
 
   it.effect("finds nothing where there is nothing, whatever is asked", () =>
     Effect.gen(function* () {
-      const { search } = yield* index
+      const { search } = index
       const nothing = [
         "",
         " ",
@@ -121,8 +121,8 @@ describe("search", () => {
         "a".repeat(30_000),
       ]
       for (const question of nothing) expect(search(question, { limit: 3 }), question.slice(0, 20)).toEqual([])
-      expect((yield* DocsSearch.make([])).search("key", { limit: 3 })).toEqual([])
-      expect((yield* DocsSearch.make([{ slug: "", markdown: "" }])).search("key", { limit: 3 })).toEqual([])
+      expect(DocsSearch.make([]).search("key", { limit: 3 })).toEqual([])
+      expect(DocsSearch.make([{ slug: "", markdown: "" }]).search("key", { limit: 3 })).toEqual([])
     }),
   )
 })
@@ -135,13 +135,29 @@ describe("memory", () => {
         slug: `p${n}`,
         markdown: some.join(" "),
       }))
-      const { search, bytes } = yield* DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
+      const { search, bytes } = DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
       expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
       expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
       expect(slugs(search(words[0]!, { limit: 3 })), "a word that is known is known on every page").toContain("last")
       expect(bytes).toBeLessThan(150_000_000)
     }),
   )
+})
+
+describe("memory that is short", () => {
+  it("has the first passages searched, and every page read", () => {
+    const pages = manyPages(200)
+    const whole = DocsSearch.make(pages)
+    const part = DocsSearch.make(pages, whole.bytes / 2)
+    expect([whole.isWhole, part.isWhole]).toEqual([true, false])
+    expect(part.bytes).toBeLessThanOrEqual(whole.bytes / 2 + 20_000)
+    expect(slugs(part.search("subject7", { limit: 1 }))).toEqual(["pages/page-7"])
+    expect(slugs(part.search("subject199", { limit: 1 }))).not.toEqual(["pages/page-199"])
+    expect(part.page("pages/page-199")).toEqual(pages[199])
+    // A page whose every line has a heading of its own has more of passages than of text.
+    const headings = { slug: "headings", markdown: "# a\nb\n".repeat(50_000) }
+    expect(DocsSearch.make([headings], 10_000_000)).toMatchObject({ isWhole: false })
+  })
 })
 
 describe("passages", () => {

@@ -3,9 +3,9 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect, Fiber, Logger, Redacted, Stream } from "effect"
 import type { AnswerPart } from "#src/domain/chat/Chat.ts"
 import { chatTools } from "#src/domain/chat/chatTools.ts"
-import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
 import { LanguageModel, type ModelRequest } from "#src/domain/chat/LanguageModel.ts"
 import * as Model from "#src/infrastructure/chat/LanguageModel.ts"
+import { searchable } from "../../fakes/DocsIndexes.ts"
 import { docs } from "../../support/docs.ts"
 import { modelServer } from "../../support/modelServer.ts"
 import { messageOf } from "../../support/uiMessages.ts"
@@ -39,9 +39,9 @@ const world = Effect.fnUntraced(function* (options: Partial<Model.LanguageModelO
 })
 
 const types = (parts: ReadonlyArray<AnswerPart>) => parts.map(({ type }) => type)
-const tools = Effect.map(DocsSearch.make(docs), (index) =>
+const tools = Effect.sync(() =>
   chatTools({
-    docs: index,
+    docs: searchable(docs),
     pageSlug: undefined,
     skills: [{ name: "deploy", description: "How to deploy", markdown: "Deploy carefully." }],
   }),

@@ -1,0 +1,15 @@
+import { Effect, Layer } from "effect"
+import { DocsIndexes, type SearchableDocs } from "#src/domain/chat/DocsIndexes.ts"
+import type { Page } from "#src/domain/chat/DocsPassages.ts"
+import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
+
+/** Documentation that is indexed at once, in this thread. */
+export const searchable = (pages: ReadonlyArray<Page>): SearchableDocs => {
+  const index = DocsSearch.make(pages)
+  return {
+    search: (question, options) => Effect.sync(() => index.search(question, options)),
+    page: (slug) => Effect.sync(() => index.page(slug)),
+  }
+}
+
+export const layer = Layer.succeed(DocsIndexes, { open: ({ pages }) => Effect.sync(() => searchable(pages)) })

@@ -1,0 +1,97 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { DocsIndexes as DocsIndexesPort } from "#src/domain/chat/DocsIndexes.ts"
+import type { Page } from "#src/domain/chat/DocsPassages.ts"
+import * as DocsIndexes from "#src/infrastructure/chat/DocsIndexes.ts"
+import { docs, manyPages } from "../../support/docs.ts"
+
+const MiB = 1024 * 1024
+
+/** Pages that say where they are from, and take about so many bytes of memory when they are indexed. */
+const pagesOf = (word: string, bytes: number): ReadonlyArray<Page> => [
+  { slug: word, markdown: `# ${word}` + `\n\n${word} and ${"other ".repeat(200)}`.repeat(bytes / 8 / 1_210) },
+]
+
+const open = (owner: string, version: string, pages: ReadonlyArray<Page>) =>
+  DocsIndexesPort.use((indexes) => indexes.open({ owner, version, pages }))
+/** Which of the words is found in documentation that is open for so long. */
+const find = (owner: string, version: string, pages: ReadonlyArray<Page>, word: string) =>
+  Effect.scoped(Effect.flatMap(open(owner, version, pages), ({ search }) => search(word, { limit: 1 }))).pipe(
+    Effect.map((found) => found[0]?.slug),
+  )
+
+const layer = DocsIndexes.layer(16 * MiB)
+
+describe("indexes of documentation", () => {
+  it.effect("are searched and read in their thread", () =>
+    Effect.gen(function* () {
+      const { page, search } = yield* open("org", "1", docs)
+      const [first] = yield* search("How do I rotate a key?", { limit: 3 })
+      expect(first!.slug).toBe("guides/keys")
+      expect(yield* page("/guides/keys.md")).toEqual(docs.find(({ slug }) => slug === "guides/keys"))
+      expect(yield* page("nothing")).toBeUndefined()
+      expect(yield* search("xyzzyplugh", { limit: 3 })).toEqual([])
+    }).pipe(Effect.scoped, Effect.provide(layer)),
+  )
+
+  it.effect("are made once for each owner and version, and kept until another needs their memory", () =>
+    Effect.gen(function* () {
+      const old = pagesOf("old", 4 * MiB)
+      const latest = pagesOf("latest", 4 * MiB)
+      expect(yield* find("a", "1", old, "old")).toBe("old")
+      // What is sent as the same version is not indexed again.
+      expect(yield* find("a", "1", latest, "old")).toBe("old")
+      expect(yield* find("b", "1", latest, "old")).toBeUndefined()
+      expect(yield* find("c", "large", pagesOf("large", 14 * MiB), "large")).toBe("large")
+      expect(yield* find("a", "1", latest, "latest")).toBe("latest")
+    }).pipe(Effect.provide(layer)),
+  )
+
+  it.effect("the owner who keeps most makes room first", () =>
+    Effect.gen(function* () {
+      const [first, second] = [pagesOf("first", 3 * MiB), pagesOf("second", 3 * MiB)]
+      expect(yield* find("b", "1", first, "first")).toBe("first")
+      for (const version of ["1", "2", "3", "4", "5"]) yield* find("a", version, first, "first")
+      expect(yield* find("b", "1", second, "first"), "it is kept").toBe("first")
+    }).pipe(Effect.provide(layer)),
+  )
+
+  it.effect("wait while those in use take all of the memory, for ten seconds", () =>
+    Effect.gen(function* () {
+      const large = pagesOf("large", 14 * MiB)
+      const waits = yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* open("a", "large", large)
+          const waiting = yield* Effect.forkChild(Effect.flip(find("b", "1", large, "large")), {
+            startImmediately: true,
+          })
+          yield* Effect.yieldNow
+          yield* TestClock.adjust("10 seconds")
+          return yield* Fiber.join(waiting)
+        }),
+      )
+      expect(waits).toMatchObject({ _tag: "Unavailable" })
+      expect(yield* find("b", "1", large, "large")).toBe("large")
+    }).pipe(Effect.provide(layer)),
+  )
+
+  it.effect("a chat that goes away stops its indexing", () =>
+    Effect.gen(function* () {
+      const gone = yield* Effect.forkChild(find("a", "1", manyPages(300), "subject7"), { startImmediately: true })
+      yield* Effect.yieldNow
+      yield* Fiber.interrupt(gone)
+      // All of the memory is free.
+      const large = pagesOf("large", 15 * MiB)
+      expect(yield* find("b", "1", large, "large")).toBe("large")
+    }).pipe(Effect.provide(layer)),
+  )
+
+  it.effect("refuses text that is larger than all of the memory", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(find("a", "1", pagesOf("huge", 80 * MiB), "huge"))
+      expect(error).toMatchObject({ _tag: "UnprocessableContent", error: expect.stringContaining("8 million") })
+    }).pipe(Effect.provide(layer)),
+  )
+})
