@@ -80,7 +80,6 @@ const normalize = (slug: string) =>
 const maxVocabulary = 150_000
 /** What an index takes in memory for each character, word and passage; measured, see `bench/chat.ts`. */
 const emptyBytes = 10_000
-const bytesPerUnit = 2
 const bytesPerCharacter = 8
 const bytesPerWord = 500
 const bytesPerPassage = 600
@@ -88,8 +87,12 @@ const bytesPerPassage = 600
 const charactersOf = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
 
-/** How many bytes of memory the text of these pages takes at most. */
-export const textBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerUnit
+/** How many bytes V8 takes for a text: one for each character unless one of them is beyond Latin-1. */
+const bytesOf = (text: string) => (/[\u0100-\uffff]/.test(text) ? 2 * text.length : text.length)
+
+/** How many bytes of memory the text of these pages takes. */
+export const textBytes = (pages: ReadonlyArray<Page>) =>
+  pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
 
 /** About how many bytes of memory the index of these pages takes, before its words and passages are known. */
 export const expectedBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerCharacter
@@ -119,6 +122,7 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
   })
   const passages: Array<Stored> = []
   const text = textBytes(pages)
+  const bytesPerUnit = text / Math.max(charactersOf(pages), 1)
   let characters = 0
   const bytes = () =>
     emptyBytes + characters * bytesPerCharacter + vocabulary.size * bytesPerWord + passages.length * bytesPerPassage

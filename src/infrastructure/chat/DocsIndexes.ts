@@ -39,7 +39,7 @@ export const layer = (maxBytes: number) =>
       let ids = 0
       const tooLarge = Effect.fail(
         new UnprocessableContent({
-          error: `The documentation is too large: more than ${Math.floor(maxBytes / 2_000_000)} million characters.`,
+          error: `The documentation is too large: its text takes more than ${Math.floor(maxBytes / 1_048_576)} MiB of memory.`,
         }),
       )
 

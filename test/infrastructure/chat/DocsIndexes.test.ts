@@ -90,8 +90,8 @@ describe("indexes of documentation", () => {
 
   it.effect("refuses text that is larger than all of the memory", () =>
     Effect.gen(function* () {
-      const error = yield* Effect.flip(find("a", "1", pagesOf("huge", 80 * MiB), "huge"))
-      expect(error).toMatchObject({ _tag: "UnprocessableContent", error: expect.stringContaining("8 million") })
+      const error = yield* Effect.flip(find("a", "1", pagesOf("huge", 160 * MiB), "huge"))
+      expect(error).toMatchObject({ _tag: "UnprocessableContent", error: expect.stringContaining("more than 16 MiB") })
     }).pipe(Effect.provide(layer)),
   )
 })
