@@ -144,7 +144,8 @@ const post = (service: () => Service, key: string, path: string, json: object) =
 export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const platform = (path: string, json: object) =>
     Effect.map(service().send("POST", `/api/v0/${path}`, { json }), (made) => made.json as Record<string, string>)
-  const { orgId, projectId } = yield* platform("projects", { name: "faults" })
+  const { orgId } = yield* platform("orgs", { name: "faults" })
+  const { projectId } = yield* platform("projects", { name: "faults", orgId })
   const { key } = yield* platform("keys", { name: "faults", projectId })
   const call = (path: string, json: object) => post(service, key!, path, json)
   const pending = Effect.map(call("webhooks/deliveries/list", { state: "pending", limit: 5 }), (_) => _.deliveries)

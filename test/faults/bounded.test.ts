@@ -1,0 +1,161 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Duration, Effect } from "effect"
+import { adminClient, freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { makeReceiver, type Behaviour } from "../support/receiver.ts"
+import { addDeliveries, asker, type Ask, listed, makeNeighbour, rowsOf, within } from "./crowding.ts"
+import { makeTenant, onPostgres } from "./support.ts"
+
+/** Deliveries of one endpoint. */
+const count = Number(process.env.BOUNDED_DELIVERIES ?? 100_000)
+/** How long the rows may take to follow. */
+const settleTime = Duration.minutes(3)
+
+/** An org with a receiver and very many deliveries beside one that has few, on PostgreSQL. */
+const makeWorld = Effect.fnUntraced(function* (state: "pending" | "failed", behaviour: Behaviour) {
+  const url = yield* freshPostgres()
+  const sql = yield* adminClient(url)
+  const service = yield* startService({ ...onPostgres(url).environment, WEBHOOK_TIMEOUT: "2s" })
+  const neighbour = yield* makeNeighbour(service)
+  const receiver = yield* makeReceiver()
+  receiver.behave(behaviour)
+  const tenant = yield* makeTenant(() => service)
+  const ask = asker(service, tenant.key)
+  yield* tenant.endpoint(receiver.url)
+  const [endpoint] = yield* sql<{ id: string }>`SELECT id FROM webhook_endpoints WHERE org_id = ${tenant.orgId}`
+  const endpointId = endpoint!.id
+  const alone = yield* neighbour.beside(Effect.sleep("3 seconds"))
+  const add = addDeliveries(sql, tenant.orgId, endpointId, count, state)
+  const settled = rowsOf(sql, endpointId).pipe(
+    Effect.delay("250 millis"),
+    Effect.repeat({ until: ({ sweeps }) => sweeps === 0 }),
+    Effect.timed,
+    Effect.timeout(settleTime),
+  )
+  return { sql, service, neighbour, receiver, ask, endpointId, alone, add, settled }
+})
+type World = Effect.Success<ReturnType<typeof makeWorld>>
+
+/** Runs what an org does beside another org, and logs what was seen. */
+const beside = Effect.fnUntraced(function* <A, E, R>(world: World, what: string, effect: Effect.Effect<A, E, R>) {
+  const found = yield* world.neighbour.beside(effect)
+  const ms = (value: number) => value.toFixed(0)
+  yield* Effect.log(
+    `${what}: ${JSON.stringify(found.result)}; events of another org: p50 ${ms(world.alone.p50)} → ${ms(found.p50)}, p99 ${ms(world.alone.p99)} → ${ms(found.p99)}, at most ${ms(found.max)} ms; ${found.times.length} of them`,
+  )
+  assert.isBelow(found.max, Duration.toMillis(within))
+  return found.result
+})
+
+/** What an org sees of an endpoint that has ended, from the moment on. */
+const assertEnded = Effect.fnUntraced(function* (ask: Ask, endpointId: string, last: string) {
+  assert.deepStrictEqual(yield* listed(ask, endpointId, "pending", 1), [])
+  assert.lengthOf(yield* listed(ask, endpointId, "canceled", 300), 300)
+  const { state } = yield* ask("webhooks/deliveries/get", { delivery_id: last })
+  assert.strictEqual(state, "canceled")
+})
+
+/** What is left once the rows have followed: all are canceled but those that were attempted. */
+const assertSettled = (rows: { states: Record<string, number>; queued: number }) => {
+  assert.strictEqual(rows.queued, 0)
+  const { canceled = 0, failed = 0, ...others } = rows.states
+  assert.deepStrictEqual(others, {})
+  assert.strictEqual(canceled + failed, count)
+  assert.isBelow(failed, 50)
+}
+
+const detail = (ask: Ask, endpointId: string) =>
+  ask<{ active: boolean; deactivated_reason: string | null; deliveries: Record<string, number> }>("webhooks/get", {
+    id: endpointId,
+  })
+
+describe(`${count} deliveries of one endpoint`, () => {
+  it.live.each(["update", "delete"])("%s answers at once, counts at once, and no other org notices", (action) =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld("pending", "hang")
+      const { add, ask, endpointId, settled } = world
+      yield* beside(
+        world,
+        action,
+        Effect.gen(function* () {
+          const { last } = yield* add
+          const json = { id: endpointId }
+          // Attempts are in flight, and hang.
+          yield* Effect.sleep("1 second")
+          const { took } =
+            action === "update"
+              ? yield* ask("webhooks/update", { ...json, active: false })
+              : yield* ask("webhooks/delete", json)
+          yield* assertEnded(ask, endpointId, last)
+          if (action === "update") {
+            const { active, deactivated_reason, deliveries } = yield* detail(ask, endpointId)
+            assert.deepStrictEqual([active, deactivated_reason], [false, "by_request"])
+            assert.strictEqual(deliveries["pending"], 0)
+          }
+          const [settling, rows] = yield* settled
+          assertSettled(rows)
+          return { answered: took, settled: Duration.toMillis(settling) }
+        }),
+      )
+    }),
+  )
+
+  it.live("recover answers at once, counts at once, and no other org notices", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld("failed", "hang")
+      const { add, ask, endpointId, settled } = world
+      yield* beside(
+        world,
+        "recover",
+        Effect.gen(function* () {
+          const { last } = yield* add
+          const json = { webhook_endpoint_id: endpointId, since: "2026-01-01T00:00:00.000Z" }
+          const { recovered, took } = yield* ask("webhooks/deliveries/recover", json)
+          assert.strictEqual(recovered, count)
+          assert.lengthOf(yield* listed(ask, endpointId, "pending", 300), 300)
+          assert.deepStrictEqual(yield* listed(ask, endpointId, "failed", 1), [])
+          const { state } = yield* ask("webhooks/deliveries/get", { delivery_id: last })
+          assert.strictEqual(state, "pending")
+          const { deliveries } = yield* detail(ask, endpointId)
+          assert.strictEqual(deliveries["failed"], 0)
+          const [settling, rows] = yield* settled
+          assert.deepStrictEqual(rows.states, { pending: count })
+          assert.strictEqual(rows.queued, count)
+          return { answered: took, settled: Duration.toMillis(settling) }
+        }),
+      )
+    }),
+  )
+
+  it.live.each([
+    ["410", { status: 410 }, "gone"],
+    ["500 after five days of failures", { status: 500 }, "failing"],
+  ] as const)("a receiver that answers %s ends the endpoint, and no other org notices", ([what, behaviour, reason]) =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld("pending", behaviour)
+      const { add, ask, endpointId, settled, sql } = world
+      if (reason === "failing") {
+        yield* sql`
+          UPDATE webhook_endpoints SET failing_since = date_trunc('second', now()) - interval '6 days', failures = 10
+          WHERE id = ${endpointId}`
+      }
+      yield* beside(
+        world,
+        what,
+        Effect.gen(function* () {
+          const { last } = yield* add
+          const [took, { deactivated_reason }] = yield* detail(ask, endpointId).pipe(
+            Effect.repeat({ until: ({ active }) => !active }),
+            Effect.timeout("30 seconds"),
+            Effect.timed,
+          )
+          assert.strictEqual(deactivated_reason, reason)
+          yield* assertEnded(ask, endpointId, last)
+          const [settling, rows] = yield* settled
+          assertSettled(rows)
+          return { ended: Duration.toMillis(took), settled: Duration.toMillis(settling) }
+        }),
+      )
+    }),
+  )
+})

@@ -1,0 +1,143 @@
+import { assert } from "@effect/vitest"
+import { Duration, Effect, Fiber } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { Service } from "../support/process.ts"
+import { makeTenant, makeVerifier, until } from "./support.ts"
+
+/** How long the longest lasts that is seen here, on a machine that others use as well. */
+export const within = Duration.seconds(5)
+
+/** What an org sees of its deliveries. */
+interface Answer {
+  readonly success: boolean
+  readonly recovered: number
+  readonly deliveries: ReadonlyArray<{ readonly delivery_id: string; readonly state: string }>
+  readonly next_cursor: string | null
+  readonly state: string
+}
+
+/** Sends requests as an org, each once; every one is answered with 200 within `within`. */
+export const asker =
+  (service: Service, key: string) =>
+  <A = Answer>(path: string, json: object) =>
+    Effect.gen(function* () {
+      const [took, { status, text, json: answer }] = yield* Effect.timed(
+        service.send("POST", `/v1/${path}`, { json, headers: { "x-api-key": key } }),
+      )
+      assert.strictEqual(status, 200, `${path}: ${text}`)
+      assert.isBelow(Duration.toMillis(took), Duration.toMillis(within), path)
+      return { ...(answer as A), took: Duration.toMillis(took) }
+    })
+export type Ask = ReturnType<typeof asker>
+
+/** All deliveries of an endpoint in a state, as a reader finds them who follows the cursor. */
+export const listed = Effect.fnUntraced(function* (ask: Ask, endpointId: string, state: string, enough: number) {
+  const ids: Array<string> = []
+  for (let cursor: string | null | undefined; cursor !== null && ids.length < enough;) {
+    const { deliveries, next_cursor } = yield* ask("webhooks/deliveries/list", {
+      webhook_endpoint_id: endpointId,
+      state,
+      limit: 100,
+      ...(cursor === undefined ? {} : { cursor }),
+    })
+    ids.push(...deliveries.map(({ delivery_id }) => delivery_id))
+    cursor = next_cursor
+  }
+  return ids
+})
+
+/**
+ * Puts so many deliveries of an endpoint into the database, each of an event of its own: in the queue and due, or failed.
+ * They are seen all at once. Returns the ids of the first and the last.
+ */
+export const addDeliveries = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  endpointId: string,
+  count: number,
+  state: "pending" | "failed",
+) {
+  const id = sql.literal(`('01KAAAAAAA' || lpad(n::text, 16, '0'))`)
+  const numbers = sql`generate_series(1, ${count}::int) AS n`
+  yield* sql`
+    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+    SELECT ${id}, ${orgId}, 'w', false, 'completed', now(), now() FROM ${numbers}`
+  yield* sql`
+    INSERT INTO events (id, org_id, job_id, type, body, created_at)
+    SELECT ${id}, ${orgId}, ${id}, 'job.completed', '{"job_id":"' || n || '","text":"' || repeat('x', 400) || '"}', now()
+    FROM ${numbers}`
+  yield* sql`
+    WITH made AS (
+      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
+      SELECT ${id}, ${orgId}, ${id}, ${id}, ${endpointId}, ${endpointId}, ${state}, now(), now() FROM ${numbers}
+    )
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    SELECT ${endpointId}, ${id}, ${id}, 0, 0, now(), true, ${orgId}, 440 FROM ${numbers} WHERE ${state}::text = 'pending'`
+  const [row] = yield* sql<{ first: string; last: string }>`
+    SELECT min(id) AS first, max(id) AS last FROM deliveries WHERE endpoint_id = ${endpointId}`
+  return row!
+})
+
+/** How many deliveries of an endpoint are in each state, as they are in the table, and whether any sweep is left. */
+export const rowsOf = (sql: SqlClient.SqlClient, endpointId: string) =>
+  sql<{ states: Record<string, number>; queued: number; sweeps: number }>`
+    SELECT (SELECT coalesce(json_object_agg(state, count), '{}') FROM (
+        SELECT state, count(*)::int FROM deliveries WHERE endpoint_id = ${endpointId} GROUP BY state
+      ) AS counted) AS states,
+      (SELECT count(*)::int FROM pending_deliveries WHERE left(lane, 26) = ${endpointId}) AS queued,
+      (SELECT count(*)::int FROM sweeps) AS sweeps`.pipe(Effect.map(([row]) => row!))
+
+/** The value below which that part of the others is. */
+export const percentile = (values: ReadonlyArray<number>, part: number) =>
+  values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * part))]!
+
+/** An org that finishes a job every so many milliseconds, and whose receiver works. */
+export const makeNeighbour = Effect.fnUntraced(function* (service: Service) {
+  const verifier = yield* makeVerifier()
+  const tenant = yield* makeTenant(() => service)
+  yield* tenant.endpoint(verifier.url)
+  const arrivals = new Map<string, number>()
+  let seen = 0
+  const read = () => {
+    for (; seen < verifier.receipts.length; seen++) {
+      const { at, jobId } = verifier.receipts[seen]!
+      if (!arrivals.has(jobId)) arrivals.set(jobId, at)
+    }
+  }
+
+  /**
+   * Finishes jobs for as long as an effect runs; returns what that gives, and of every job how many milliseconds its event
+   * took from the request to the receiver. All of them arrive.
+   */
+  const beside = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
+    const begun = new Map<string, number>()
+    const finish = Effect.gen(function* () {
+      const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
+      begun.set(job_id, performance.now())
+      yield* tenant.call("jobs/complete", { job_id })
+    })
+    const state = { ended: false }
+    const finishing = yield* Effect.forkChild(
+      Effect.gen(function* () {
+        const fibers: Array<Fiber.Fiber<void>> = []
+        while (!state.ended) {
+          fibers.push(yield* Effect.forkChild(finish))
+          yield* Effect.sleep("50 millis")
+        }
+        yield* Effect.forEach(fibers, Fiber.join, { discard: true })
+      }),
+    )
+    const result = yield* effect
+    state.ended = true
+    yield* Fiber.join(finishing)
+    const jobs = [...begun]
+    yield* until(() => {
+      read()
+      return jobs.every(([id]) => arrivals.has(id))
+    })
+    const times = jobs.map(([id, at]) => arrivals.get(id)! - at)
+    return { result, times, p50: percentile(times, 0.5), p99: percentile(times, 0.99), max: Math.max(...times) }
+  })
+
+  return { tenant, beside }
+})
