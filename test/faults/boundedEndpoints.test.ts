@@ -1,0 +1,80 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { adminClient, freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { closedPort, makeReceiver } from "../support/receiver.ts"
+import { makeNeighbour } from "./crowding.ts"
+import { memoryOf } from "./memory.ts"
+import { makeTenant, onPostgres, type Tenant } from "./support.ts"
+
+/** Endpoints of one org, or origins of its callbacks. */
+const count = 3_000
+const jobs = 10
+/** For how long another org is watched: an attempt at a receiver that hangs takes 15 seconds. */
+const watched = "30 seconds"
+
+const numbers = Array.from({ length: count }, (_, n) => n)
+/** A loopback address for each: an origin of its own. */
+const originOf = (port: number, n: number) => `http://127.1.${Math.floor(n / 200)}.${(n % 200) + 1}:${port}`
+const all = <A, E, R>(make: (n: number) => Effect.Effect<A, E, R>) =>
+  Effect.forEach(numbers, make, { concurrency: 16, discard: true })
+
+const addEndpoints = (tenant: Tenant, port: number) => all((n) => tenant.endpoint(originOf(port, n)))
+const finishJobs = (tenant: Tenant) => tenant.finishMany(jobs)
+/** A job for each origin, and each with a receiver of its own. */
+const finishWithCallbacks = (tenant: Tenant, port: number) =>
+  all((n) =>
+    Effect.gen(function* () {
+      const callback = { callback_url: originOf(port, n), callback_secret: "whsec_Z2F0ZWhvdXNl" }
+      const { job_id } = yield* tenant.call("jobs/create", { workflow: "w", ...callback })
+      yield* tenant.call("jobs/complete", { job_id })
+    }),
+  )
+
+const refusing = closedPort
+const hanging = Effect.map(makeReceiver({ host: "0.0.0.0", mute: true }), ({ port }) => port)
+
+describe(`${count} receivers of one org`, () => {
+  it.live.each([
+    ["endpoints that refuse", refusing, addEndpoints, finishJobs],
+    ["endpoints that hang", hanging, addEndpoints, finishJobs],
+    ["callbacks that refuse", refusing, () => Effect.void, finishWithCallbacks],
+    ["callbacks that hang", hanging, () => Effect.void, finishWithCallbacks],
+  ] as const)("%s delay no other org", ([what, receivers, prepare, finish]) =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const sql = yield* adminClient(url)
+      const service = yield* startService({ ...onPostgres(url).environment, LIMIT_ENDPOINTS: `${count}` })
+      const neighbour = yield* makeNeighbour(service)
+      const tenant = yield* makeTenant(() => service)
+      const port = yield* receivers
+      yield* prepare(tenant, port)
+      const alone = yield* neighbour.beside(Effect.sleep("10 seconds"))
+      const memory = memoryOf(service)
+      let most = 0
+      const look = Effect.sync(() => {
+        most = Math.max(most, memoryOf(service) - memory)
+      })
+      const found = yield* neighbour.beside(
+        Effect.gen(function* () {
+          yield* Effect.forkScoped(Effect.forever(Effect.delay(look, "200 millis")))
+          yield* finish(tenant, port)
+          yield* Effect.sleep(watched)
+          const [row] = yield* sql<{ deliveries: number; attempts: number }>`
+            SELECT count(*)::int AS deliveries, sum(attempts)::int AS attempts FROM deliveries WHERE org_id = ${tenant.orgId}`
+          return row!
+        }),
+      )
+      const ms = (value: number) => value.toFixed(0)
+      yield* Effect.log(
+        `${count} ${what}: ${found.result.attempts} attempts of ${found.result.deliveries} deliveries; events of another org: p50 ${ms(alone.p50)} → ${ms(found.p50)}, p99 ${ms(alone.p99)} → ${ms(found.p99)}, at most ${ms(found.max)} ms; ${found.times.length} of them; ${ms(most)} MiB more`,
+      )
+      assert.isAtLeast(found.result.attempts, 1_000)
+      assert.strictEqual(found.result.deliveries, finish === finishJobs ? jobs * count : count)
+      // A tenth of what it was when another org's events waited behind all retries; the figures are the bench's.
+      assert.isBelow(found.p50, alone.p50 + 1_000)
+      assert.isBelow(found.max, 10_000)
+      assert.isBelow(most, 384)
+    }),
+  )
+})
