@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Database } from "../database/Database.ts"
@@ -14,15 +14,22 @@ import { recordAttempts } from "./recordAttempts.ts"
 /**
  * Releases claims; of what was canceled meanwhile, which is in the queue no more, the claim ends. The deliveries are
  * locked first, in the order of their ids, as by everyone who changes them. Arrays and no joins: a join that was planned
- * beside few deliveries reads all that there are.
+ * beside few deliveries reads all that there are. `commit` is evaluated in the transaction.
  */
-const releaseSql = (sql: SqlClient.SqlClient, unsorted: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) => {
+const releaseSql = (
+  sql: SqlClient.SqlClient,
+  unsorted: ReadonlyArray<ClaimedDelivery>,
+  now: DateTime.Utc,
+  commit: Statement.Fragment,
+) => {
   const deliveries = unsorted.toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
   const ids = texts(deliveries.map(({ deliveryId }) => deliveryId))
   const claims = texts(deliveries.map(({ claimId }) => claimId))
   return sql`
-    WITH held AS (
-      SELECT given.*, d.lane FROM unnest(${ids}, ${claims}) AS given (id, claim_id)
+    WITH transaction AS MATERIALIZED (
+      SELECT ${commit}
+    ), held AS (
+      SELECT given.*, d.lane FROM transaction CROSS JOIN unnest(${ids}, ${claims}) AS given (id, claim_id)
       CROSS JOIN LATERAL (SELECT lane FROM deliveries WHERE id = given.id FOR NO KEY UPDATE) AS d
     ), queued AS (
       UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL,
@@ -64,7 +71,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const { kind } = yield* Database
-    // A claim or a record that a crash of PostgreSQL takes is made again: it is not waited for until it is on the disk. For
+    // A claim or a record that a crash of PostgreSQL takes is made again, and a release when its lease ends: it is not waited for until it is on the disk. For
     // the embedded database the end of the process is such a crash, and nothing but commits that wait puts its log there: a
     // claim ends with the process in any case, a record is to be kept.
     const soon = sql`set_config('synchronous_commit', 'off', true)`
@@ -86,7 +93,9 @@ export const layer = Layer.effect(
         records.length === 0 ? Effect.void : recordAttempts(sql, random, records, now, recorded).pipe(orUnavailable),
 
       release: (deliveries, now) =>
-        deliveries.length === 0 ? Effect.void : releaseSql(sql, deliveries, now).pipe(Effect.asVoid, orUnavailable),
+        deliveries.length === 0
+          ? Effect.void
+          : releaseSql(sql, deliveries, now, recorded).pipe(Effect.asVoid, orUnavailable),
 
       nextDueAt: sql<{ next: Date | null }>`
         SELECT min(due_at) AS next FROM pending_deliveries WHERE NOT parked`.pipe(

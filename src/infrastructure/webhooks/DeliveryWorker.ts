@@ -92,14 +92,15 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       tell({ _tag: "AttemptEnded", record: exit.value, at: at() })
       recorder.add(exit.value)
     })
-  const release = (deliveries: ReadonlyArray<ClaimedDelivery>) =>
-    Effect.andThen(
-      releaseClaims(queue, deliveries),
-      Effect.suspend(() => {
-        tell({ _tag: "Released", deliveries })
-        return openIfIdle
-      }),
-    )
+  /** What lanes release; no more than what is claimed. */
+  const released = yield* Queue.unbounded<ClaimedDelivery>()
+  // Of many lanes together: thousands that fail at one time would keep the connections of the claims busy for seconds.
+  const release = Effect.gen(function* () {
+    const deliveries = yield* Queue.takeBetween(released, 1, claimBatchSize)
+    yield* releaseClaims(queue, deliveries)
+    tell({ _tag: "Released", deliveries })
+    yield* openIfIdle
+  })
   // One lane at a time, each after the next claim could be sent: the database works on it meanwhile.
   const takeTurn = (lane: string) =>
     Effect.andThen(
@@ -113,12 +114,13 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       case "TakeTurns":
         return void detach(Effect.forEach(command.lanes, takeTurn, { discard: true }))
       case "Release":
-        return void detach(release(command.deliveries))
+        return void Queue.offerAllUnsafe(released, command.deliveries)
       case "Claim":
         return void Queue.offerUnsafe(woken, undefined)
     }
   }
 
+  yield* Effect.forkScoped(Effect.forever(release))
   return { slots, tell, at, woken, idle, untilKeepingUp: recorder.untilKeepingUp }
 })
 

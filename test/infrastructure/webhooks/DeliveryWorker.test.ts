@@ -390,6 +390,28 @@ describe("the delivery worker", () => {
     }),
   )
 
+  // Seen failing: one statement for each lane, 50 at one time. With 3,000 lanes claims waited for seconds behind them.
+  it.effect("releases in batches, one after the other", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      for (let lane = 0; lane < 50; lane++) yield* world.add(`lane${lane}`, 20)
+      world.receive = () => Effect.delay(Effect.succeed(answer(500)), "1 millis")
+      world.onRecord = () => Effect.sleep("1 minute")
+      let [releases, atOnce, most] = [0, 0, 0]
+      world.onRelease = Effect.gen(function* () {
+        releases++
+        most = Math.max(most, ++atOnce)
+        yield* Effect.sleep("10 millis")
+        atOnce--
+      })
+      yield* world.start()
+      yield* adjust("1 second")
+      assert.isAtLeast(new Set(world.released.map((id) => world.delivery(id).lane)).size, 20)
+      assert.strictEqual(most, 1)
+      assert.isAtMost(releases, 10)
+    }),
+  )
+
   it.effect("records in batches", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
