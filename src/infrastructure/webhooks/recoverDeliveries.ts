@@ -1,12 +1,21 @@
-import type { DateTime } from "effect"
-import { Effect } from "effect"
+import { DateTime, Duration, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 
-/** Which unsuccessful deliveries `d` a recovery means. */
+const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+/** How much earlier than its delivery was created an id may be made, at most. */
+const idMargin = Duration.hours(1)
+
+/** An id before those of all deliveries that were created from a time on: an id begins with the milliseconds of its time. */
+const idBefore = (since: DateTime.Utc) => {
+  const millis = Math.max(0, DateTime.toEpochMillis(since) - Duration.toMillis(idMargin))
+  return Array.from({ length: 10 }, (_, n) => digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
+}
+
+/** Which unsuccessful deliveries `d` a recovery means. The id is for the index: no older delivery is read. */
 const meant = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
-  d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL
+  d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL AND d.id > ${idBefore(since)}
   AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)})`
 
 /**
