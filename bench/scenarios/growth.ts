@@ -2,6 +2,7 @@ import type { Found, Scenario } from "../support/result.ts"
 import { claims } from "./growth/claims.ts"
 import { keys } from "./growth/keys.ts"
 import { memory } from "./growth/memory.ts"
+import { ownRows } from "./growth/ownRows.ts"
 import { projects } from "./growth/projects.ts"
 import { starts } from "./growth/starts.ts"
 
@@ -12,7 +13,7 @@ export const growth: Scenario = {
   about: "The same operations beside little and beside much, services and databases side by side, round by round.",
   run: async (scope, options) => {
     const parts: Array<Found> = []
-    for (const part of [keys, claims, projects, memory, starts]) parts.push(await part(scope, options))
+    for (const part of [keys, claims, projects, ownRows, memory, starts]) parts.push(await part(scope, options))
     return {
       tables: parts.flatMap((part) => part.tables),
       bars: parts.flatMap((part) => part.bars),

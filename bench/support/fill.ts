@@ -2,7 +2,7 @@ import type { Query } from "./postgres.ts"
 
 /**
  * What the bench writes into the service's own tables, past its interface: all of its knowledge of the schema is here.
- * Ids are made of a name and a number, as nothing reads them.
+ * Ids are made of a name and a number, as nothing reads more of them than their order.
  */
 
 /** The body of an event of about 570 bytes, as the service makes it. */
@@ -18,6 +18,11 @@ export const eventBody = JSON.stringify({
   mapped_stack: null,
 })
 
+const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+/** The first ten characters of the ULIDs of a millisecond. */
+const ulidTime = (millis: number) =>
+  Array.from({ length: 10 }, (_, n) => digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
+
 /** Points an org's endpoints to a receiver: in guarded mode the service itself takes https urls only. */
 export const pointEndpoints = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/' || id WHERE org_id = $1", [orgId, url])
@@ -28,16 +33,18 @@ export const pointAside = (query: Query, orgId: string, url: string) =>
 
 /**
  * Adds so many events of the org with a delivery to each of its endpoints: due at once, and parked as the service keeps
- * a backlog (what `deliveries/recover` brings back, and what comes behind it), or delivered with an attempt. What is pending
- * is put into the queue by a transaction that is left open, for the caller to commit when it is to be seen.
+ * a backlog (what `deliveries/recover` brings back, and what comes behind it), delivered with an attempt, or failed.
+ * What is pending is put into the queue by a transaction that is left open, for the caller to commit when it is to be
+ * seen.
  */
 export const addDeliveries = async (
   query: Query,
   orgId: string,
   events: number,
-  state: "pending" | "delivered",
+  state: "pending" | "delivered" | "failed",
 ): Promise<void> => {
-  const name = `${state}-${Date.now()}-`
+  // As the service's ids begin, so that they are in the order of their time.
+  const name = `${ulidTime(Date.now())}-${state}-`
   await query(
     `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
       SELECT $2 || n, $1, 'bench', false, 'completed', now(), now() FROM generate_series(1, $3::int) n`,
@@ -73,6 +80,18 @@ export const addDeliveries = async (
 /** How many deliveries are not at their end. */
 export const countPending = async (query: Query): Promise<number> =>
   Number((await query("SELECT count(*)::int AS count FROM pending_deliveries"))[0]!["count"])
+
+/** How many sweeps have not come to their end. */
+export const countSweeps = async (query: Query): Promise<number> =>
+  Number((await query("SELECT count(*)::int AS count FROM sweeps"))[0]!["count"])
+
+/** Adds so many queued jobs of a workflow that nobody claims. */
+export const addQueuedJobs = (query: Query, orgId: string, count: number) =>
+  query(
+    `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+      SELECT 'queued-' || n, $1, 'another', false, 'queued', now(), now() FROM generate_series(1, $2::int) n`,
+    [orgId, count],
+  )
 
 /** Adds so many keys that nobody has to a project. */
 export const addKeys = (query: Query, orgId: string, projectId: string, count: number) =>

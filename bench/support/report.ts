@@ -71,17 +71,35 @@ const section = ({ about, command, commit, conditions, date, found, machine, qui
     ...found.notes,
   ].join("\n\n")
 
-/** Writes all figures that are kept, of the scenarios in this order, into their place in docs/performance.md. */
+/** The sections of the document's figures, by their titles. */
+const sectionsOf = (measured: string) =>
+  new Map(
+    measured
+      .split(/^(?=### )/m)
+      .slice(1)
+      .map((text) => [/^### (.*)$/m.exec(text)![1]!, text.trim()] as const),
+  )
+
+/**
+ * Writes all figures that are kept, of the scenarios in this order, into their place in docs/performance.md. What was
+ * measured elsewhere, and is not kept here, stays in the document.
+ */
 export const writeDocument = (names: ReadonlyArray<string>): void => {
   const saved = names
     .map((name) => `${results}${name}.json`)
     .filter((path) => existsSync(path))
     .map((path) => JSON.parse(readFileSync(path, "utf8")) as Saved)
-  const used = [...new Set(saved.map(({ versions }) => `${versions}.`))]
-  const measured = [begin, ...used, ...saved.map(section), end].join("\n\n")
   const text = readFileSync(document, "utf8")
   const [before, rest] = text.split(begin)
-  const after = rest?.split(end)[1]
-  if (before === undefined || after === undefined) throw new Error(`${document} has no place for the figures`)
+  const [measuredBefore, after] = rest?.split(end) ?? []
+  if (before === undefined || measuredBefore === undefined || after === undefined) {
+    throw new Error(`${document} has no place for the figures`)
+  }
+  const sections = sectionsOf(measuredBefore)
+  const others = [...sections.keys()].filter((title) => !saved.some((one) => one.title === title))
+  const known = others.length > 0 ? (measuredBefore.split("### ")[0]!.match(/^\S.*$/gm) ?? []) : []
+  for (const one of saved) sections.set(one.title, section(one))
+  const used = [...new Set([...known, ...saved.map(({ versions }) => `${versions}.`)])]
+  const measured = [begin, ...used, ...sections.values(), end].join("\n\n")
   writeFileSync(document, before + measured + after)
 }
