@@ -95,7 +95,19 @@ const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, com
     // The lane was full when the claim began, and has nothing left whose end would lead to the next claim.
     if (lane.mayHaveMore) commands.push({ _tag: "Claim" })
   }
-  if (taken.size > 0) commands.push({ _tag: "TakeTurns", lanes: [...taken.keys()] })
+  const lanes = inTurns([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
+  if (lanes.length > 0) commands.push({ _tag: "TakeTurns", lanes })
+}
+
+/** The first lane of each org, then the second of each: a lane does not begin behind hundreds of another org. */
+const inTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): ReadonlyArray<string> => {
+  const counts = new Map<string, number>()
+  const turns = ids.map((id) => {
+    const turn = counts.get(orgOf(id)) ?? 0
+    counts.set(orgOf(id), turn + 1)
+    return { id, turn }
+  })
+  return turns.sort((a, b) => a.turn - b.turn).map(({ id }) => id)
 }
 
 /** A success frees its slot at once, a failure when it is recorded. */

@@ -141,3 +141,20 @@ it.prop(
   ({ moves }) => void play(moves),
   { arbitrary: { runs: 400, size: 150 } },
 )
+
+// Seen failing: in the order of the claim, so that the other org's lane was the last of four.
+it("lanes begin in turns by org", () => {
+  const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
+  const deliveries = ["a1", "a2", "a3", "b1"].map(
+    (lane) => ({ deliveryId: lane, orgId: lane[0], endpointId: lane, lane, body: "" }) as unknown as ClaimedDelivery,
+  )
+  const now = undefined as unknown as Claim["now"]
+  const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
+  const commands = step(slots, {
+    _tag: "Claimed",
+    claim,
+    claimed: { deliveries, more: false, short: false },
+    at: 0,
+  })
+  assert.deepStrictEqual(commands, [{ _tag: "TakeTurns", lanes: ["a1", "b1", "a2", "a3"] }])
+})
