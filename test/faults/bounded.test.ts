@@ -7,7 +7,7 @@ import { addDeliveries, asker, type Ask, listed, makeNeighbour, rowsOf, within }
 import { makeTenant, onPostgres } from "./support.ts"
 
 /** Deliveries of one endpoint. */
-const count = Number(process.env.BOUNDED_DELIVERIES ?? 100_000)
+const count = 50_000
 /** How long the rows may take to follow. */
 const settleTime = Duration.minutes(3)
 

@@ -10,8 +10,10 @@ import { makeTenant, onPostgres, type Tenant } from "./support.ts"
 /** Endpoints of one org, or origins of its callbacks. */
 const count = 3_000
 const jobs = 10
-/** For how long another org is watched: an attempt at a receiver that hangs takes 15 seconds. */
-const watched = "30 seconds"
+/** An attempt at a receiver that hangs takes so long. */
+const WEBHOOK_TIMEOUT = "5s"
+/** For how long another org is watched: some rounds of attempts that hang. */
+const watched = "12 seconds"
 
 const numbers = Array.from({ length: count }, (_, n) => n)
 /** A loopback address for each: an origin of its own. */
@@ -44,12 +46,16 @@ describe(`${count} receivers of one org`, () => {
     Effect.gen(function* () {
       const url = yield* freshPostgres()
       const sql = yield* adminClient(url)
-      const service = yield* startService({ ...onPostgres(url).environment, LIMIT_ENDPOINTS: `${count}` })
+      const service = yield* startService({
+        ...onPostgres(url).environment,
+        WEBHOOK_TIMEOUT,
+        LIMIT_ENDPOINTS: `${count}`,
+      })
       const neighbour = yield* makeNeighbour(service)
       const tenant = yield* makeTenant(() => service)
       const port = yield* receivers
       yield* prepare(tenant, port)
-      const alone = yield* neighbour.beside(Effect.sleep("10 seconds"))
+      const alone = yield* neighbour.beside(Effect.sleep("3 seconds"))
       const memory = memoryOf(service)
       let most = 0
       const look = Effect.sync(() => {
