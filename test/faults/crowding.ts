@@ -57,7 +57,8 @@ export const addDeliveries = Effect.fnUntraced(function* (
   count: number,
   state: "pending" | "failed",
 ) {
-  const id = sql.literal(`('01KAAAAAAA' || lpad(n::text, 16, '0'))`)
+  // As ids of August 2026 begin: a recovery reads no ids from before its time.
+  const id = sql.literal(`('01M0000000' || lpad(n::text, 16, '0'))`)
   const numbers = sql`generate_series(1, ${count}::int) AS n`
   yield* sql`
     INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
