@@ -56,7 +56,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const port = yield* closedPort
-      expect(commandsOf("Tell tenants by webhook")[0]).toBe(
+      expect(commandsOf("Receive a webhook")[0]).toBe(
         `GATEHOUSE_WEBHOOK_SECRET=${secret} npm run -s gatehouse -- listen\n`,
       )
       const { scripts } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
@@ -68,7 +68,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
 
       const known: Record<string, string> = {}
       const answers: Array<Record<string, unknown>> = []
-      const blocks = [...commandsOf("First steps"), ...commandsOf("Tell tenants by webhook").slice(1)]
+      const blocks = [...commandsOf("Create and validate an API key"), ...commandsOf("Receive a webhook").slice(1)]
       // Each command by itself, for the next has the ids of its answer in it; KEY stays set for all.
       const commands = blocks.flatMap((block) => block.split(/\n(?=curl)/))
       for (const command of commands) {
@@ -86,7 +86,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
         answers.push(answer)
       }
       expect(answers).toHaveLength(7)
-      const printed = blocksOf("First steps", "json").map((block) => JSON.parse(block) as object)
+      const printed = blocksOf("Create and validate an API key", "json").map((block) => JSON.parse(block) as object)
       expect(answers.slice(0, 3).map((answer) => Object.keys(answer))).toEqual(printed.map(Object.keys))
       expect(answers[4]).toEqual({ success: true, delivered: true, status: 204, body: "", error: null })
       expect(readme).toContain(JSON.stringify(answers[4]))
