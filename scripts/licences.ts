@@ -36,9 +36,9 @@ export const licensed = (): ReadonlyArray<Licensed> => {
 /** The page of the licences. */
 export const page = () => `# Licences
 
-Gatehouse itself is under the MIT licence. What an installation of it holds besides, with its licence (SPDX): all of them
-allow use, change and redistribution with the notice kept. This page is made by \`npm run licences\`, and a test holds it
-to the lock file. \`npm run sbom\` prints a bill of materials (CycloneDX) of these and of what development needs, marked so.
+Gatehouse has the MIT licence. This table lists every package of an installation, with its licence (SPDX). All of them allow
+use, change and redistribution if the notice is kept. \`npm run licences\` writes this page, and a test compares it with the
+lock file. \`npm run sbom\` prints a bill of materials (CycloneDX) of these packages and, marked, of those for development.
 
 | package | version | licence |
 | --- | --- | --- |
