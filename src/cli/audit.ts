@@ -28,10 +28,10 @@ const list = Command.make(
       }),
     )
   }),
-).pipe(Command.withDescription("List who changed what in an org, newest first"))
+).pipe(Command.withDescription("List the changes in an org, newest first"))
 
 /** Reads the audit log. */
 export const audit = Command.make("audit").pipe(
-  Command.withDescription("Who changed what: keys, projects, webhook endpoints, schedules"),
+  Command.withDescription("The audit log: who changed what in an org"),
   Command.withSubcommands([list]),
 )

@@ -12,9 +12,9 @@ export const deliveries = Command.make(
       Argument.withDescription("The webhook endpoint's id"),
       Argument.optional,
     ),
-    job: Flag.String("job").pipe(Flag.withDescription("Only of this job"), Flag.optional),
+    job: Flag.String("job").pipe(Flag.withDescription("Only deliveries of this job"), Flag.optional),
     state: Flag.Literals("state", DeliveryState.literals).pipe(
-      Flag.withDescription("Only in this state"),
+      Flag.withDescription("Only deliveries in this state"),
       Flag.optional,
     ),
     ...page,
@@ -42,7 +42,7 @@ export const deliveries = Command.make(
         note: more(next_cursor),
       }),
     ),
-).pipe(Command.withDescription("List deliveries, newest first: all, or an endpoint's"))
+).pipe(Command.withDescription("List deliveries, newest first: all, or those of one endpoint"))
 
 /** Sends a delivery again. */
 export const retry = Command.make(
@@ -53,4 +53,4 @@ export const retry = Command.make(
       (gatehouse) => gatehouse.deliveries.retry({ payload: { delivery_id: delivery } }),
       () => ({ out: "", note: `The delivery ${delivery} is sent again.` }),
     ),
-).pipe(Command.withDescription("Send a delivery again now, with the retries from their start"))
+).pipe(Command.withDescription("Resend a delivery now; its retries start again"))

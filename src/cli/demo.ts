@@ -32,18 +32,18 @@ const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => 
   yield* tell("A project", `docs, ${projectId}`)
 
   const { key, prefix } = yield* operator.keys.createForProject({ payload: { name: "ci", projectId } })
-  yield* tell("An API key of it", `${prefix}… (in full in this one answer; stored as a hash)`)
+  yield* tell("An API key", `${prefix}… (shown only once; stored as a hash)`)
 
   const valid = yield* operator.keys.validate({ payload: { key } })
-  yield* tell("Validated", `whoever sends the key is of the project ${valid.projectId}`)
+  yield* tell("Validated", `the key belongs to the project ${valid.projectId}`)
 
   yield* operator.projects.update({ params: { projectId }, payload: { hostOwner: "octo-org", hostRepo: "docs" } })
   const registration = yield* register({ url, audience, environment: runner.environment })
   const { currentDeploymentId } = yield* operator.projects.get({ params: { projectId } })
   yield* tell(
     "A CI run registers",
-    `${registration.branch} of octo-org/docs is the deployment ${currentDeploymentId}; no secret was stored: ` +
-      "the run's own token said so (signed here by a stand-in for GitHub, which this demo has made)",
+    `${registration.branch} of octo-org/docs is the deployment ${currentDeploymentId}; CI stores no secret: ` +
+      "it sent the token of its run (signed here by a stand-in for GitHub)",
   )
 
   const secret = yield* newSecret
@@ -58,8 +58,11 @@ const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => 
 
   const arrival = yield* receiver.next
   if ("refused" in arrival)
-    return yield* new CommandFailed({ message: `The delivery is not to be trusted: ${arrival.refused}` })
-  yield* tell("Delivered, verified", `${arrival.event.event} of ${arrival.event.job_id}: signature, time and body hold`)
+    return yield* new CommandFailed({ message: `The delivery is not genuine: ${arrival.refused}` })
+  yield* tell(
+    "Delivered, verified",
+    `${arrival.event.event} of ${arrival.event.job_id}: signature, time and body are correct`,
+  )
   return { projectId, keyPrefix: prefix, registration, currentDeploymentId, delivery: arrival }
 })
 
@@ -79,14 +82,12 @@ export const demo = Command.make(
       Effect.timeout("30 seconds"),
       Effect.catchTags({
         // In this process nothing but a fault of ours can go wrong.
-        TimeoutError: () => Effect.fail(new CommandFailed({ message: "The demo has not ended within 30 seconds" })),
+        TimeoutError: () => Effect.fail(new CommandFailed({ message: "The demo did not finish within 30 seconds" })),
       }),
     )
     if (json) return yield* Console.log(JSON.stringify(made))
     yield* Console.log(
-      `\nAll of it in ${(((yield* millis) - begun) / 1000).toFixed(1)} s, and nothing is kept. To go on: gatehouse serve`,
+      `\nDone in ${(((yield* millis) - begun) / 1000).toFixed(1)} s; nothing is kept. Next: gatehouse serve`,
     )
   }, Effect.scoped),
-).pipe(
-  Command.withDescription("Show the whole story in a few seconds: project, key, CI deployment, webhook; keeps nothing"),
-)
+).pipe(Command.withDescription("Show project, key, CI deployment and webhook in a few seconds; keeps nothing"))

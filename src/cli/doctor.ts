@@ -7,7 +7,7 @@ import { CommandFailed } from "./CommandFailed.ts"
 import { print } from "./output.ts"
 
 const remedyOfBaseUrl =
-  "set it to the address that the service is reached at, as in BASE_URL=https://gatehouse.example.com"
+  "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
 
 /** What the configuration says, and what it leaves unsaid. */
 const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> => {
@@ -17,8 +17,8 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
     checks.push(
       warn(
         "configuration",
-        "OIDC_ALLOWED_OWNERS is not set: only repositories that a project is linked to may register",
-        "set it to your owners' names, as in OIDC_ALLOWED_OWNERS=acme",
+        "OIDC_ALLOWED_OWNERS is not set: only linked repositories may register",
+        "set it to the owners of your repositories, for example OIDC_ALLOWED_OWNERS=acme",
       ),
     )
   }
@@ -26,7 +26,7 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
     checks.push(
       warn(
         "configuration",
-        `BASE_URL is not set: ${baseUrl} is taken for the address of the service, to which CI tokens are made out`,
+        `BASE_URL is not set: the service assumes ${baseUrl}, also as the audience of CI tokens`,
         remedyOfBaseUrl,
       ),
     )
@@ -34,7 +34,7 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
     checks.push(
       warn(
         "configuration",
-        `BASE_URL is ${baseUrl}, which nobody calls it by; CI tokens are made out to it`,
+        `BASE_URL is ${baseUrl}, which is not a public address; it is also the audience of CI tokens`,
         remedyOfBaseUrl,
       ),
     )
@@ -89,6 +89,6 @@ export const doctor = Command.make(
   }),
 ).pipe(
   Command.withDescription(
-    "Check configuration, database, clocks, CI's issuer and encryption, with the environment variables of serve",
+    "Check configuration, database, clocks, CI issuer and encryption; reads the environment variables of serve",
   ),
 )

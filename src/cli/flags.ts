@@ -5,12 +5,12 @@ import { Command, Flag } from "effect/cli"
 export const root = Command.make("gatehouse").pipe(
   Command.withSharedFlags({
     url: Flag.String("url").pipe(
-      Flag.withDescription("The service's address; else GATEHOUSE_URL, else http://127.0.0.1:3000"),
+      Flag.withDescription("The address of the service (default: GATEHOUSE_URL, or http://127.0.0.1:3000)"),
       Flag.withFallbackConfig(Config.String("GATEHOUSE_URL")),
       Flag.withDefault("http://127.0.0.1:3000"),
     ),
     json: Flag.Boolean("json").pipe(
-      Flag.withDescription("Print exactly what the service answers, as one JSON document"),
+      Flag.withDescription("Print the exact answer of the service as one JSON document"),
       Flag.withDefault(false),
     ),
   }),
@@ -25,15 +25,18 @@ export const Json = Effect.map(root, ({ json }) => json)
 /** The flags of every list: how many, and from where on. */
 export const page = {
   limit: Flag.Int("limit").pipe(
-    Flag.withDescription("How many at most, 1 to 100; 50 unless told"),
+    Flag.withDescription("The maximum number of entries, 1 to 100 (default: 50)"),
     Flag.withDefault(50),
   ),
-  cursor: Flag.String("cursor").pipe(Flag.withDescription("Go on where the list before ended"), Flag.optional),
+  cursor: Flag.String("cursor").pipe(Flag.withDescription("Continue after the last list"), Flag.optional),
 }
 
 /** The flags of a list that comes whole unless it is told otherwise. */
 export const wholeList = {
-  limit: Flag.Int("limit").pipe(Flag.withDescription("How many at most, 1 to 1000; 1000 unless told"), Flag.optional),
+  limit: Flag.Int("limit").pipe(
+    Flag.withDescription("The maximum number of entries, 1 to 1000 (default: 1000)"),
+    Flag.optional,
+  ),
   cursor: page.cursor,
 }
 

@@ -17,7 +17,7 @@ import { webhooks } from "./webhooks.ts"
 /** The command line: a file for each command or group of commands, a line here. */
 export const gatehouse = root.pipe(
   Command.withDescription(
-    "API keys, projects, CI deployments and webhooks. GATEHOUSE_TOKEN is the credential of the commands that call the service: an API key, or the server's ADMIN_TOKEN.",
+    "API keys, projects, CI deployments and webhooks. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN for the commands that call the service.",
   ),
   Command.withSubcommands([
     serve,

@@ -10,9 +10,9 @@ const JsonText = Schema.fromJsonString(Schema.Unknown)
 const create = Command.make(
   "create",
   {
-    workflow: Argument.String("workflow").pipe(Argument.withDescription("What the job is a run of")),
+    workflow: Argument.String("workflow").pipe(Argument.withDescription("The name of the kind of work")),
     input: Flag.String("input").pipe(
-      Flag.withDescription("What a worker that claims it is given, as JSON"),
+      Flag.withDescription("The input for the worker, as JSON"),
       Flag.withSchema(JsonText),
       Flag.optional,
     ),
@@ -20,10 +20,10 @@ const create = Command.make(
   ({ input, workflow }) =>
     call(
       (gatehouse) => gatehouse.jobs.create({ payload: { workflow, ...given({ input }) } }),
-      ({ job_id }) => ({ out: job_id, note: `The job is queued. To end it: gatehouse jobs finish ${job_id}` }),
+      ({ job_id }) => ({ out: job_id, note: `The job is queued. To finish it: gatehouse jobs finish ${job_id}` }),
     ),
 ).pipe(
-  Command.withDescription("Create a job, for a worker to claim or for you to finish"),
+  Command.withDescription("Create a job; a worker claims it, or you finish it"),
   Command.withExamples([{ command: "gatehouse jobs create nightly-report" }]),
 )
 
@@ -32,15 +32,15 @@ const finish = Command.make(
   {
     job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
     result: Flag.String("result").pipe(
-      Flag.withDescription("What came of it, as JSON"),
+      Flag.withDescription("The result, as JSON"),
       Flag.withSchema(JsonText),
       Flag.optional,
     ),
-    error: Flag.String("error").pipe(Flag.withDescription("Why it failed, in words"), Flag.optional),
+    error: Flag.String("error").pipe(Flag.withDescription("Why the job failed, in words"), Flag.optional),
   },
   Effect.fnUntraced(function* ({ error, job, result }) {
     if (Option.isSome(error) && Option.isSome(result)) {
-      return yield* usage("A job has a --result or an --error, not both")
+      return yield* usage("Use --result or --error, not both")
     }
     yield* call(
       (gatehouse) =>
@@ -49,12 +49,12 @@ const finish = Command.make(
           : gatehouse.jobs.complete({ payload: { job_id: job, ...given({ result }) } }),
       () => ({
         out: "",
-        note: `The job ${job} ${Option.isSome(error) ? "has failed" : "is completed"}; its event is on its way, if it was not before.`,
+        note: `The job ${job} ${Option.isSome(error) ? "has failed" : "is completed"}. Its event is queued.`,
       }),
     )
   }),
 ).pipe(
-  Command.withDescription("Complete a job, or with --error fail it: its event is on its way then"),
+  Command.withDescription("Complete a job, or fail it with --error, and queue its event"),
   Command.withExamples([
     { command: `gatehouse jobs finish 01KAHBMKZ3D2X7S5QN8W4V6R9T --result '{"rows":3}'` },
     { command: "gatehouse jobs finish 01KAHBMKZ3D2X7S5QN8W4V6R9T --error 'out of memory'" },
@@ -63,6 +63,6 @@ const finish = Command.make(
 
 /** Creates and finishes jobs. */
 export const jobs = Command.make("jobs").pipe(
-  Command.withDescription("Jobs, whose end is told by webhook; GATEHOUSE_TOKEN must be an API key"),
+  Command.withDescription("Jobs and their outcomes; GATEHOUSE_TOKEN must be an API key"),
   Command.withSubcommands([create, finish]),
 )

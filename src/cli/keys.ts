@@ -12,39 +12,42 @@ import { readSecret } from "./readSecret.ts"
 const rateLimitOf = Effect.fnUntraced(function* (limit: Option.Option<number>, window: Option.Option<number>) {
   if (Option.isNone(limit) && Option.isNone(window)) return {}
   if (Option.isNone(limit) || Option.isNone(window)) {
-    return yield* usage("--rate-limit and --window go together: as in --rate-limit 600 --window 60, 600 times a minute")
+    return yield* usage(
+      "--rate-limit and --window go together, for example --rate-limit 600 --window 60 for 600 a minute",
+    )
   }
   return { rateLimit: { limit: limit.value, window: window.value } }
 })
 
 const shownOnce = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,
-  note: `The key ${id}: it is shown this once, and stored nowhere.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
+  note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
 
 const create = Command.make(
   "create",
   {
-    name: Argument.String("name").pipe(Argument.withDescription("A label, to know the key by")),
-    project: Flag.String("project").pipe(Flag.withDescription("The id of the project whose key it is"), Flag.optional),
-    org: Flag.String("org").pipe(Flag.withDescription("The id of the org whose key it is"), Flag.optional),
+    name: Argument.String("name").pipe(Argument.withDescription("A label for the key")),
+    project: Flag.String("project").pipe(
+      Flag.withDescription("The id of the project, for a project key"),
+      Flag.optional,
+    ),
+    org: Flag.String("org").pipe(Flag.withDescription("The id of the org, for an org key"), Flag.optional),
     expiresAt: Flag.String("expires-at").pipe(
       Flag.withAlias("expires"),
-      Flag.withDescription("When it stops being valid, as in 2027-01-31T00:00:00Z; never unless told"),
+      Flag.withDescription("When the key expires, for example 2027-01-31T00:00:00Z (default: never)"),
       Flag.withSchema(Timestamp),
       Flag.optional,
     ),
     rateLimit: Flag.Int("rate-limit").pipe(
-      Flag.withDescription(
-        "How often it may be validated in a window, by each replica; as often as one likes unless told",
-      ),
+      Flag.withDescription("How many validations a window allows, for each replica (default: no limit)"),
       Flag.optional,
     ),
-    window: Flag.Int("window").pipe(Flag.withDescription("That window, in seconds"), Flag.optional),
+    window: Flag.Int("window").pipe(Flag.withDescription("The window of --rate-limit, in seconds"), Flag.optional),
   },
   Effect.fnUntraced(function* ({ expiresAt, name, org, project, rateLimit, window }) {
     if (Option.isSome(org) === Option.isSome(project)) {
-      return yield* usage("Say whose key it is: --project <id>, or --org <id> for a key of the whole org")
+      return yield* usage("The owner of the key is missing: set --project <id>, or --org <id> for an org key")
     }
     const payload = { name, ...given({ expiresAt }), ...(yield* rateLimitOf(rateLimit, window)) }
     yield* call(
@@ -56,7 +59,7 @@ const create = Command.make(
     )
   }),
 ).pipe(
-  Command.withDescription("Create an API key of a project or of an org; prints it"),
+  Command.withDescription("Create an API key of a project or of an org, and print it"),
   Command.withExamples([
     { command: "gatehouse keys create ci --project 01KAHBMKZ3D2X7S5QN8W4V6R9T" },
     { command: "export GATEHOUSE_TOKEN=$(gatehouse keys create me --org 01KAHBMKZ3D2X7S5QN8W4V6R9T)" },
@@ -88,27 +91,30 @@ const list = Command.make(
       }),
     )
   }),
-).pipe(Command.withDescription("List an org's keys and its projects', oldest first"))
+).pipe(Command.withDescription("List the keys of an org and its projects, oldest first"))
 
 const remove = Command.make(
   "delete",
-  { id: Argument.String("key-id").pipe(Argument.withDescription("The key's id, not the key")), org: orgFlag },
+  {
+    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key, not the key itself")),
+    org: orgFlag,
+  },
   Effect.fnUntraced(function* ({ id, org }) {
     const orgId = yield* theOrg(org)
     yield* call(
       (gatehouse) => gatehouse.keys.remove({ params: { orgId, id } }),
-      () => ({ out: "", note: `The key ${id} is deleted, and refused from now on.` }),
+      () => ({ out: "", note: `The key ${id} is deleted. It is refused from now on.` }),
     )
   }),
-).pipe(Command.withDescription("Delete a key: it is refused from then on"))
+).pipe(Command.withDescription("Delete a key; it is refused immediately"))
 
 const rotate = Command.make(
   "rotate",
   {
-    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key to replace, not the key")),
+    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key to replace, not the key itself")),
     org: orgFlag,
     overlap: Flag.Int("overlap").pipe(
-      Flag.withDescription("For how many seconds the old key stays good, 0 to 604800; a day unless told"),
+      Flag.withDescription("How many seconds the old key stays valid, 0 to 604800 (default: one day)"),
       Flag.optional,
     ),
   },
@@ -120,7 +126,7 @@ const rotate = Command.make(
     )
   }),
 ).pipe(
-  Command.withDescription("Make a new key in the place of another, which stays good for a while; prints it"),
+  Command.withDescription("Replace a key with a new one, and print it; the old one stays valid for the overlap"),
   Command.withExamples([{ command: "gatehouse keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600" }]),
 )
 
@@ -129,17 +135,17 @@ const validate = Command.make(
   {},
   Effect.fnUntraced(function* () {
     const key = yield* readSecret("The key to validate")
-    if (key === undefined) return yield* usage("The key to validate is missing; give it on standard input")
+    if (key === undefined) return yield* usage("The key to validate is missing; pass it on standard input")
     yield* call(
       (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key) } }),
       ({ keyId, orgId, projectId }) => ({
         out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
-        note: projectId === "" ? "Valid: a key of the whole org." : "Valid: a key of the project.",
+        note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
       }),
     )
   }),
 ).pipe(
-  Command.withDescription("Check a key and tell whose it is; the key comes on standard input, or is asked for"),
+  Command.withDescription("Validate a key from standard input, and print its owner"),
   Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
 )
 

@@ -5,7 +5,7 @@ import { plain } from "./output.ts"
 import { type Arrival, makeReceiver } from "./receiver.ts"
 import { newSecret } from "./signingSecret.ts"
 
-const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port; 4000 unless told"), Flag.withDefault(4000))
+const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port (default: 4000)"), Flag.withDefault(4000))
 
 /** One line for each arrival: for a person, or a JSON object. */
 const line = (arrival: Arrival, json: boolean) => {
@@ -26,13 +26,13 @@ export const listen = Command.make(
     const receiver = yield* makeReceiver(port, secret)
     yield* Console.error(`receiving at ${receiver.url}`)
     if (Option.isNone(given)) {
-      yield* Console.error(`with a secret made now: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
+      yield* Console.error(`with a new secret: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
     }
     return yield* Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json))))
   }, Effect.scoped),
 ).pipe(
   Command.withDescription(
-    "Receive webhooks on this machine, verify them with GATEHOUSE_WEBHOOK_SECRET and print them; with --json one document a line",
+    "Receive webhooks on this machine, verify them with GATEHOUSE_WEBHOOK_SECRET, and print them; --json prints one document per line",
   ),
   Command.withExamples([{ command: "gatehouse listen --port 4000" }]),
 )

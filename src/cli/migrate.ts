@@ -19,4 +19,4 @@ export const migrate = Command.make(
     )
     yield* print(JSON.stringify({ migration }), { out: `The database is at migration ${migration}, the newest.` })
   }),
-).pipe(Command.withDescription("Bring the database of DATABASE_URL or DATA_DIR up to date, and end"))
+).pipe(Command.withDescription("Migrate the database of DATABASE_URL or DATA_DIR, and exit"))

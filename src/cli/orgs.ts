@@ -9,7 +9,7 @@ import { plain, table } from "./output.ts"
 
 /** The org that a command is about. */
 export const orgFlag = Flag.String("org").pipe(
-  Flag.withDescription("The org's id; not needed while there is one org"),
+  Flag.withDescription("The id of the org; not needed if there is only one org"),
   Flag.optional,
 )
 
@@ -20,8 +20,8 @@ export const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (orgs.length === 1) return orgs[0]!.orgId
   return yield* usage(
     orgs.length === 0
-      ? "There is no org yet; gatehouse projects create docs makes the first"
-      : `There are several orgs; say which with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
+      ? "There is no org yet; gatehouse projects create docs creates the first"
+      : `There are several orgs; choose one with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
   )
 })
 
@@ -43,7 +43,7 @@ const show = Command.make(
       (detail) => shown(detail, ""),
     )
   }),
-).pipe(Command.withDescription("Show an org's limits, and how much it has of what they limit"))
+).pipe(Command.withDescription("Show the limits of an org and their current use"))
 
 const isLimit = (name: string): name is OrgLimitName => (orgLimitNames as ReadonlyArray<string>).includes(name)
 
@@ -52,10 +52,10 @@ const limitsOf = Effect.fnUntraced(function* (texts: Readonly<Record<string, str
   const limits: { [Name in OrgLimitName]?: number | null } = {}
   for (const [name, text] of Object.entries(texts)) {
     if (!isLimit(name)) {
-      return yield* usage(`There is no limit ${plain(name)}; there are ${orgLimitNames.join(", ")}`)
+      return yield* usage(`There is no limit ${plain(name)}; the limits are ${orgLimitNames.join(", ")}`)
     }
     if (text !== "default" && !/^\d+$/.test(text)) {
-      return yield* usage(`--limit ${name}=${plain(text)} is not a whole number, or default`)
+      return yield* usage(`--limit ${name}=${plain(text)} must be a whole number or default`)
     }
     limits[name] = text === "default" ? null : Number(text)
   }
@@ -66,17 +66,17 @@ const update = Command.make(
   "update",
   {
     org: orgFlag,
-    name: Flag.String("name").pipe(Flag.withDescription("What people call the org"), Flag.optional),
+    name: Flag.String("name").pipe(Flag.withDescription("The new name of the org"), Flag.optional),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
-        `A limit and its value, or default: keys=20000; once for each limit: ${orgLimitNames.join(", ")}`,
+        `A limit and its value, for example keys=20000 or keys=default; repeat for each limit: ${orgLimitNames.join(", ")}`,
       ),
       Flag.optional,
     ),
   },
   Effect.fnUntraced(function* ({ limit, name, org }) {
     if (Option.isNone(limit) && Option.isNone(name)) {
-      return yield* usage("Say what to change: --name <name>, --limit <limit>=<number>")
+      return yield* usage("Nothing to change: set --name <name> or --limit <limit>=<number>")
     }
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
     const params = { orgId: yield* theOrg(org) }
@@ -86,12 +86,12 @@ const update = Command.make(
     )
   }),
 ).pipe(
-  Command.withDescription("Change an org's name or limits; the administrator's"),
+  Command.withDescription("Change the name or limits of an org; needs the administrator's token"),
   Command.withExamples([{ command: "gatehouse orgs update --limit keys=20000 --limit projects=default" }]),
 )
 
 /** Shows and changes orgs. */
 export const orgs = Command.make("orgs").pipe(
-  Command.withDescription("Orgs: the tenants, and their limits"),
+  Command.withDescription("Orgs (tenants) and their limits"),
   Command.withSubcommands([show, update]),
 )

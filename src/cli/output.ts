@@ -42,4 +42,4 @@ const cell = (value: unknown): string => {
 
 /** How to get the rest of a list. */
 export const more = (cursor: string | null): string | undefined =>
-  cursor === null ? undefined : `There are more: --cursor ${cursor}`
+  cursor === null ? undefined : `There are more: continue with --cursor ${cursor}`

@@ -3,21 +3,21 @@ import { call } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"
 
-const org = Flag.String("org").pipe(Flag.withDescription("The org's id"), Flag.optional)
+const org = Flag.String("org").pipe(Flag.withDescription("The id of the org"), Flag.optional)
 
 const create = Command.make(
   "create",
-  { name: Argument.String("name").pipe(Argument.withDescription("What people call the project")), org },
+  { name: Argument.String("name").pipe(Argument.withDescription("The name of the project")), org },
   ({ name, org }) =>
     call(
       (gatehouse) => gatehouse.projects.create({ payload: { name, ...given({ orgId: org }) } }),
       ({ orgId, projectId }) => ({
         out: projectId,
-        note: `The project is there, in the org ${orgId}. A key of it: gatehouse keys create ci --project ${projectId}`,
+        note: `The project is created in the org ${orgId}. To create a key: gatehouse keys create ci --project ${projectId}`,
       }),
     ),
 ).pipe(
-  Command.withDescription("Create a project, in the default org unless told"),
+  Command.withDescription("Create a project, in the default org unless --org is set"),
   Command.withExamples([{ command: "gatehouse projects create docs" }]),
 )
 
@@ -43,6 +43,6 @@ const list = Command.make("list", { org, ...page }, ({ cursor, limit, org }) =>
 
 /** Creates and lists projects. */
 export const projects = Command.make("projects").pipe(
-  Command.withDescription("Projects: what keys and deployments belong to"),
+  Command.withDescription("Projects, which have keys and deployments"),
   Command.withSubcommands([create, list]),
 )

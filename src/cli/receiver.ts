@@ -38,7 +38,7 @@ export const makeReceiver = Effect.fnUntraced(function* (port: number, secret: R
         resume(
           Effect.fail(
             new CommandFailed({
-              message: `Port ${port} cannot be listened on (${error.code}); try --port with another`,
+              message: `Cannot listen on port ${port} (${error.code}). Choose another with --port`,
             }),
           ),
         ),

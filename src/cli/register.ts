@@ -10,13 +10,13 @@ export const register = Command.make(
   "register",
   {
     audience: Flag.String("audience").pipe(
-      Flag.withDescription("One of the service's OIDC_AUDIENCE, where that is not its address"),
+      Flag.withDescription("The audience of the token: one of the service's OIDC_AUDIENCE (default: its address)"),
       Flag.optional,
     ),
   },
   Effect.fnUntraced(function* ({ audience }) {
     if (!isGitHubActions(process.env)) {
-      return yield* Console.error("This is no run of GitHub Actions: there is nothing to register.")
+      return yield* Console.error("This is not a GitHub Actions run: there is nothing to register.")
     }
     const url = yield* Url
     const registration = yield* registerDeployment({ url, environment: process.env, ...given({ audience }) }).pipe(
@@ -30,4 +30,4 @@ export const register = Command.make(
       note: `${preview ? "Preview" : "Deployment"} of ${plain(branch ?? "")} registered.`,
     })
   }),
-).pipe(Command.withDescription("In a run of GitHub Actions, register the deployment by the run's own OIDC token"))
+).pipe(Command.withDescription("Register the deployment of a GitHub Actions run with the run's own OIDC token"))

@@ -11,7 +11,7 @@ const named = 10
 
 const unreadable = ({ unreadable: ids, what }: Reencrypted) => {
   const more = ids.length > named ? `, and ${ids.length - named} more` : ""
-  return `${ids.length} ${what} cannot be read with any key that is given: ${ids.slice(0, named).join(", ")}${more}`
+  return `${ids.length} ${what} cannot be decrypted with the given keys: ${ids.slice(0, named).join(", ")}${more}`
 }
 
 const run = Effect.fnUntraced(function* (settings: Config.Settings) {
@@ -30,7 +30,7 @@ const run = Effect.fnUntraced(function* (settings: Config.Settings) {
     Effect.catchTag("SqlError", (error) =>
       Effect.fail(
         new CommandFailed({
-          message: `The database failed: ${describeSqlError(error)}; run this again for what is left`,
+          message: `The database failed: ${describeSqlError(error)}; run this command again`,
         }),
       ),
     ),
@@ -53,25 +53,25 @@ const reencrypt = Command.make(
     const lost = ends.filter((end) => end.unreadable.length > 0)
     if (lost.length > 0) {
       return yield* new CommandFailed({
-        message: `${lost.map(unreadable).join("; ")}. Add the key that they were encrypted with to ENCRYPTION_KEY, after a comma`,
+        message: `${lost.map(unreadable).join("; ")}. Add their key to ENCRYPTION_KEY, after a comma`,
       })
     }
     if (ends.some(({ left }) => left > 0)) {
       return yield* new CommandFailed({
         message:
-          "Some were stored meanwhile under another key: give every replica the new key first, and run this again",
+          "Some secrets were stored with another key meanwhile. Put the new key first in every replica, and run this command again",
       })
     }
-    yield* Console.error("Every secret is under the first key of ENCRYPTION_KEY; no other key is needed any more.")
+    yield* Console.error("Every secret is encrypted with the first key of ENCRYPTION_KEY. Remove the other keys.")
   }),
 ).pipe(
   Command.withDescription(
-    "Encrypt every stored secret under the first key of ENCRYPTION_KEY, in the database of DATABASE_URL or DATA_DIR; may be stopped and run again",
+    "Encrypt every stored secret with the first key of ENCRYPTION_KEY, in the database of DATABASE_URL or DATA_DIR; you can stop it and run it again",
   ),
 )
 
 /** What is done about the secrets that the database keeps. */
 export const secrets = Command.make("secrets").pipe(
-  Command.withDescription("Stored secrets, with the environment variables of serve"),
+  Command.withDescription("Stored secrets; reads the environment variables of serve"),
   Command.withSubcommands([reencrypt]),
 )

@@ -7,4 +7,4 @@ export const serve = Command.make("serve", {}, () =>
     Effect.promise(() => import("../boot/serve.ts")),
     (service) => service.serve,
   ),
-).pipe(Command.withDescription("Run the service, as the environment variables say (PORT, HOST, DATABASE_URL, …)"))
+).pipe(Command.withDescription("Run the service with the environment variables PORT, HOST, DATABASE_URL, …"))

@@ -16,18 +16,18 @@ export const newSecret = Effect.sync(() => Redacted.make(`whsec_${randomBytes(re
 export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   store: (secret: string) => Effect.Effect<A, E, R>,
 ) {
-  const given = yield* readSecret("The signing secret (empty: one is made)", "GATEHOUSE_WEBHOOK_SECRET")
+  const given = yield* readSecret("The signing secret (empty: make a new one)", "GATEHOUSE_WEBHOOK_SECRET")
   const secret = Redacted.value(given ?? (yield* newSecret))
   const bytes = Buffer.byteLength(standardKey(secret))
   if (bytes < recommendedBytes) {
     yield* Console.error(
-      `Warning: the signing secret is a key of ${bytes} bytes, and Standard Webhooks recommends 24 to 64; where none is given, one is made.`,
+      `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
     )
   }
   yield* store(secret)
   if (given === undefined) {
     yield* Console.error(
-      `Its signing secret was made now, and is shown this once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`,
+      `This is the new signing secret. It is shown only once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`,
     )
   }
 })

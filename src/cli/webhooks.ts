@@ -9,7 +9,7 @@ import { given, wholeList } from "./flags.ts"
 import { more, plain, table } from "./output.ts"
 import { withSigningSecret } from "./signingSecret.ts"
 
-const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id"))
+const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The id of the webhook endpoint"))
 
 /** Said before anybody is asked for a secret; in guarded mode the service wants https besides. */
 const checkUrl = Effect.fnUntraced(function* (url: string) {
@@ -20,10 +20,10 @@ const checkUrl = Effect.fnUntraced(function* (url: string) {
 const create = Command.make(
   "create",
   {
-    url: Argument.String("url").pipe(Argument.withDescription("Where deliveries go")),
-    description: Flag.String("description").pipe(Flag.withDescription("What it is, in your words"), Flag.optional),
+    url: Argument.String("url").pipe(Argument.withDescription("The URL that receives deliveries")),
+    description: Flag.String("description").pipe(Flag.withDescription("A description in your words"), Flag.optional),
     inactive: Flag.Boolean("inactive").pipe(
-      Flag.withDescription("Create it inactive: it gets no deliveries until it is activated"),
+      Flag.withDescription("Create the endpoint inactive; it receives nothing until you activate it"),
       Flag.withDefault(false),
     ),
   },
@@ -35,14 +35,14 @@ const create = Command.make(
           gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given({ description }) } }),
         ({ webhook_endpoint_id: id }) => ({
           out: id,
-          note: `The endpoint is there. To send it something: gatehouse webhooks test ${id}`,
+          note: `The endpoint is created. To test it: gatehouse webhooks test ${id}`,
         }),
       ),
     )
   }),
 ).pipe(
   Command.withDescription(
-    "Create a webhook endpoint; its signing secret is GATEHOUSE_WEBHOOK_SECRET, else what is typed or on standard input, else one is made and printed",
+    "Create a webhook endpoint; its signing secret comes from GATEHOUSE_WEBHOOK_SECRET or standard input, or is made and printed",
   ),
   Command.withExamples([{ command: "gatehouse webhooks create https://example.com/webhooks" }]),
 )
@@ -58,21 +58,21 @@ const list = Command.make("list", wholeList, (flags) =>
       note: more(next_cursor),
     }),
   ),
-).pipe(Command.withDescription("List the webhook endpoints of the key's org, oldest first"))
+).pipe(Command.withDescription("List the webhook endpoints of the org, oldest first"))
 
 const update = Command.make(
   "update",
   {
     endpoint,
-    to: Flag.String("to").pipe(Flag.withDescription("Where deliveries go from now on"), Flag.optional),
-    description: Flag.String("description").pipe(Flag.withDescription("What it is, in your words"), Flag.optional),
+    to: Flag.String("to").pipe(Flag.withDescription("The new URL"), Flag.optional),
+    description: Flag.String("description").pipe(Flag.withDescription("A description in your words"), Flag.optional),
     active: Flag.Boolean("active").pipe(
-      Flag.withDescription("Whether it receives deliveries; --no-active cancels those that are pending"),
+      Flag.withDescription("Activate the endpoint; --no-active deactivates it and cancels its pending deliveries"),
       Flag.optional,
     ),
     newSecret: Flag.Boolean("new-secret").pipe(
       Flag.withDescription(
-        "Sign with the secret of GATEHOUSE_WEBHOOK_SECRET, else what is typed or on standard input, else one made now; the one before signs, too, for 24 hours",
+        "Set a new signing secret from GATEHOUSE_WEBHOOK_SECRET or standard input, or make one; the old one also signs for 24 hours",
       ),
       Flag.withDefault(false),
     ),
@@ -80,7 +80,7 @@ const update = Command.make(
   Effect.fnUntraced(function* ({ active, description, endpoint, newSecret, to }) {
     const changes = given({ url: to, description, active })
     if (Object.keys(changes).length === 0 && !newSecret) {
-      return yield* usage("Say what changes: --to, --description, --active, --no-active or --new-secret")
+      return yield* usage("Nothing to change: set --to, --description, --active, --no-active or --new-secret")
     }
     if (Option.isSome(to)) yield* checkUrl(to.value)
     const change = (secret: { readonly signing_secret?: string }) =>
@@ -91,7 +91,7 @@ const update = Command.make(
     yield* newSecret ? withSigningSecret((signing_secret) => change({ signing_secret })) : change({})
   }),
 ).pipe(
-  Command.withDescription("Change a webhook endpoint; what is not named stays"),
+  Command.withDescription("Change a webhook endpoint; other fields stay"),
   Command.withExamples([
     { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --to https://example.com/hooks" },
     { command: "gatehouse webhooks update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-active" },
@@ -101,9 +101,9 @@ const update = Command.make(
 const remove = Command.make("delete", { endpoint }, ({ endpoint }) =>
   call(
     (gatehouse) => gatehouse.webhooks.delete({ payload: { id: endpoint } }),
-    () => ({ out: "", note: `The endpoint ${endpoint} is deleted, and its pending deliveries are canceled.` }),
+    () => ({ out: "", note: `The endpoint ${endpoint} is deleted. Its pending deliveries are canceled.` }),
   ),
-).pipe(Command.withDescription("Delete a webhook endpoint; its pending deliveries are canceled"))
+).pipe(Command.withDescription("Delete a webhook endpoint and cancel its pending deliveries"))
 
 const test = Command.make(
   "test",
@@ -118,7 +118,7 @@ const test = Command.make(
     )
     if (!delivered) return yield* new CommandFailed({ message: "The test was not delivered" })
   }),
-).pipe(Command.withDescription("Send an endpoint a signed job.completed with made-up ids, and tell what it said"))
+).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its answer"))
 
 /** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(

@@ -32,7 +32,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const valid = yield* cli(["keys", "validate"], key.out)
       expect(valid).toMatchObject({
         out: expect.stringContaining(projectId),
-        err: "Valid: a key of the project.\n",
+        err: "The key is valid: a project key.\n",
         code: 0,
       })
 
@@ -61,9 +61,9 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(shown.out).toMatch(/^schedules +0 +7$/m)
       expect((yield* cli([...update, "--limit", "schedules=default"])).out).toMatch(/^schedules +0 +10000$/m)
       for (const [args, sentence] of [
-        [[], "Say what to change"],
-        [["--limit", "key=1"], "There is no limit key; there are projects, keys"],
-        [["--limit", "keys=many"], "--limit keys=many is not a whole number"],
+        [[], "Nothing to change"],
+        [["--limit", "key=1"], "There is no limit key; the limits are projects, keys"],
+        [["--limit", "keys=many"], "--limit keys=many must be a whole number"],
       ] as const) {
         expect(yield* cli([...update, ...args])).toMatchObject({ err: expect.stringContaining(sentence), code: 2 })
       }
@@ -100,7 +100,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(heading).toMatch(/^AT +ACTOR +ACTION +TARGET +DETAILS +REQUEST$/)
       expect(first).toMatch(new RegExp(`^\\S+Z +administrator +key.rotate +${made.id} +{.*"overlapSeconds":0`))
       expect(second).toMatch(new RegExp(` key.create +${made.id} +.*"rateLimit":{"limit":2,"window":600}`))
-      const [, cursor] = /^There are more: --cursor (\w+)$/m.exec(audit.err)!
+      const [, cursor] = /^There are more: continue with --cursor (\w+)$/m.exec(audit.err)!
       expect((yield* cli(["audit", "list", "--limit", "1", "--cursor", cursor!])).out).toContain("project.create")
     }),
   )
@@ -125,7 +125,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       yield* cli(["projects", "create", "one"])
       yield* cli(["projects", "create", "two"])
       const first = yield* cli(["projects", "list", "--limit", "1"])
-      const [, cursor] = /^There are more: --cursor (\w+)$/m.exec(first.err)!
+      const [, cursor] = /^There are more: continue with --cursor (\w+)$/m.exec(first.err)!
       const second = yield* cli(["projects", "list", "--limit", "1", "--cursor", cursor!])
       expect(first.out.split("\n")).toHaveLength(3)
       expect(second.out.split("\n")[1]).not.toBe(first.out.split("\n")[1])
@@ -145,10 +145,10 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(past).toMatchObject({ err: expect.stringMatching(/^gatehouse: --expires-at must be /), code: 1 })
       const unsaid = yield* cli(["keys", "list"])
       expect(unsaid).toMatchObject({ out: "", code: 2 })
-      expect(unsaid.err).toContain(`say which with --org: `)
+      expect(unsaid.err).toContain(`choose one with --org: `)
       expect(unsaid.err).toContain(`${orgId} (Ac [2Jme)`)
       const key = yield* cli(["keys", "create", "gateway", "--org", orgId])
-      expect(yield* cli(["keys", "validate"], key.out)).toMatchObject({ err: "Valid: a key of the whole org.\n" })
+      expect(yield* cli(["keys", "validate"], key.out)).toMatchObject({ err: "The key is valid: an org key.\n" })
       expect((yield* cli(["keys", "list", "--org", orgId])).out).toContain("gateway")
     }),
   )
@@ -169,7 +169,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("a s
     Effect.map(cli(["keys", "list"]), (ended) =>
       expect(ended).toEqual({
         out: "",
-        err: "gatehouse: There is no org yet; gatehouse projects create docs makes the first\n",
+        err: "gatehouse: There is no org yet; gatehouse projects create docs creates the first\n",
         code: 2,
       }),
     ),

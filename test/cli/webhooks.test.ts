@@ -81,7 +81,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         )
         expect(yield* Queue.take(lines)).toBe(`receiving at http://127.0.0.1:${port}`)
         // None was given, so one was made, for the endpoint to be created with.
-        const [, made] = /^with a secret made now: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/.exec(
+        const [, made] = /^with a new secret: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/.exec(
           yield* Queue.take(lines),
         )!
         const other = (yield* cli(["webhooks", "create", `http://127.0.0.1:${port}`])).out.trim()
@@ -135,7 +135,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const receiver = yield* makeReceiver()
         const without = { GATEHOUSE_WEBHOOK_SECRET: "" }
         const made =
-          /^Its signing secret was made now, and is shown this once: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/m
+          /^This is the new signing secret. It is shown only once: export GATEHOUSE_WEBHOOK_SECRET=(whsec_\S{32})$/m
         const signedBy = Effect.fnUntraced(function* (id: string, secret: string) {
           yield* cli(["webhooks", "test", id])
           const { body, headers } = receiver.received.at(-1)!
@@ -149,8 +149,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(second).not.toBe(first)
         yield* signedBy(id, second!)
 
-        const warning =
-          /^Warning: the signing secret is a key of (\d+) bytes, and Standard Webhooks recommends 24 to 64/m
+        const warning = /^Warning: the signing secret has (\d+) bytes; Standard Webhooks recommends 24 to 64/m
         for (const [given, bytes] of [
           ["short", "5"],
           ["whsec_c2hvcnQ=", "5"],
@@ -189,7 +188,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         yield* wrong(["webhooks", "create", "notaurl"], "the endpoint's url must be an absolute http or https URL")
         yield* wrong(["webhooks", "update", "x", "--to", "notaurl"], "the endpoint's url must be an absolute")
         yield* wrong(["webhooks", "update", "x"], "--to, --description, --active, --no-active or --new-secret")
-        yield* wrong(["keys", "validate"], "The key to validate is missing; give it on standard input")
+        yield* wrong(["keys", "validate"], "The key to validate is missing; pass it on standard input")
         yield* wrong(["jobs", "finish", "x", "--error", "e", "--result", "1"], "not both")
         yield* wrong(["jobs", "finish", "x", "--result", "{"], "--result")
         yield* wrong(["webhooks", "deliveries", "--state", "lost"], "lost")

@@ -60,14 +60,14 @@ it.live("the demo tells the story to its end", () =>
     expect(steps.map((line) => line.slice(0, 23).trim())).toEqual([
       "1  The service",
       "2  A project",
-      "3  An API key of it",
+      "3  An API key",
       "4  Validated",
       "5  A CI run registers",
       "6  A webhook endpoint",
       "7  A job, finished",
       "8  Delivered, verified",
     ])
-    expect(out).toMatch(/8 {2}Delivered, verified\s+job.completed of \w{26}: signature, time and body hold\n/)
+    expect(out).toMatch(/8 {2}Delivered, verified\s+job.completed of \w{26}: signature, time and body are correct\n/)
     expect(out).toMatch(/main of octo-org\/docs is the deployment \w{26};/)
     expect(out).toContain("a stand-in for GitHub")
     expect(out + err).not.toMatch(/svc_\w{42}|whsec_/)
