@@ -30,7 +30,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(access.management)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create an API key of a project")
-      .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
+      .annotate(OpenApi.Description, "Only this answer contains the full key. Gatehouse stores its hash."),
     HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
       payload: CreateOrgKey,
@@ -42,7 +42,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(access.administrator)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create an API key of an org")
-      .annotate(OpenApi.Description, "The full key is in this answer and nowhere else: it is stored as a hash."),
+      .annotate(OpenApi.Description, "Only this answer contains the full key. Gatehouse stores its hash."),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
       query: pageQuery,
@@ -53,8 +53,11 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List an org's API keys")
-      .annotate(OpenApi.Description, "Its own and its projects' keys, oldest first, without their secrets."),
+      .annotate(OpenApi.Summary, "List the API keys of an org")
+      .annotate(
+        OpenApi.Description,
+        "The keys of the org and of its projects, oldest first. Only their prefixes are shown.",
+      ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
       success: Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" }),
@@ -63,7 +66,10 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .middleware(Authorization)
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "Delete an API key")
-      .annotate(OpenApi.Description, "Any key of the org, a project's too. It is refused from then on."),
+      .annotate(
+        OpenApi.Description,
+        "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
+      ),
     HttpApiEndpoint.post("rotate", "/api/v0/orgs/:orgId/keys/:id/rotate", {
       params: { orgId: Id, id: Id },
       payload: RotateKey,
@@ -77,8 +83,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Summary, "Rotate an API key")
       .annotate(
         OpenApi.Description,
-        "Makes a new key of the same name, project and rate limit, shown in this answer and nowhere else. The old one " +
-          "stays good for the overlap, and no longer than it was to be. One that has expired, or was rotated before, is a 409.",
+        "Creates a new key with the same name, project and rate limit. Only this answer contains it. The old key stays valid " +
+          "for the overlap, but not longer than before. A key that has expired or was rotated before is a 409.",
       ),
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
@@ -91,9 +97,10 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Summary, "Validate an API key")
       .annotate(
         OpenApi.Description,
-        "Tells whose key it is. Every reason for which a key is not valid gives the same 401. A caller without a " +
-          "credential may fail 600 times a minute per client address; a gateway sends a credential of its own. A key with " +
-          "a rate limit is a 429 once it is used up.",
+        "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
+          "times a minute; a gateway should send a credential of its own. A key above its rate limit is a 429.",
       ),
   )
-  .annotateMerge(OpenApi.annotations({ title: "API keys", description: "Issue, check and delete API keys." })) {}
+  .annotateMerge(
+    OpenApi.annotations({ title: "API keys", description: "Create, validate, rotate and delete API keys." }),
+  ) {}

@@ -18,11 +18,11 @@ export class AuditGroup extends HttpApiGroup.make("audit")
       error: [Forbidden, NotFound],
     })
       .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Read an org's audit log")
+      .annotate(OpenApi.Summary, "Read the audit log of an org")
       .annotate(
         OpenApi.Description,
-        "Who changed what, newest first: orgs, projects, keys, webhook endpoints and schedules. Each change is committed " +
-          "together with its entry, and no entry is ever changed.",
+        "Changes of orgs, projects, keys, webhook endpoints and schedules, newest first. A change and its entry are committed " +
+          "together. Entries never change.",
       ),
   )
   .middleware(Authorization)

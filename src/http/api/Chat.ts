@@ -18,8 +18,10 @@ const UiMessageStream = HttpApiSchema.WithHeaders(
     }),
   }),
   {
-    "x-vercel-ai-ui-message-stream": Schema.Literal("v1").annotate({ description: "Tells the AI SDK what this is." }),
-    "x-accel-buffering": Schema.Literal("no").annotate({ description: "Asks proxies to pass each part on at once." }),
+    "x-vercel-ai-ui-message-stream": Schema.Literal("v1").annotate({
+      description: "Tells the AI SDK the format of the stream.",
+    }),
+    "x-accel-buffering": Schema.Literal("no").annotate({ description: "Tells proxies not to buffer the stream." }),
   },
 )
 
@@ -37,9 +39,9 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       .annotate(OpenApi.Summary, "Chat over documentation")
       .annotate(
         OpenApi.Description,
-        "Answers from the documentation that comes with the request, as the UI message stream of the AI SDK (server-sent " +
-          "events), so that `useChat` works against it unchanged. Where no model is configured, the answer is the best " +
-          "passages, quoted, with their slugs. A model that fails after the answer has begun is a part of the type `error`.",
+        "Answers from the documentation of the request. The answer is the UI message stream of the AI SDK (server-sent " +
+          "events), so `useChat` works without changes. Without a model, the answer quotes the best passages with their " +
+          "slugs. If the model fails after the answer has begun, the stream has a part of the type `error`.",
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Chat", description: "Chat over documentation." })) {}

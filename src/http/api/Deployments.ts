@@ -15,7 +15,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       headers: { authorization: Schema.optionalKey(Schema.String), "x-api-key": Schema.optionalKey(Schema.String) },
       payload: Schema.Record(Schema.String, Schema.Unknown).annotate({
         identifier: "RegisterDeployment",
-        description: "An object without fields of its own: everything comes from the token.",
+        description: "An empty object: everything comes from the token.",
         examples: [{}],
       }),
       success: Registration,
@@ -27,8 +27,8 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       .annotate(OpenApi.Summary, "Register a deployment from CI")
       .annotate(
         OpenApi.Description,
-        "The credential is the run's own OIDC token (Authorization: Bearer <jwt>), verified against GitHub's published " +
-          "keys: no secret is stored. Repository, branch and run come from its claims. The same run again answers the same.",
+        "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with GitHub's published keys. " +
+          "Repository, branch and run come from its claims. The same run gets the same answer again.",
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {
       params: { projectId: Id },
@@ -40,7 +40,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
     })
       .middleware(Authorization)
       .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List a project's deployments")
+      .annotate(OpenApi.Summary, "List the deployments of a project")
       .annotate(OpenApi.Description, "Newest first."),
   )
-  .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "CI runs of projects." })) {}
+  .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "Deployments that CI runs register." })) {}

@@ -39,7 +39,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a job")
-      .annotate(OpenApi.Description, "It is queued for a worker to claim, or for its creator to complete or fail."),
+      .annotate(OpenApi.Description, "Queues a job. A worker claims it, or its creator completes or fails it."),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
       payload: ClaimJobs,
       success: ClaimedJobs,
@@ -48,15 +48,15 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Claim jobs")
       .annotate(
         OpenApi.Description,
-        "Oldest first, up to limit jobs or 4 MiB of input, and at least one if there is one. They are the caller's until the lease runs out; then they are queued again, and fail after the third time. Which worker speaks for a job is not checked: the first outcome that is said stays, also when its lease had run out.",
+        "Returns the oldest queued jobs: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after the third lease it fails. Any worker may finish a job: the first outcome stays, also after the lease has expired.",
       ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,
       success: Done,
       error: [NotFound, Conflict],
     })
-      .annotate(OpenApi.Summary, "Keep a claimed job")
-      .annotate(OpenApi.Description, "Starts its lease anew from now."),
+      .annotate(OpenApi.Summary, "Extend the lease of a job")
+      .annotate(OpenApi.Description, "The lease starts again from now."),
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
       payload: CompleteJob,
       success: Done,
@@ -65,13 +65,13 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Complete a job")
       .annotate(
         OpenApi.Description,
-        "Its job.completed event is on its way with this answer. Said again it changes nothing, and the first result stays; a failed job is a 409.",
+        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed job is a 409.",
       ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", { payload: FailJob, success: Done, error: [NotFound, Conflict] })
       .annotate(OpenApi.Summary, "Fail a job")
       .annotate(
         OpenApi.Description,
-        "Its job.failed event is on its way with this answer. Said again it changes nothing, and the first error stays; a completed job is a 409.",
+        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. A completed job is a 409.",
       ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
@@ -79,7 +79,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       error: NotFound,
     })
       .annotate(OpenApi.Summary, "Get a job")
-      .annotate(OpenApi.Description, "As it stands, without its callback_secret."),
+      .annotate(OpenApi.Description, "Returns the job without its callback_secret."),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
       payload: Schema.Struct({
         status: Schema.optionalKey(JobStatus),
@@ -91,13 +91,15 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "List jobs")
       .annotate(
         OpenApi.Description,
-        "Newest first: all, or those in a status or of a workflow. A page ends at limit jobs or 4 MiB.",
+        "Newest first. Filter by status and workflow. A page ends at limit jobs or 4 MiB.",
       ),
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
-  .annotateMerge(OpenApi.annotations({ title: "Jobs", description: "Work whose end is told by webhook." })) {}
+  .annotateMerge(
+    OpenApi.annotations({ title: "Jobs", description: "Background jobs. The end of a job sends a webhook." }),
+  ) {}
 
 export class SchedulesGroup extends HttpApiGroup.make("schedules")
   .add(
@@ -111,7 +113,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotate(OpenApi.Summary, "Create a schedule")
       .annotate(
         OpenApi.Description,
-        "Each firing creates one job, however many replicas run. Firings missed while none ran come as one.",
+        "Each firing creates one job, for any number of replicas. Firings that were missed while no replica ran are one job.",
       ),
     HttpApiEndpoint.post("list", "/v1/schedules/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListJobSchedules" }), Schema.Undefined],
@@ -120,7 +122,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotate(OpenApi.Summary, "List schedules")
       .annotate(
         OpenApi.Description,
-        "All of the tenant's, oldest first, up to 1,000 or 4 MiB; next_cursor goes on where there are more.",
+        "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
@@ -128,9 +130,9 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       error: NotFound,
     })
       .annotate(OpenApi.Summary, "Delete a schedule")
-      .annotate(OpenApi.Description, "Jobs that it has created stay."),
+      .annotate(OpenApi.Description, "The jobs of the schedule stay."),
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
-  .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs created by the clock." })) {}
+  .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs that are created at fixed times." })) {}

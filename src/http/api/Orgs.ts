@@ -15,7 +15,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       .annotateMerge(access.administrator)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create an org")
-      .annotate(OpenApi.Description, "An org is a tenant: it has projects, keys and webhook endpoints."),
+      .annotate(OpenApi.Description, "An org is a tenant. It has projects, keys and webhook endpoints."),
     HttpApiEndpoint.get("list", "/api/v0/orgs", {
       query: pageQuery,
       success: Schema.Struct({ orgs: Schema.Array(Org), nextCursor: NextCursor }).annotate({ identifier: "OrgPage" }),
@@ -23,7 +23,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     })
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "List orgs")
-      .annotate(OpenApi.Description, "All orgs, oldest first; for an org key, its own."),
+      .annotate(OpenApi.Description, "All orgs, oldest first. An org key sees only its own org."),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       success: OrgDetail,
@@ -31,7 +31,7 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     })
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "Get an org")
-      .annotate(OpenApi.Description, "With its limits, and how much it has of what they limit."),
+      .annotate(OpenApi.Description, "Returns the org with its limits and their current use."),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       payload: UpdateOrg,
@@ -42,8 +42,8 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
       .annotate(OpenApi.Summary, "Change an org")
       .annotate(
         OpenApi.Description,
-        "Its name and its limits. Absent fields stay; a limit of null is the default of the service again. A limit below " +
-          "what the org has removes nothing: it refuses what would come on top.",
+        "Changes the name and the limits. Absent fields stay. null sets a limit to the default again. A limit below the " +
+          "current use removes nothing; it refuses anything new.",
       ),
   )
   .middleware(Authorization)

@@ -21,7 +21,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .annotate(OpenApi.Summary, "Create a project")
       .annotate(
         OpenApi.Description,
-        "In the org named, else in the org of the key that calls, else in the default org, which is created when needed.",
+        "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org. The default org is created when it is first needed.",
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects", {
       query: { ...pageQuery, orgId: Schema.optionalKey(Id) },
@@ -32,7 +32,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
     })
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "List projects")
-      .annotate(OpenApi.Description, "Oldest first: all projects, or one org's."),
+      .annotate(OpenApi.Description, "Oldest first: all projects, or those of one org."),
     HttpApiEndpoint.get("get", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       success: Project,
@@ -50,9 +50,9 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .annotate(OpenApi.Summary, "Change a project")
       .annotate(
         OpenApi.Description,
-        "Absent fields stay; null empties a field. hostOwner with hostRepo links a repository before its first CI run; " +
-          "one that another project is linked to is a 409.",
+        "Absent fields stay; null clears a field. hostOwner with hostRepo links a repository before its first CI run. A " +
+          "repository that is linked to another project is a 409.",
       ),
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Projects", description: "What keys and deployments belong to." })) {}
+  .annotateMerge(OpenApi.annotations({ title: "Projects", description: "Projects have keys and deployments." })) {}

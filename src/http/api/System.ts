@@ -6,20 +6,20 @@ const Ok = Schema.Struct({ ok: Schema.Boolean }).annotate({ identifier: "Ok" })
 const Ready = Schema.Struct({
   ok: Schema.Boolean,
   writable: Schema.Boolean.annotate({
-    description: "false: the database can only be read, as a standby can. Keys are validated; what writes is a 503.",
+    description: "false: the database is read-only, for example a standby. Keys are validated; writes are a 503.",
   }),
 }).annotate({ identifier: "Ready" })
 
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("healthz", "/healthz", { success: Ok })
-      .annotate(OpenApi.Summary, "The process lives")
-      .annotate(OpenApi.Description, "Asks nothing of the database."),
+      .annotate(OpenApi.Summary, "Check that the process is alive")
+      .annotate(OpenApi.Description, "Does not use the database."),
     HttpApiEndpoint.get("readyz", "/readyz", { success: Ready })
-      .annotate(OpenApi.Summary, "Requests can be served")
+      .annotate(OpenApi.Summary, "Check that the service is ready")
       .annotate(
         OpenApi.Description,
-        "The database answers and its migrations are in; 503 otherwise. A database that can only be read is a 200.",
+        "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200.",
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "System", description: "For load balancers and orchestrators." })) {}

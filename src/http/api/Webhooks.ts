@@ -27,7 +27,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Create a webhook endpoint")
-      .annotate(OpenApi.Description, "From then on it receives the events of the tenant's finished jobs."),
+      .annotate(OpenApi.Description, "From now on, the endpoint receives the events of the org's finished jobs."),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
       success: Schema.Struct({
@@ -38,7 +38,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotate(OpenApi.Summary, "List webhook endpoints")
       .annotate(
         OpenApi.Description,
-        "All of the tenant's, oldest first, without their secrets, up to 1,000 or 4 MiB; next_cursor goes on where there are more.",
+        "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
@@ -48,7 +48,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotate(OpenApi.Summary, "Get a webhook endpoint")
       .annotate(
         OpenApi.Description,
-        "With its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
+        "Returns the endpoint with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
       ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
@@ -58,8 +58,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotate(OpenApi.Summary, "Change a webhook endpoint")
       .annotate(
         OpenApi.Description,
-        "What is absent stays. A new url or secret counts from the next attempt on; the secret before it signs, too, for 24 hours. " +
-          "active: false cancels what is pending.",
+        "Absent fields stay. A new url or secret applies from the next attempt. The old secret also signs for 24 hours. " +
+          "active: false cancels the pending deliveries.",
       ),
     HttpApiEndpoint.post("delete", "/v1/webhooks/delete", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "DeleteWebhookEndpoint" }),
@@ -67,17 +67,14 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       error: NotFound,
     })
       .annotate(OpenApi.Summary, "Delete a webhook endpoint")
-      .annotate(
-        OpenApi.Description,
-        "Its pending deliveries end as canceled; what became of the others stays readable.",
-      ),
+      .annotate(OpenApi.Description, "Cancels the pending deliveries. Finished deliveries stay readable."),
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "TestWebhookEndpoint" }),
       success: Schema.Struct({
         success: Schema.Literal(true),
         delivered: Schema.Boolean,
         status: Schema.NullOr(Schema.Int).annotate({ examples: [204] }),
-        body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: [""] }),
+        body: Schema.NullOr(Schema.String).annotate({ description: "The first 4 KiB of the answer.", examples: [""] }),
         error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),
       error: [NotFound, Conflict],
@@ -85,14 +82,16 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotate(OpenApi.Summary, "Test a webhook endpoint")
       .annotate(
         OpenApi.Description,
-        "Sends it a signed job.completed with made-up ids at once and tells what it said. One at a time for an " +
-          "endpoint and four for an org, in one process; another meanwhile is a 409.",
+        "Sends a signed job.completed with made-up ids immediately, and returns the answer. A process sends one test at a " +
+          "time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
-  .annotateMerge(OpenApi.annotations({ title: "Webhook endpoints", description: "Who is told of finished jobs." })) {}
+  .annotateMerge(
+    OpenApi.annotations({ title: "Webhook endpoints", description: "URLs that receive the events of finished jobs." }),
+  ) {}
 
 export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
   .add(
@@ -108,42 +107,47 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }),
     })
       .annotate(OpenApi.Summary, "List deliveries")
-      .annotate(OpenApi.Description, "Newest first: all, or those of an endpoint, of a job, in a state."),
+      .annotate(OpenApi.Description, "Newest first. Filter by endpoint, job and state."),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),
       success: DeliveryDetail,
       error: NotFound,
     })
       .annotate(OpenApi.Summary, "Get a delivery")
-      .annotate(OpenApi.Description, "With its payload and every attempt: when, how long, and what the receiver said."),
+      .annotate(
+        OpenApi.Description,
+        "Returns the delivery with its payload and every attempt: time, duration, and the receiver's answer.",
+      ),
     HttpApiEndpoint.post("retry", "/v1/webhooks/deliveries/retry", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "RetryDelivery" }),
       success: Done,
       error: [NotFound, Conflict],
     })
-      .annotate(OpenApi.Summary, "Send a delivery again")
+      .annotate(OpenApi.Summary, "Resend a delivery")
       .annotate(
         OpenApi.Description,
-        "Now, whatever its state, with the retries from their start. 409 while its endpoint is inactive or an attempt is under way.",
+        "Resends the delivery now, in any state. Its retries start again. 409 while the endpoint is inactive or an attempt is in flight.",
       ),
     HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
       payload: Schema.Struct({
         webhook_endpoint_id: Id,
         since: Timestamp,
-        until: Schema.optionalKey(Timestamp).annotate({ description: "Events before this time only. Default: all." }),
+        until: Schema.optionalKey(Timestamp).annotate({ description: "Only events before this time. Default: all." }),
       }).annotate({
         identifier: "RecoverDeliveries",
       }),
       success: Schema.Struct({ ...Done.fields, recovered: Schema.Int }).annotate({ identifier: "Recovered" }),
       error: [NotFound, Conflict],
     })
-      .annotate(OpenApi.Summary, "Send everything again that was not delivered")
+      .annotate(OpenApi.Summary, "Resend everything that an endpoint missed")
       .annotate(
         OpenApi.Description,
-        "All deliveries of the endpoint since a time that failed, were canceled, or skipped while it was inactive.",
+        "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
       ),
   )
   .middleware(KeyAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
-  .annotateMerge(OpenApi.annotations({ title: "Deliveries", description: "What became of events." })) {}
+  .annotateMerge(
+    OpenApi.annotations({ title: "Deliveries", description: "Events on their way to their receivers." }),
+  ) {}

@@ -5,9 +5,9 @@ const parameter = {
   in: "header",
   required: false,
   description:
-    "Makes repeating the request safe: 1 to 255 visible ASCII characters, a new one for each thing to create. The same " +
-    "request under the same key gets the same answer for 24 hours, marked `idempotency-replayed: true`; another " +
-    "request is a 422, and one that comes while the first is under way a 409.",
+    "Makes the request safe to repeat: 1 to 255 visible ASCII characters, a new key for each thing to create. For 24 " +
+    "hours, the same request with the same key gets the same answer, with `idempotency-replayed: true`. Another " +
+    "request with this key is a 422. A request while the first is in progress is a 409.",
   schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x21-\\x7e]+$" },
   example: "8e03978e-40d5-43dd-bc93-6894a57f9324",
 } as const

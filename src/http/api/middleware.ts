@@ -14,12 +14,12 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 
-/** Every operation: a request that does not fit its schema is a 400 that names the field. Lists the server's own faults. */
+/** Every operation: a request that does not match its schema is a 400 that names the field. Lists the server's own faults. */
 export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("gatehouse/http/RequestErrors", {
   error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
 }) {}
 
-/** Operations that want to know the caller: in guarded mode a credential is required, and one that is sent is checked. */
+/** Operations that need the caller: guarded mode requires a credential, and a credential that is sent is checked. */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentCaller }>()(
   "gatehouse/http/Authorization",
   { error: [Unauthorized, Unavailable] },
@@ -37,13 +37,13 @@ export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires
   { error: [Unavailable] },
 ) {}
 
-/** Operations of CI runs: a good OIDC token of a run that may register, in both modes. */
+/** Operations of CI runs: a valid OIDC token of a run that may register, in both modes. */
 export class CiAuthorization extends HttpApiMiddleware.Service<CiAuthorization, { provides: CurrentRun }>()(
   "gatehouse/http/CiAuthorization",
   { error: [Unauthorized, Unavailable] },
 ) {}
 
-/** Operations of the webhook interface: what `RequestErrors` is to the platform's, in that interface's shape. */
+/** `RequestErrors` in the shape of the webhook interface. */
 export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(
   "gatehouse/http/WebhookRequestErrors",
   {
@@ -63,7 +63,7 @@ export class KeyAuthorization extends HttpApiMiddleware.Service<KeyAuthorization
   { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] },
 ) {}
 
-/** Operations that create something: with an `Idempotency-Key` they do so once, however often the request is sent. */
+/** Operations that create something: with an `Idempotency-Key` they do so once, for any number of requests. */
 export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentCaller }>()(
   "gatehouse/http/Idempotent",
   { error: [InvalidRequest, Conflict, IdempotencyKeyReused, Unavailable] },

@@ -40,7 +40,7 @@ const describeParameter = (parameter: Operation["parameters"][number]) =>
 
 /** The definition has it as a string, as all of a query is. */
 const limit = {
-  description: "How many to answer at most. A page also ends after 4 MiB of text.",
+  description: "The maximum number of entries. A page also ends after 4 MiB of text.",
   schema: { type: "integer", minimum: 1, maximum: 100, default: 50 },
 } as const
 

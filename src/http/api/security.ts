@@ -6,10 +6,10 @@ export const securitySchemes = {
     type: "http",
     scheme: "bearer",
     description:
-      "A token of the server's ADMIN_TOKEN: the administrator. Without ADMIN_TOKEN the server runs in open mode.",
+      "The administrator: a token of the server's ADMIN_TOKEN. Without ADMIN_TOKEN, the server runs in open mode.",
   },
-  apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org's or a project's." },
-  apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "The same API key in its own header." },
+  apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org key or a project key." },
+  apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "An API key in its own header." },
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
 } as const
 
@@ -32,16 +32,16 @@ export const access = {
     true,
   ),
   anyone: describe(
-    "Anyone, in both modes; the failures of callers with a credential of their own are not limited.",
+    "Anyone, in both modes. With a credential of its own, a client's failures are not limited.",
     ["adminToken", "apiKey", "apiKeyHeader"],
     true,
   ),
   chat: describe(
-    "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limited: 120 " +
+    "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limit: 120 " +
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader"],
     true,
   ),
-  tenant: describe("Any valid API key, in both modes. The tenant is the key's org.", ["apiKeyHeader"], false),
-  ci: describe("A CI run, by its OIDC token.", ["ciToken"], false),
+  tenant: describe("Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"], false),
+  ci: describe("A CI run, with its OIDC token.", ["ciToken"], false),
 }
