@@ -1,4 +1,4 @@
-# The service, for PostgreSQL or the embedded database in /data. The root file system may be read-only.
+# The service, with PostgreSQL or with the embedded database in /data. The root file system may be read-only.
 FROM node:24-slim AS build
 WORKDIR /src
 COPY package.json package-lock.json ./
@@ -18,9 +18,9 @@ RUN mkdir /data && chown node:node /data
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /src/dist dist
 COPY package.json LICENSE ./
-# Beyond loopback the service starts with ADMIN_TOKEN only, and says so.
+# Beyond loopback, the service starts only with ADMIN_TOKEN.
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000 DATA_DIR=/data
-# The image's user "node", by number, so that an orchestrator can tell that it is not root.
+# The user "node" by number, so that an orchestrator sees that it is not root.
 USER 1000:1000
 VOLUME /data
 EXPOSE 3000

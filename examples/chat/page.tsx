@@ -1,10 +1,10 @@
-// A chat on a documentation page: useChat of the AI SDK against a path of the site's own server.
+// A chat on a documentation page: useChat of the AI SDK, with a path of the site's own server.
 import { useChat } from "@ai-sdk/react"
 import { DefaultChatTransport } from "ai"
 import { type FormEvent, useState } from "react"
 import { createRoot } from "react-dom/client"
 
-// The page that the reader is on, as the site knows it.
+// The slug of the page that the reader is on.
 const pageSlug = location.pathname.slice(1)
 const transport = new DefaultChatTransport({ api: "/api/chat", body: { pageSlug } })
 

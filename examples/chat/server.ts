@@ -1,5 +1,5 @@
-// A documentation site with a chat. Its server serves the page, and passes questions on with the key and the pages,
-// so that neither is in the browser. GATEHOUSE is the service, GATEHOUSE_KEY a project key (open mode needs none).
+// A documentation site with a chat. Its server serves the page, and adds the key and the pages to each question, so that
+// neither is in the browser. GATEHOUSE is the service, GATEHOUSE_KEY a project key (open mode needs none).
 import { readdirSync, readFileSync } from "node:fs"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import { Readable } from "node:stream"
@@ -39,11 +39,11 @@ const bodyOf = async (request: IncomingMessage) => {
 }
 
 const ask = async (request: IncomingMessage, response: ServerResponse, { gatehouse, key, docsPages }: SiteOptions) => {
-  // A reader who goes away ends the chat, and with it the call of the model.
+  // If the reader leaves, the chat and its call of the model end.
   const gone = new AbortController()
   response.on("close", () => gone.abort())
   const { messages, pageSlug } = await bodyOf(request)
-  // oxlint-disable-next-line no-restricted-globals -- what a site has
+  // oxlint-disable-next-line no-restricted-globals -- a site has no Effect
   const answer = await fetch(`${gatehouse}/api/svc/chat`, {
     method: "POST",
     headers: { "content-type": "application/json", ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) },
@@ -58,7 +58,7 @@ const ask = async (request: IncomingMessage, response: ServerResponse, { gatehou
   await pipeline(Readable.fromWeb(answer.body! as never), response)
 }
 
-/** The site's server, not listening yet. */
+/** Makes the site's server; it does not listen yet. */
 export const makeSite = async (options: SiteOptions): Promise<Server> => {
   const files = await bundle()
   const serve = (request: IncomingMessage, response: ServerResponse) => {
@@ -72,7 +72,7 @@ export const makeSite = async (options: SiteOptions): Promise<Server> => {
     if (request.method !== "POST" || request.url !== "/api/chat") return serve(request, response)
     ask(request, response, options).catch(() => {
       if (response.headersSent) response.destroy()
-      else response.writeHead(502).end("The chat cannot be reached.")
+      else response.writeHead(502).end("Cannot reach the chat.")
     })
   })
 }
