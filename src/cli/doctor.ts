@@ -72,7 +72,7 @@ const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
 const line = ({ message, name, remedy, state }: Check) =>
   `${state.padEnd(4)}  ${name.padEnd(13)}  ${message}${remedy === undefined ? "" : `\n      ${" ".repeat(13)}  → ${remedy}`}`
 
-/** Looks at all that the service needs, with its own environment variables, and says what to mend. */
+/** Checks everything that the service needs, with the service's environment variables, and says what to fix. */
 export const doctor = Command.make(
   "doctor",
   {},
@@ -80,7 +80,7 @@ export const doctor = Command.make(
     const settings = yield* Effect.result(Config.load)
     const checks = Result.isSuccess(settings)
       ? yield* Effect.provide(examine(settings.success), NodeCrypto.layer)
-      : [fail("configuration", settings.failure.message, "mend it; the rest was not looked at")]
+      : [fail("configuration", settings.failure.message, "fix it and run doctor again; the other checks did not run")]
     const failures = checks.filter(({ state }) => state === "fail").length
     yield* print(JSON.stringify({ ok: failures === 0, checks }), { out: checks.map(line).join("\n") })
     if (failures > 0) {
