@@ -2,7 +2,8 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { FinishedJob } from "#src/domain/webhooks/Deliveries.ts"
-import { callbackLane, eventBody, eventType, receivers } from "#src/domain/webhooks/Deliveries.ts"
+import { callbackLane, eventBody, eventType } from "#src/domain/webhooks/Deliveries.ts"
+import { receivers } from "#src/domain/webhooks/Receivers.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
 
@@ -52,6 +53,7 @@ export const writeEvent = Effect.fnUntraced(function* (
       attempts: [],
     })
   })
-  for (const { id, state } of to.endpoints) yield* add(id, id, state)
-  if (to.callback) yield* add(null, callbackLane(orgId, callback_url!), "pending")
+  for (const { endpointId, state } of to) {
+    yield* add(endpointId, endpointId ?? callbackLane(orgId, callback_url!), state)
+  }
 })

@@ -3,36 +3,6 @@ import { Duration } from "effect"
 import type { EventType } from "./Delivery.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
-/** What decides who receives the event of a job. */
-export interface Routing {
-  readonly callback_url: string | null
-  /** Whether there is a callback secret. */
-  readonly hasCallbackSecret: boolean
-  readonly skip_callbacks: boolean
-}
-
-/** Who receives the event of a finished job. */
-export interface Receivers {
-  readonly callback: boolean
-  readonly endpoints: ReadonlyArray<{ readonly id: string; readonly state: "pending" | "skipped" }>
-}
-
-/**
- * The rules of who receives what, in their order: `skip_callbacks` wins over everything; a callback with a url and a
- * secret is the only receiver; else every endpoint of the tenant, the inactive ones recorded as `skipped`.
- */
-export const receivers = (
-  job: Routing,
-  endpoints: ReadonlyArray<{ readonly id: string; readonly active: boolean }>,
-): Receivers => {
-  if (job.skip_callbacks) return { callback: false, endpoints: [] }
-  if (job.callback_url !== null && job.hasCallbackSecret) return { callback: true, endpoints: [] }
-  return {
-    callback: false,
-    endpoints: endpoints.map(({ id, active }) => ({ id, state: active ? "pending" : "skipped" })),
-  }
-}
-
 /** A finished job, for its event. Values are JSON already. */
 export interface FinishedJob {
   readonly job_id: string

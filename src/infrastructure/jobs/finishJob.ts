@@ -1,11 +1,13 @@
 import { DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { callbackLane, eventBody, eventType, receivers } from "../../domain/webhooks/Deliveries.ts"
+import { callbackLane, eventBody, eventType } from "../../domain/webhooks/Deliveries.ts"
+import { receivers } from "../../domain/webhooks/Receivers.ts"
 import type { JobOutcome } from "../../domain/jobs/Jobs.ts"
 import { jobNotFound, notRunning, otherOutcome } from "../../domain/jobs/Jobs.ts"
 import { texts } from "../database/arrays.ts"
 import { date, toJsonText } from "../database/fragments.ts"
+import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
 
 interface Finish {
   readonly orgId: string
@@ -25,13 +27,15 @@ interface JobRow {
   readonly skip_callbacks: boolean
   readonly lease_expires_at: Date | null
   readonly endpoints: ReadonlyArray<string>
+  readonly inactive: ReadonlyArray<string>
 }
 
 /** What a job is before its end, with the ids of its org's endpoints. */
 const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: Finish) => sql<JobRow>`
   SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
     skip_callbacks, lease_expires_at,
-    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints
+    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints,
+    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id AND NOT active) AS inactive
   FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
 
 /**
@@ -50,7 +54,10 @@ const isOpen = Effect.fnUntraced(function* (job: JobRow | undefined, { outcome, 
   return true
 })
 
-/** The outcome, the event and its deliveries, in one statement; not done when the job has changed since it was read. */
+/**
+ * The outcome, the event and its deliveries, in one statement; not done when the job has changed since it was read, or an
+ * endpoint that is to receive the event was deleted or deactivated.
+ */
 const write = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -65,51 +72,42 @@ const write = Effect.fnUntraced(function* (
   const { status } = outcome
   const body = eventBody({ job_id: jobId, workflow, deployment_id, status, result, error, mapped_stack }, nonce)
   const at = date(now)
+  const inactive = new Set(job.inactive)
   const to = receivers(
     { ...job, hasCallbackSecret: job.has_callback_secret },
-    job.endpoints.map((id) => ({ id, active: true })),
+    job.endpoints.map((id) => ({ id, active: !inactive.has(id) })),
   )
-  const endpoints = to.endpoints.map(({ id }) => id)
-  const first = to.callback ? [null] : endpoints.slice(0, inlineReceivers)
-  const others = endpoints.slice(inlineReceivers)
-  const callback = to.callback ? callbackLane(orgId, job.callback_url!) : null
+  const first = to.slice(0, inlineReceivers)
+  const others = to.slice(inlineReceivers).map(({ endpointId }) => endpointId)
+  const endpoints = texts(first.map(({ endpointId }) => endpointId))
+  const states = texts(first.map(({ state }) => state))
+  const callback = first[0]?.endpointId === null ? callbackLane(orgId, job.callback_url!) : null
   const eventId = yield* random.ulid
-  const ids = yield* Effect.forEach(first, () => random.ulid)
+  const ids = texts(yield* Effect.forEach(first, () => random.ulid))
   const sweepId = yield* random.ulid
   const [written] = yield* sql<{ bytes: number }>`
-    WITH job AS (
+    WITH endpoints AS (
+      -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
+      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+      WHERE org_id = ${orgId} AND id = ANY(${endpoints}) ORDER BY id FOR SHARE
+    ), receivers AS (
+      SELECT r.id, r.endpoint, r.state, coalesce(w.lane, ${callback}) AS lane
+      FROM unnest(${ids}, ${endpoints}, ${states}) AS r (id, endpoint, state)
+      LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
+      WHERE w.id IS NOT NULL OR r.endpoint IS NULL
+    ), job AS (
       UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
         mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
       WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
         AND (NOT ${onlyIfExpired}::boolean OR lease_expires_at <= ${at})
+        AND (SELECT count(*) FROM receivers) = ${first.length}::int
       RETURNING id, coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
         + coalesce(octet_length(mapped_stack), 0) AS bytes
     ), event AS (
       INSERT INTO events (id, org_id, job_id, type, body, created_at)
       SELECT ${eventId}, ${orgId}, id, ${eventType(status)}, ${body}, ${at} FROM job
-      RETURNING octet_length(body) AS bytes
-    ), endpoints AS (
-      -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
-      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
-      WHERE org_id = ${orgId} AND id = ANY(${texts(first)}) AND EXISTS (SELECT FROM job)
-      ORDER BY id FOR SHARE
-    ), receivers AS (
-      SELECT d.id, coalesce(w.lane, ${callback}) AS lane, w.id AS endpoint,
-        CASE WHEN w.active IS FALSE THEN 'skipped' ELSE 'pending' END AS state
-      FROM unnest(${texts(ids)}, ${texts(first)}) AS d (id, endpoint)
-      LEFT JOIN endpoints w ON w.id = d.endpoint
-      WHERE (w.id IS NOT NULL OR ${to.callback}::boolean) AND EXISTS (SELECT FROM job)
-    ), made AS (
-      INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
-      SELECT id, ${orgId}, ${eventId}, ${jobId}, endpoint, lane, state, ${at}, ${at} FROM receivers
-    ), queued AS (
-      -- What comes for a lane that has parked deliveries joins them.
-      INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-      SELECT lane, id, ${eventId}, 0, 0, ${at},
-        EXISTS (SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = receivers.lane),
-        ${orgId}, ${Buffer.byteLength(body)}::int
-      FROM receivers WHERE state = 'pending'
-    ), sweep AS (
+      RETURNING id, job_id, octet_length(body) AS bytes
+    ), ${insertDeliveries(sql, orgId, now, false)}, sweep AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
       SELECT ${sweepId}, ${orgId}, 'deliver', ${eventId}, ${texts(others)}, ${at} FROM job WHERE ${others.length > 0}::boolean
     )

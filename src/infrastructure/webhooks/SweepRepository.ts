@@ -52,10 +52,10 @@ export const layer = Layer.effect(
         }
         case "deliver": {
           const left = sweep.receivers.filter((id) => id > sweep.done_to)
-          const receivers = left.slice(0, Math.min(limit, maxReceivers))
+          const endpoints = left.slice(0, Math.min(limit, maxReceivers))
           const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-          yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, receivers, createdAt })
-          return { rows: receivers.length, doneTo: receivers.length < left.length ? receivers.at(-1)! : null }
+          yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
+          return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
         }
       }
     })

@@ -18,7 +18,9 @@ import { insertOrg } from "../support.ts"
 import {
   attempt,
   claim,
+  completed,
   epoch,
+  finish,
   insertJob,
   insertReceiver,
   plus,
@@ -124,6 +126,25 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         SELECT ((SELECT count(*) FROM delivery_attempts WHERE org_id = ${orgId}) + count(attempt_started_at))::int AS count
         FROM deliveries WHERE org_id = ${orgId}`
       assert.strictEqual((yield* log)[0]!.count, 9)
+    }),
+  )
+
+  it.effect("an endpoint that is deactivated once its event was routed to it is skipped", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 0)
+      const jobId = yield* insertJob(orgId)
+      const changed = yield* Deferred.make<void>()
+      const deactivation = yield* Effect.gen(function* () {
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* Deferred.succeed(changed, undefined)
+        yield* untilWaiting(1)
+      }).pipe(sql.withTransaction, Effect.forkChild)
+      yield* Deferred.await(changed)
+      yield* finish(orgId, jobId, completed(), now)
+      yield* Fiber.join(deactivation)
+      assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
     }),
   )
 

@@ -1,42 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
-import { eventBody, eventType, judge, receivers } from "#src/domain/webhooks/Deliveries.ts"
+import { eventBody, eventType, judge } from "#src/domain/webhooks/Deliveries.ts"
 import { answer, failure } from "../../fakes/WebhookSender.ts"
-
-const url = "https://example.com/cb"
-
-describe("receivers", () => {
-  const endpoints = [
-    { id: "a", active: true },
-    { id: "b", active: false },
-    { id: "c", active: true },
-  ]
-  const all = [
-    { id: "a", state: "pending" },
-    { id: "b", state: "skipped" },
-    { id: "c", state: "pending" },
-  ] as const
-
-  it.each([
-    // callback_url, secret, skip_callbacks: the callback, the endpoints
-    [null, false, false, false, true],
-    [null, true, false, false, true],
-    [url, false, false, false, true],
-    [url, true, false, true, false],
-    [null, false, true, false, false],
-    [null, true, true, false, false],
-    [url, false, true, false, false],
-    [url, true, true, false, false],
-    ["", true, false, true, false],
-  ] as const)(
-    "callback_url %j, secret %j, skip_callbacks %j",
-    (callback_url, hasCallbackSecret, skip_callbacks, callback, toEndpoints) => {
-      const job = { callback_url, hasCallbackSecret, skip_callbacks }
-      assert.deepStrictEqual(receivers(job, endpoints), { callback, endpoints: toEndpoints ? all : [] })
-      assert.deepStrictEqual(receivers(job, []), { callback, endpoints: [] })
-    },
-  )
-})
 
 describe("eventBody", () => {
   const job = { job_id: "j", workflow: "w", deployment_id: null, error: null, mapped_stack: null }
