@@ -1,7 +1,10 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/jobs/Jobs.ts"
-import { jobNotFound, JobRepository, notRunning, otherOutcome } from "#src/domain/jobs/Jobs.ts"
+import { jobNotFound, JobRepository } from "#src/domain/jobs/Jobs.ts"
+import type { Conflict } from "#src/domain/Errors.ts"
+import { isExpired, isUnfinished, leaseExpired, notRunning } from "#src/domain/jobs/JobEnd.ts"
+import type { JobEnd, JobOutcome } from "#src/domain/jobs/JobEnd.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
@@ -46,10 +49,23 @@ export const layer = Layer.effect(
       jobs.set(row.job_id, { ...stored, row })
       return row
     }
-    const isExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
+    const hasExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
       row.status === "running" &&
       row.lease_expires_at !== null &&
       DateTime.isLessThanOrEqualTo(row.lease_expires_at, now)
+    const finish = Effect.fnUntraced(function* (
+      { orgId, jobId, nonce, now }: JobEnd,
+      outcome: JobOutcome,
+      isOpen: (row: StoredJob["row"]) => Effect.Effect<boolean, Conflict>,
+    ) {
+      const stored = yield* find(orgId, jobId)
+      if (!(yield* isOpen(stored.row))) return false
+      const { error, mapped_stack, result, status } = outcome
+      const finished = { status, result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
+      change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })
+      yield* writeEvent(world, random, stored, finished, nonce, now)
+      return false
+    })
 
     return JobRepository.of({
       insert: (job) =>
@@ -105,22 +121,8 @@ export const layer = Layer.effect(
           return Effect.void
         }),
 
-      finish: Effect.fnUntraced(function* (orgId, jobId, outcome, nonce, now, onlyIfExpired) {
-        const stored = yield* find(orgId, jobId)
-        const { status } = stored.row
-        if (status === outcome.status) return false
-        if (status === "completed" || status === "failed") return yield* otherOutcome()
-        if (onlyIfExpired && !isExpired(stored, now)) return yield* notRunning()
-        const finished = {
-          ...(outcome.status === "completed"
-            ? { result: toStoredJson(outcome.result), error: null, mapped_stack: null }
-            : { result: null, error: outcome.error, mapped_stack: toStoredJson(outcome.mapped_stack) }),
-          status: outcome.status,
-        }
-        change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })
-        yield* writeEvent(world, random, stored, finished, nonce, now)
-        return false
-      }),
+      finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
+      failExpired: (end) => finish(end, leaseExpired, (row) => isExpired(row, end.now)),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
 
@@ -145,7 +147,7 @@ export const layer = Layer.effect(
             [...jobs.values()]
               .filter((stored) => stored.row.status === "running")
               .toSorted((a, b) => leaseOf(a) - leaseOf(b)),
-            (stored) => isExpired(stored, now),
+            (stored) => hasExpired(stored, now),
             batch,
           )
           const [again, ended] = [

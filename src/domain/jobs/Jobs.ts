@@ -3,9 +3,10 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { AfterCommit } from "../AfterCommit.ts"
 import { Callbacks } from "../webhooks/Callbacks.ts"
-import { Conflict, NotFound } from "../Errors.ts"
-import type { InvalidRequest, LimitReached, Unavailable } from "../Errors.ts"
+import { NotFound } from "../Errors.ts"
+import type { Conflict, InvalidRequest, LimitReached, Unavailable } from "../Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
+import { completed, failed, type JobEnd, type JobOutcome } from "./JobEnd.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import { expiry } from "./Leases.ts"
 import { DefaultLimits } from "../orgs/OrgLimits.ts"
@@ -29,11 +30,6 @@ export interface NewJob {
   readonly idempotencyKey: string | null
   readonly now: DateTime.Utc
 }
-
-/** How a job ended. */
-export type JobOutcome =
-  | { readonly status: "completed"; readonly result: unknown }
-  | { readonly status: "failed"; readonly error: string; readonly mapped_stack: unknown }
 
 /** Where jobs are kept. */
 export class JobRepository extends Context.Service<
@@ -71,21 +67,13 @@ export class JobRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Finishes a job: its outcome, its event and its deliveries in one transaction. The
-     * same outcome again changes nothing; the other one is a `Conflict`. Returns whether deliveries to the rest of
-     * many endpoints follow in a sweep, which the same transaction has written.
-     *
-     * @param nonce the event's, 32 hex characters
-     * @param onlyIfExpired a job whose lease has not run out is a `Conflict`, too
+     * Finishes a job: its outcome, its event and its deliveries in one transaction. The same outcome again changes
+     * nothing; the other one is a `Conflict`. Returns whether deliveries to the rest of many endpoints follow in a sweep,
+     * which the same transaction has written.
      */
-    readonly finish: (
-      orgId: string,
-      jobId: string,
-      outcome: JobOutcome,
-      nonce: string,
-      now: DateTime.Utc,
-      onlyIfExpired: boolean,
-    ) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    readonly finish: (end: JobEnd, outcome: JobOutcome) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    /** The same with `leaseExpired`; a job whose lease has not run out is a `Conflict`, too. */
+    readonly failExpired: (end: JobEnd) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (
@@ -99,8 +87,6 @@ export class JobRepository extends Context.Service<
 >()("gatehouse/domain/Jobs/JobRepository") {}
 
 export const jobNotFound = () => new NotFound({ error: "There is no such job." })
-export const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
-export const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
 
 const defaultLease = 60
 
@@ -187,27 +173,26 @@ export class Jobs extends Context.Service<
         yield* repository.extendLease(orgId, input.job_id, leaseUntil, now)
       })
 
-      const finish = Effect.fnUntraced(function* (
+      const end = Effect.fnUntraced(function* (
         orgId: string,
         jobId: string,
-        outcome: JobOutcome,
-        onlyIfExpired = false,
+        finish: (end: JobEnd) => ReturnType<typeof repository.failExpired>,
       ) {
         const nonce = Hex.encode(yield* random.randomBytes(16))
-        const hasMore = yield* repository.finish(orgId, jobId, outcome, nonce, yield* DateTime.now, onlyIfExpired)
+        const hasMore = yield* finish({ orgId, jobId, nonce, now: yield* DateTime.now })
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
       })
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
         const { orgId } = yield* CurrentTenant
-        yield* finish(orgId, input.job_id, { status: "completed", result: input.result ?? null })
+        yield* end(orgId, input.job_id, (job) => repository.finish(job, completed(input.result ?? null)))
       })
 
       const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
         const { orgId } = yield* CurrentTenant
         const { error, mapped_stack = null } = input
-        yield* finish(orgId, input.job_id, { status: "failed", error, mapped_stack })
+        yield* end(orgId, input.job_id, (job) => repository.finish(job, failed(error, mapped_stack)))
       })
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
@@ -224,7 +209,7 @@ export class Jobs extends Context.Service<
       })
 
       const expireLeases = expiry(repository.expireLeases, ({ orgId, jobId }) =>
-        finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, true),
+        end(orgId, jobId, repository.failExpired),
       )
 
       return Jobs.of({ create, claim, heartbeat, complete, fail, get, list, expireLeases })

@@ -2,7 +2,9 @@ import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
-import { jobNotFound, JobRepository, notRunning } from "../../domain/jobs/Jobs.ts"
+import { isExpired, isUnfinished, leaseExpired, notRunning } from "../../domain/jobs/JobEnd.ts"
+import type { JobEnd, JobOutcome } from "../../domain/jobs/JobEnd.ts"
+import { jobNotFound, JobRepository } from "../../domain/jobs/Jobs.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { integers, texts } from "../database/arrays.ts"
@@ -56,6 +58,16 @@ export const layer = Layer.effect(
     const columns = sql.literal(`
       id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, attempt, lease_expires_at,
       result, error, mapped_stack, created_at, updated_at, finished_at`)
+
+    const finish = (end: JobEnd, outcome: JobOutcome, isOpen: Parameters<typeof finishJob>[4]) =>
+      finishJob(sql, random, end, outcome, isOpen).pipe(
+        orUnavailable,
+        Effect.map(({ bytes, hasMore }) => {
+          usage.addBytes(end.orgId, bytes)
+          usage.notePending(end.orgId)
+          return hasMore
+        }),
+      )
 
     return JobRepository.of({
       insert: (job) => {
@@ -127,15 +139,8 @@ export const layer = Layer.effect(
           return yield* exists.length > 0 ? Effect.fail(notRunning()) : Effect.fail(jobNotFound())
         }).pipe(orUnavailable),
 
-      finish: (orgId, jobId, outcome, nonce, now, onlyIfExpired) =>
-        finishJob(sql, random, { orgId, jobId, outcome, nonce, now, onlyIfExpired }).pipe(
-          orUnavailable,
-          Effect.map(({ bytes, hasMore }) => {
-            usage.addBytes(orgId, bytes)
-            usage.notePending(orgId)
-            return hasMore
-          }),
-        ),
+      finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
+      failExpired: (end) => finish(end, leaseExpired, (row) => isExpired(row, end.now)),
 
       find: (orgId, jobId) =>
         sql`SELECT ${columns} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(

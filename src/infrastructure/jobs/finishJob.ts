@@ -3,23 +3,16 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { callbackLane, eventBody, eventType } from "../../domain/webhooks/Deliveries.ts"
 import { receivers } from "../../domain/webhooks/Receivers.ts"
-import type { JobOutcome } from "../../domain/jobs/Jobs.ts"
-import { jobNotFound, notRunning, otherOutcome } from "../../domain/jobs/Jobs.ts"
+import type { Conflict } from "../../domain/Errors.ts"
+import type { Job, JobStatus } from "../../domain/jobs/Job.ts"
+import type { JobEnd, JobOutcome } from "../../domain/jobs/JobEnd.ts"
+import { jobNotFound } from "../../domain/jobs/Jobs.ts"
 import { texts } from "../database/arrays.ts"
 import { date, toJsonText } from "../database/fragments.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
 
-interface Finish {
-  readonly orgId: string
-  readonly jobId: string
-  readonly outcome: JobOutcome
-  readonly nonce: string
-  readonly now: DateTime.Utc
-  readonly onlyIfExpired: boolean
-}
-
 interface JobRow {
-  readonly status: string
+  readonly status: JobStatus
   readonly workflow: string
   readonly deployment_id: string | null
   readonly callback_url: string | null
@@ -31,7 +24,7 @@ interface JobRow {
 }
 
 /** What a job is before its end, with the ids of its org's endpoints. */
-const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: Finish) => sql<JobRow>`
+const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd) => sql<JobRow>`
   SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
     skip_callbacks, lease_expires_at,
     ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints,
@@ -44,16 +37,6 @@ const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: Finish) => sql<JobR
  */
 const inlineReceivers = 32
 
-/** Whether the job still has to be finished: not when it was with the same outcome. */
-const isOpen = Effect.fnUntraced(function* (job: JobRow | undefined, { outcome, now, onlyIfExpired }: Finish) {
-  if (job === undefined) return yield* jobNotFound()
-  if (job.status === outcome.status) return false
-  if (job.status === "completed" || job.status === "failed") return yield* otherOutcome()
-  const leaseRunsOut = job.lease_expires_at?.getTime() ?? Number.POSITIVE_INFINITY
-  if (onlyIfExpired && leaseRunsOut > DateTime.toEpochMillis(now)) return yield* notRunning()
-  return true
-})
-
 /**
  * The outcome, the event and its deliveries, in one statement; not done when the job has changed since it was read, or an
  * endpoint that is to receive the event was deleted or deactivated.
@@ -62,15 +45,12 @@ const write = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   job: JobRow,
-  { orgId, jobId, outcome, nonce, now, onlyIfExpired }: Finish,
+  { orgId, jobId, nonce, now }: JobEnd,
+  outcome: JobOutcome,
 ) {
-  const { result, error, mapped_stack } =
-    outcome.status === "completed"
-      ? { result: outcome.result, error: null, mapped_stack: null }
-      : { result: null, error: outcome.error, mapped_stack: outcome.mapped_stack }
+  const { status, result, error, mapped_stack } = outcome
   const { workflow, deployment_id } = job
-  const { status } = outcome
-  const body = eventBody({ job_id: jobId, workflow, deployment_id, status, result, error, mapped_stack }, nonce)
+  const body = eventBody({ job_id: jobId, workflow, deployment_id, ...outcome }, nonce)
   const at = date(now)
   const inactive = new Set(job.inactive)
   const to = receivers(
@@ -99,7 +79,7 @@ const write = Effect.fnUntraced(function* (
       UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
         mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
       WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
-        AND (NOT ${onlyIfExpired}::boolean OR lease_expires_at <= ${at})
+        AND lease_expires_at IS NOT DISTINCT FROM ${job.lease_expires_at}::timestamptz
         AND (SELECT count(*) FROM receivers) = ${first.length}::int
       RETURNING id, coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
         + coalesce(octet_length(mapped_stack), 0) AS bytes
@@ -116,18 +96,24 @@ const write = Effect.fnUntraced(function* (
 })
 
 /**
- * The outbox: a job's outcome, its event and its deliveries, all or nothing. Returns whether the rest of the deliveries
- * follows in a sweep, and how many bytes were stored: the event counts once, however many deliveries it has.
+ * The outbox: a job's outcome, its event and its deliveries, all or nothing, if `isOpen` says so of the job. Returns
+ * whether the rest of the deliveries follows in a sweep, and how many bytes were stored: the event counts once, however
+ * many deliveries it has.
  */
 export const finishJob = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
-  finish: Finish,
+  job: JobEnd,
+  outcome: JobOutcome,
+  isOpen: (row: Pick<Job, "status" | "lease_expires_at">) => Effect.Effect<boolean, Conflict>,
 ) {
   while (true) {
-    const [job] = yield* findJob(sql, finish)
-    if (!(yield* isOpen(job, finish))) return { hasMore: false, bytes: 0 }
-    const finished = yield* write(sql, random, job!, finish)
+    const [row] = yield* findJob(sql, job)
+    if (row === undefined) return yield* jobNotFound()
+    const { status, lease_expires_at: lease } = row
+    const open = yield* isOpen({ status, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) })
+    if (!open) return { hasMore: false, bytes: 0 }
+    const finished = yield* write(sql, random, row, job, outcome)
     if (finished !== undefined) return finished
   }
 })

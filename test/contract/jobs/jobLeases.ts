@@ -10,6 +10,7 @@ import {
   completed,
   epoch,
   findJob,
+  failExpired,
   finish,
   insertJob,
   noSuchJob,
@@ -172,9 +173,7 @@ export const jobLeases = (it: It) => {
         // Still running, it is given until somebody has failed it.
         assert.deepStrictEqual(yield* expire(now), [{ orgId, jobId }])
         assert.deepStrictEqual(yield* claimIds(orgId, now), [later])
-        yield* finish(orgId, jobId, { status: "failed", error: "lease expired", mapped_stack: null }, now, {
-          onlyIfExpired: true,
-        })
+        yield* failExpired(orgId, jobId, now)
         assert.deepStrictEqual(yield* expire(now), [])
         assert.strictEqual((yield* findJob(orgId, jobId)).status, "failed")
       }),
@@ -184,16 +183,16 @@ export const jobLeases = (it: It) => {
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
-      const giveUp = (jobId: string, at: DateTime.Utc) => finish(orgId, jobId, completed(), at, { onlyIfExpired: true })
       const jobId = yield* insertJob(orgId)
-      assert.strictEqual(yield* failureOf(giveUp(jobId, now)), notRunning)
+      assert.strictEqual(yield* failureOf(failExpired(orgId, jobId, now)), notRunning)
       yield* claimIds(orgId, now)
       yield* extend(orgId, jobId, plus(now, 90), plus(now, 59))
       assert.deepStrictEqual(yield* expire(plus(now, 60)), [])
-      assert.strictEqual(yield* failureOf(giveUp(jobId, plus(now, 89.999))), notRunning)
+      assert.strictEqual(yield* failureOf(failExpired(orgId, jobId, plus(now, 89.999))), notRunning)
       assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
-      yield* giveUp(jobId, plus(now, 90))
-      assert.strictEqual((yield* findJob(orgId, jobId)).status, "completed")
+      yield* failExpired(orgId, jobId, plus(now, 90))
+      const { error, status } = yield* findJob(orgId, jobId)
+      assert.deepStrictEqual([status, error], ["failed", "lease expired"])
     }),
   )
 

@@ -12,6 +12,7 @@ import {
   epoch,
   failed,
   findJob,
+  failExpired,
   finish,
   insertEndpoint,
   insertJob,
@@ -98,7 +99,7 @@ export const jobRaces = {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
-    const expire = finish(orgId, jobId, failed("lease expired"), late, { onlyIfExpired: true })
+    const expire = failExpired(orgId, jobId, late)
     const outcomes = yield* meet(finish(orgId, jobId, completed(), late), expire)
     assertOneWon(outcomes, "Conflict")
     yield* assertToldOnce(orgId, jobId)

@@ -4,7 +4,7 @@ import { Job } from "#src/domain/jobs/Job.ts"
 import { JobRepository } from "#src/domain/jobs/Jobs.ts"
 import { noRows, assertDefect, assertPages, awkwardTexts, failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
-import { completed, epoch, jobsOf, findJob, finish, insertJob, noSuchJob } from "../webhooks/webhookSupport.ts"
+import { completed, epoch, failed, findJob, finish, insertJob, jobsOf, noSuchJob } from "../webhooks/webhookSupport.ts"
 
 const shown = Schema.encodeSync(Job)
 
@@ -77,7 +77,7 @@ export const jobs = (it: It) => {
           [JSON.stringify(json), JSON.stringify(json)],
         )
         const other = yield* insertJob(orgId, {})
-        yield* finish(orgId, other, { status: "failed", error: awkwardTexts[1]!, mapped_stack: json }, now)
+        yield* finish(orgId, other, failed(awkwardTexts[1]!, json), now)
         const { error, mapped_stack } = yield* findJob(orgId, other)
         assert.deepStrictEqual([error, JSON.stringify(mapped_stack)], [awkwardTexts[1]!, JSON.stringify(json)])
       }

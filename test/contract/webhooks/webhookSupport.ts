@@ -8,7 +8,8 @@ import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord, Claim, OrgShare } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { DeliveryTimes } from "#src/domain/webhooks/DeliveryTimes.ts"
-import type { JobOutcome, NewJob } from "#src/domain/jobs/Jobs.ts"
+import * as JobEnd from "#src/domain/jobs/JobEnd.ts"
+import type { NewJob } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/Jobs.ts"
 import type { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
@@ -102,24 +103,19 @@ export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: 
   return yield* JobRepository.use((jobs) => jobs.insert(job))
 })
 
-export const completed = (result: unknown = null): JobOutcome => ({ status: "completed", result })
-export const failed = (error = "boom", mapped_stack: unknown = null): JobOutcome => ({
-  status: "failed",
-  error,
-  mapped_stack,
-})
+export const completed = (result: unknown = null) => JobEnd.completed(result)
+export const failed = (error = "boom", mapped_stack: unknown = null) => JobEnd.failed(error, mapped_stack)
 export const nonce = "0123456789abcdef".repeat(2)
 
 export const finish = (
   orgId: string,
   jobId: string,
-  outcome: JobOutcome,
+  outcome: JobEnd.JobOutcome,
   now: DateTime.Utc,
-  options: { nonce?: string; onlyIfExpired?: boolean } = {},
-) =>
-  JobRepository.use((jobs) =>
-    jobs.finish(orgId, jobId, outcome, options.nonce ?? nonce, now, options.onlyIfExpired ?? false),
-  )
+  options: { nonce?: string } = {},
+) => JobRepository.use((jobs) => jobs.finish({ orgId, jobId, nonce: options.nonce ?? nonce, now }, outcome))
+export const failExpired = (orgId: string, jobId: string, now: DateTime.Utc) =>
+  JobRepository.use((jobs) => jobs.failExpired({ orgId, jobId, nonce, now }))
 export const findJob = (orgId: string, jobId: string) => JobRepository.use((jobs) => jobs.find(orgId, jobId))
 /** The ids of the org's jobs, newest first. */
 export const jobsOf = (orgId: string) =>
