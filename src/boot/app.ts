@@ -10,7 +10,8 @@ import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
 import { Chats } from "../domain/chat/Chats.ts"
-import { Callbacks, ReceiverRules } from "../domain/webhooks/Callbacks.ts"
+import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
+import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "../domain/webhooks/DeliveryQueue.ts"
 import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
@@ -154,7 +155,7 @@ const webhooks = (settings: Settings) => {
     Retention.layer,
     Sweeps.layer,
     WebhookEndpoints.layer,
-  ).pipe(Layer.provideMerge(Callbacks.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+  ).pipe(Layer.provideMerge(JobTemplates.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
 
 /** Chat over documentation. The model's SDK is loaded only where a model is configured. */

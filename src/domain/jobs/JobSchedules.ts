@@ -2,26 +2,22 @@ import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { StoredCallback } from "../webhooks/Callbacks.ts"
-import { Callbacks } from "../webhooks/Callbacks.ts"
 import { firstFiring } from "./cronDates.ts"
 import type { LimitReached, Unavailable } from "../Errors.ts"
 import { InvalidRequest, NotFound } from "../Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
+import { type JobTemplate, JobTemplates } from "./JobTemplates.ts"
 import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "../Page.ts"
 import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
 import { CurrentTenant } from "../Tenant.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
 /** A schedule to be kept. `callbackSecret` is encrypted for the schedule's id. */
-export interface NewJobSchedule extends StoredCallback {
+export interface NewJobSchedule extends JobTemplate {
   readonly scheduleId: string
   readonly orgId: string
-  readonly workflow: string
   readonly cron: string
   readonly timezone: string
-  readonly input: unknown
-  readonly deploymentId: string | null
   readonly nextAt: DateTime.Utc
   readonly now: DateTime.Utc
 }
@@ -112,7 +108,7 @@ export class JobSchedules extends Context.Service<
     JobSchedules,
     Effect.gen(function* () {
       const repository = yield* JobScheduleRepository
-      const callbacks = yield* Callbacks
+      const templates = yield* JobTemplates
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
       const audit = yield* AuditLog
@@ -127,14 +123,11 @@ export class JobSchedules extends Context.Service<
         const scheduleId = yield* random.ulid
         const { workflow, cron } = input
         const schedule = {
-          ...(yield* callbacks.prepare(input, scheduleId)),
+          ...(yield* templates.prepare(input, scheduleId)),
           scheduleId,
           orgId,
-          workflow,
           cron,
           timezone,
-          input: input.input ?? null,
-          deploymentId: input.deployment_id ?? null,
           nextAt,
           now,
         }

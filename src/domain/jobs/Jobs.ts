@@ -2,7 +2,6 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { AfterCommit } from "../AfterCommit.ts"
-import { Callbacks } from "../webhooks/Callbacks.ts"
 import { NotFound } from "../Errors.ts"
 import type { Conflict, InvalidRequest, LimitReached, Unavailable } from "../Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
@@ -13,20 +12,15 @@ import { DefaultLimits } from "../orgs/OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { RequestOrg } from "../orgs/RequestOrg.ts"
 import { CurrentTenant } from "../Tenant.ts"
+import { type JobTemplate, JobTemplates } from "./JobTemplates.ts"
 import * as WaitingClaims from "./WaitingClaims.ts"
 import * as WaitingJobs from "./WaitingJobs.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
 /** A job to be kept. `callbackSecret` is encrypted for the job's id. */
-export interface NewJob {
+export interface NewJob extends JobTemplate {
   readonly jobId: string
   readonly orgId: string
-  readonly workflow: string
-  readonly input: unknown
-  readonly deploymentId: string | null
-  readonly callbackUrl: string | null
-  readonly callbackSecret: string | null
-  readonly skipCallbacks: boolean
   readonly idempotencyKey: string | null
   readonly now: DateTime.Utc
 }
@@ -124,7 +118,7 @@ export class Jobs extends Context.Service<
     Jobs,
     Effect.gen(function* () {
       const repository = yield* JobRepository
-      const callbacks = yield* Callbacks
+      const templates = yield* JobTemplates
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
       const afterCommit = yield* AfterCommit
@@ -134,12 +128,9 @@ export class Jobs extends Context.Service<
         const { orgId } = yield* CurrentTenant
         const jobId = yield* random.ulid
         const made = yield* repository.insert({
-          ...(yield* callbacks.prepare(input, jobId)),
+          ...(yield* templates.prepare(input, jobId)),
           jobId,
           orgId,
-          workflow: input.workflow,
-          input: input.input ?? null,
-          deploymentId: input.deployment_id ?? null,
           idempotencyKey: input.idempotency_key ?? null,
           now: yield* DateTime.now,
         })

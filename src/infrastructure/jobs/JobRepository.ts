@@ -21,7 +21,7 @@ import {
   Time,
   withinBytes,
 } from "../database/fragments.ts"
-import { insertJobs } from "./insertJobs.ts"
+import { insertJobs, templateValues } from "./insertJobs.ts"
 import * as Limited from "../orgs/limited.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 
@@ -74,12 +74,10 @@ export const layer = Layer.effect(
         const { jobId, orgId, idempotencyKey } = job
         const input = toJsonText(job.input)
         const size = StoredBytes.byteLength(input)
-        const owner = job.callbackSecret === null ? null : jobId
         const insert = (room: boolean) =>
           Effect.gen(function* () {
             const row = sql`
-              SELECT ${jobId}, org.id, ${job.workflow}, ${input}, ${job.deploymentId}, ${job.callbackUrl},
-                ${job.callbackSecret}, ${owner}, ${job.skipCallbacks}::boolean, ${idempotencyKey}
+              SELECT ${jobId}, org.id, ${idempotencyKey}, ${jobId}, ${templateValues(sql, job, input)}
               FROM orgs org
               WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)} AND ${bytes.fits(orgId, size)}`
             // Without the index's columns, so that a later version may make the index a partial one.

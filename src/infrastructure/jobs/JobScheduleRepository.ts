@@ -7,6 +7,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { fireSchedules } from "./fireSchedules.ts"
+import { templateColumns, templateValues } from "./insertJobs.ts"
 import { afterCursor, date, decodePage, JsonText, pageOf, toJsonText, Time } from "../database/fragments.ts"
 import * as JobRoom from "./jobRoom.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -43,11 +44,9 @@ export const layer = Layer.effect(
             sql,
             entry,
             sql`
-              INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, deployment_id, callback_url,
-                callback_secret, skip_callbacks, next_at, created_at)
-              SELECT ${schedule.scheduleId}, org.id, ${schedule.workflow}, ${schedule.cron}, ${schedule.timezone},
-                ${input}, ${schedule.deploymentId}, ${schedule.callbackUrl}, ${schedule.callbackSecret},
-                ${schedule.skipCallbacks}, ${date(schedule.nextAt)}, ${date(schedule.now)}
+              INSERT INTO job_schedules (id, org_id, cron, timezone, next_at, created_at, ${templateColumns(sql)})
+              SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${date(schedule.nextAt)},
+                ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
               FROM orgs org
               WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)} AND ${bytes.fits(orgId, size)}
               RETURNING org_id AS "orgId"`,

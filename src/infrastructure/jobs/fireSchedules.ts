@@ -4,7 +4,7 @@ import type { SqlClient } from "effect/sql"
 import { type FireBatch, nextFiring } from "../../domain/jobs/JobSchedules.ts"
 import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
-import { insertJobs } from "./insertJobs.ts"
+import { insertJobs, templateColumns } from "./insertJobs.ts"
 import type { JobRoom } from "./jobRoom.ts"
 import { nextOrg, orgsInTurn, share } from "../orgs/orgsInTurn.ts"
 
@@ -92,8 +92,7 @@ export const fireSchedules = Effect.fnUntraced(function* (
     Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
   )
   const rows = sql`
-    SELECT fired.job_id, s.org_id, s.workflow, s.input, s.deployment_id, s.callback_url, s.callback_secret,
-      CASE WHEN s.callback_secret IS NOT NULL THEN s.id END, s.skip_callbacks, NULL
+    SELECT fired.job_id, s.org_id, NULL, s.id, ${templateColumns(sql)}
     FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
     WHERE fired.job_id IS NOT NULL`
   const stored = yield* sql<{ orgId: string; bytes: number }>`

@@ -1,6 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
-import { Callbacks, ReceiverRules } from "#src/domain/webhooks/Callbacks.ts"
+import { JobTemplates } from "#src/domain/jobs/JobTemplates.ts"
+import { ReceiverRules } from "#src/domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
@@ -25,7 +26,7 @@ export const services = (
   } = {},
 ) =>
   Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
-    Layer.provideMerge(Layer.merge(AuditLog.layer, Callbacks.layer)),
+    Layer.provideMerge(Layer.merge(AuditLog.layer, JobTemplates.layer)),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provideMerge(WebhookSender.layer),
     Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provide(Signer.layer, Hmac.layer))),
