@@ -77,6 +77,8 @@ const program = Effect.gen(function* () {
     record: () => Effect.void,
     release: () => Effect.void,
     nextDueAt: Effect.succeed(null),
+    countDue: () => Effect.succeed({ count: 0, oldestDueAt: null }),
+    correctTimes: () => Effect.succeed({ moved: 0, next: null }),
   })
   const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, Layer.succeed(DeliveryQueue, plain)))
   const now = DateTime.makeUnsafe(0)

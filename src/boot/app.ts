@@ -13,7 +13,7 @@ import { Chats } from "../domain/chat/Chats.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
-import { Dispatcher } from "../domain/webhooks/DeliveryQueue.ts"
+import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
 import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
 import { Idempotency } from "../domain/Idempotency.ts"
 import { KeyCacheSize } from "../domain/keys/KeyCache.ts"
@@ -55,10 +55,8 @@ import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
 import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
 import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
-import * as BacklogSql from "../infrastructure/webhooks/BacklogRepository.ts"
-import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
-import * as DeliveryTimesSql from "../infrastructure/webhooks/DeliveryTimesRepository.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
 import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
 import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
@@ -103,10 +101,8 @@ const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 /** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
-    BacklogSql.layer,
     DeliveryLogSql.layer,
     DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
-    DeliveryTimesSql.layer,
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"

@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
-import { deliveryNotFound, DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { deliveryNotFound, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
@@ -17,7 +17,7 @@ const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
 
 /** What became of deliveries, in memory. */
 export const layer = Layer.effect(
-  DeliveryRepository,
+  DeliveryLogRepository,
   Effect.map(WebhookWorld, ({ deliveries, endpoints }) => {
     const isInFlight = ({ claimId, dueAt }: StoredDelivery, now: DateTime.Utc) =>
       claimId !== null && dueAt !== null && DateTime.isGreaterThan(dueAt, now)
@@ -33,7 +33,7 @@ export const layer = Layer.effect(
       })
     }
 
-    return DeliveryRepository.of({
+    return DeliveryLogRepository.of({
       list: (orgId, { webhook_endpoint_id, job_id, state }, page) =>
         Effect.sync(() => ({
           deliveries: rowsAfter(

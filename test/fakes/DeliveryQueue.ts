@@ -126,6 +126,30 @@ export const layer = Layer.effect(
             .filter(({ parked }) => !parked)
             .sort(byDue)[0]?.dueAt ?? null,
       ),
+
+      countDue: (now, limit) =>
+        Effect.sync(() => {
+          const due = pending()
+            .filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, now))
+            .sort(byDue)
+          return { count: Math.min(due.length, limit), oldestDueAt: due[0]?.dueAt ?? null }
+        }),
+
+      correctTimes: ({ now, leaseUntil, limit }) =>
+        Effect.sync(() => {
+          const moved = pending()
+            .filter(({ claimId, dueAt, parked, tries }) =>
+              claimId === null
+                ? (parked || tries === 0) && DateTime.isGreaterThan(dueAt!, now)
+                : DateTime.isGreaterThan(dueAt!, leaseUntil),
+            )
+            .slice(0, limit)
+          for (const delivery of moved) {
+            const dueAt = delivery.claimId === null ? now : leaseUntil
+            deliveries.set(delivery.row.delivery_id, { ...delivery, dueAt })
+          }
+          return { moved: moved.length, next: moved.length === limit ? { orgId: "", lane: "" } : null }
+        }),
     })
   }),
 )

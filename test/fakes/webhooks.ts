@@ -1,10 +1,8 @@
 import { Layer } from "effect"
 import * as AuditLog from "./AuditLog.ts"
-import * as Backlog from "./Backlog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
-import * as DeliveryTimes from "./DeliveryTimes.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
@@ -17,10 +15,8 @@ import { World } from "./World.ts"
 /** Every repository of the webhook interface in memory, over one world, with orgs to own their rows. */
 export const layer = Layer.mergeAll(
   AuditLog.layer,
-  Backlog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
-  DeliveryTimes.layer,
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,

@@ -31,8 +31,8 @@ export interface Recovery {
 }
 
 /** Where a tenant's deliveries are read, and started again. */
-export class DeliveryRepository extends Context.Service<
-  DeliveryRepository,
+export class DeliveryLogRepository extends Context.Service<
+  DeliveryLogRepository,
   {
     /** Deliveries of the org, newest first. */
     readonly list: (orgId: string, filter: DeliveryFilter, page: Page) => Effect.Effect<FoundDeliveries, Unavailable>
@@ -56,7 +56,7 @@ export class DeliveryRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<{ readonly recovered: number; readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
   }
->()("gatehouse/domain/DeliveryLog/DeliveryRepository") {}
+>()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
 export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })
 
@@ -84,7 +84,7 @@ export class DeliveryLog extends Context.Service<
   static readonly layer = Layer.effect(
     DeliveryLog,
     Effect.gen(function* () {
-      const repository = yield* DeliveryRepository
+      const repository = yield* DeliveryLogRepository
       const wakeups = yield* Wakeups
 
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {

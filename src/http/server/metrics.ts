@@ -1,7 +1,7 @@
 import { Context, DateTime, Duration, Effect, Fiber, Metric } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
-import { Backlog } from "../../domain/webhooks/Backlog.ts"
+import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { SweepRepository } from "../../domain/webhooks/Sweeps.ts"
 import { guardedByToken } from "./metricsAccess.ts"
 
@@ -23,11 +23,11 @@ const limit = 100_000
 
 /** The backlog's gauges, as the database has them now. Of a database that does not answer they are gone, not old. */
 const measureBacklog = Effect.gen(function* () {
-  const backlog = yield* Backlog
+  const queue = yield* DeliveryQueue
   const sweeps = yield* SweepRepository
   const now = yield* DateTime.now
   // Detached: on a connection gone silent the question takes longer to take back than to ask.
-  const asked = yield* Effect.forkDetach(Effect.all([backlog.due(now, limit), sweeps.count(maxSweeps)]))
+  const asked = yield* Effect.forkDetach(Effect.all([queue.countDue(now, limit), sweeps.count(maxSweeps)]))
   const [{ count, oldestDueAt }, open] = yield* Effect.timeout(Fiber.join(asked), "2 seconds")
   yield* Metric.update(openSweeps, open)
   yield* Metric.update(due, count)
@@ -46,7 +46,7 @@ const measureBacklog = Effect.gen(function* () {
 /** `GET /metrics`, for Prometheus, to those whom `metricsAccess.ts` lets in. The database is asked once in five seconds, however often this is called. */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
-    const repositories = Context.make(Backlog, yield* Backlog).pipe(
+    const repositories = Context.make(DeliveryQueue, yield* DeliveryQueue).pipe(
       Context.add(SweepRepository, yield* SweepRepository),
     )
     const measured = yield* Effect.cachedWithTTL(Effect.provideContext(measureBacklog, repositories), "5 seconds")

@@ -1,5 +1,5 @@
 import { Clock, DateTime, Duration, Effect, Layer, Schedule } from "effect"
-import { DeliveryTimes, type MovedTimes, type QueuePlace } from "../../domain/webhooks/DeliveryTimes.ts"
+import { type CorrectedTimes, DeliveryQueue, type QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 import { DeliveryWorkerOptions, leaseFor } from "./DeliveryWorker.ts"
 
@@ -19,7 +19,7 @@ const batch = 5_000
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
-    const times = yield* DeliveryTimes
+    const queue = yield* DeliveryQueue
     const wakeups = yield* Wakeups
     const { attemptTimeout } = yield* DeliveryWorkerOptions
     const clock = yield* Clock.Clock
@@ -34,7 +34,7 @@ export const layer = Layer.effectDiscard(
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       let after: QueuePlace | null = null
       do {
-        const { moved, next }: MovedTimes = yield* times.putRight({ now, leaseUntil, limit: batch, after })
+        const { moved, next }: CorrectedTimes = yield* queue.correctTimes({ now, leaseUntil, limit: batch, after })
         if (moved > 0) yield* wakeups.deliveries
         after = next
       } while (after !== null)

@@ -8,6 +8,8 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { claimSql, maxHead, minHead } from "./claimDeliveries.ts"
 import { type ClaimedRow, toClaimed } from "./claimedRows.ts"
+import { correctTimes } from "./correctTimes.ts"
+import { countDue } from "./countDue.ts"
 import { date } from "../database/fragments.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
@@ -102,6 +104,9 @@ export const layer = Layer.effect(
         Effect.map(([row]) => (row?.next == null ? null : DateTime.fromDateUnsafe(row.next))),
         orUnavailable,
       ),
+
+      countDue: (now, limit) => orUnavailable(countDue(sql, now, limit)),
+      correctTimes: (correction) => orUnavailable(correctTimes(sql, correction)),
     })
   }),
 )

@@ -1,6 +1,7 @@
 import { Effect, Layer, Option } from "effect"
 import { HttpTraceContext } from "effect/http"
-import { type AttemptRecord, Dispatcher } from "../../domain/webhooks/DeliveryQueue.ts"
+import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 
 /** By OpenTelemetry's conventions for clients: an attempt that went wrong says how in `error.type`. */

@@ -1,11 +1,11 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -49,7 +49,7 @@ const openSweeps = SweepRepository.use(({ count }) => count(100))
 
 /** How many deliveries of an endpoint the log shows in each state, page by page. */
 const shown = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
-  const { list } = yield* DeliveryRepository
+  const { list } = yield* DeliveryLogRepository
   const counts: Record<string, number> = {}
   for (const state of ["pending", "delivered", "failed", "canceled", "skipped"] as const) {
     for (const filter of [{ state }, { state, webhook_endpoint_id: endpoint }]) {
@@ -211,7 +211,7 @@ for (const [name, database] of Object.entries(databases)) {
         yield* makeEvent(orgId, now)
         // Made since: no receiver of that event.
         yield* insertEndpoint(orgId)
-        const { list } = yield* DeliveryRepository
+        const { list } = yield* DeliveryLogRepository
         assert.isBelow((yield* list(orgId, {}, { limit: 1_000 })).deliveries.length, 700)
         yield* sweep
         const { deliveries } = yield* list(orgId, {}, { limit: 1_000 })

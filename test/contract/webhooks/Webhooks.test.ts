@@ -1,10 +1,8 @@
 import { layer } from "@effect/vitest"
 import { Layer } from "effect"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
-import * as BacklogSql from "#src/infrastructure/webhooks/BacklogRepository.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
-import * as DeliveryTimesSql from "#src/infrastructure/webhooks/DeliveryTimesRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -36,10 +34,8 @@ import { shares } from "./shares.ts"
 
 const sql = Layer.mergeAll(
   AuditLogSql.layer,
-  BacklogSql.layer,
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
-  DeliveryTimesSql.layer,
   Events.sql,
   JobsSql.layer,
   JobSchedulesSql.layer,

@@ -1,11 +1,11 @@
 import { assert, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import type { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import type { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { JobRepository } from "#src/domain/jobs/Jobs.ts"
 import type { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -117,7 +117,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* updateEndpoint(orgId, endpoint, now, { active: true })
       yield* turnAround(orgId)
       const made = claimed.map((one) => attempt(one, "Exhausted", now))
-      yield* whileHeld<DeliveryQueue | DeliveryRepository>(claimed[4]!.deliveryId, [
+      yield* whileHeld<DeliveryQueue | DeliveryLogRepository>(claimed[4]!.deliveryId, [
         record(made.toReversed(), now),
         record(made, now),
         recover(orgId, endpoint, now, plus(now, 10)),

@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
 import { Delivery as DeliverySchema, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
-import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { cutRows } from "#src/domain/Page.ts"
 import { assertPages, failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -26,11 +26,11 @@ import {
 
 const idOf = ({ delivery_id }: Delivery) => delivery_id
 
-/** What every DeliveryRepository shows. */
+/** What every DeliveryLogRepository shows. */
 export const deliveryLog = (it: It) => {
   it.effect("log: deliveries newest first, in pages, by endpoint, job and state, and no other org's", () =>
     Effect.gen(function* () {
-      const log = yield* DeliveryRepository
+      const log = yield* DeliveryLogRepository
       const list = (...args: Parameters<typeof log.list>) =>
         Effect.map(log.list(...args), ({ deliveries }) => deliveries)
       const pageOf = (...[id, filter, page]: Parameters<typeof log.list>) =>
@@ -91,7 +91,7 @@ export const deliveryLog = (it: It) => {
 
   it.effect("log: another org's is the one that does not exist, to every operation", () =>
     Effect.gen(function* () {
-      const log = yield* DeliveryRepository
+      const log = yield* DeliveryLogRepository
       const list = (...args: Parameters<typeof log.list>) =>
         Effect.map(log.list(...args), ({ deliveries }) => deliveries)
       const now = epoch()

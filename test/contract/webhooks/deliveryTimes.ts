@@ -1,20 +1,23 @@
 import { assert } from "@effect/vitest"
 import type { DateTime } from "effect"
 import { Effect } from "effect"
-import { DeliveryTimes } from "#src/domain/webhooks/DeliveryTimes.ts"
+import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { It } from "./webhookSupport.ts"
 import { attempt, claim, claimOne, deliveriesOf, epoch, insertReceiver, leaseSeconds } from "./webhookSupport.ts"
 import { plus, record, release } from "./webhookSupport.ts"
 
 /** Puts right by a clock, with leases of a minute; what other tests have left is put right, too. */
 const putRight = (now: DateTime.Utc, limit = 10_000) =>
-  DeliveryTimes.use((times) =>
-    Effect.map(times.putRight({ now, leaseUntil: plus(now, leaseSeconds), limit, after: null }), ({ moved }) => moved),
+  DeliveryQueue.use((queue) =>
+    Effect.map(
+      queue.correctTimes({ now, leaseUntil: plus(now, leaseSeconds), limit, after: null }),
+      ({ moved }) => moved,
+    ),
   )
 const dueTimes = (orgId: string) =>
   Effect.map(deliveriesOf(orgId), (all) => all.toReversed().map(({ next_attempt_at }) => next_attempt_at))
 
-/** What every DeliveryTimes does when the clock was set back by an hour: `then` is the time before, `now` after it. */
+/** What every DeliveryQueue does when the clock was set back by an hour: `then` is the time before, `now` after it. */
 export const deliveryTimes = (it: It) => {
   it.effect("times: what has not been tried is due at once, in its order", () =>
     Effect.gen(function* () {

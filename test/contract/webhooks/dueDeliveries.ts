@@ -1,14 +1,14 @@
 import { assert } from "@effect/vitest"
 import type { DateTime } from "effect"
 import { Effect } from "effect"
-import { Backlog } from "#src/domain/webhooks/Backlog.ts"
+import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { It } from "./webhookSupport.ts"
 import { attempt, claim, claimOne, epoch, insertReceiver, leaseSeconds, plus, record } from "./webhookSupport.ts"
 
-const due = (now: DateTime.Utc, limit = 100) => Backlog.use((backlog) => backlog.due(now, limit))
+const due = (now: DateTime.Utc, limit = 100) => DeliveryQueue.use((queue) => queue.countDue(now, limit))
 const nothing = { count: 0, oldestDueAt: null }
 
-/** What every Backlog tells of the deliveries that are due. */
+/** What every DeliveryQueue tells of the deliveries that are due. */
 export const dueDeliveries = (it: It) => {
   it.effect("backlog: what is due, counted up to the limit, and since when the oldest is", () =>
     Effect.gen(function* () {

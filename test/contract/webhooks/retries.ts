@@ -25,7 +25,7 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** What every DeliveryRepository does to start deliveries again. */
+/** What every DeliveryLogRepository does to start deliveries again. */
 export const retries = (it: It) => {
   it.effect(
     "retry: whatever its state, it is due now, with the schedule from its start; attempts are numbered on",

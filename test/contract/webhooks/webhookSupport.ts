@@ -1,13 +1,11 @@
 import type { Vitest } from "@effect/vitest"
 import { DateTime, Duration, Effect } from "effect"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import type { Backlog } from "#src/domain/webhooks/Backlog.ts"
 import type { ClaimedDelivery, Verdict } from "#src/domain/webhooks/Deliveries.ts"
 import type { DeliveryFilter } from "#src/domain/webhooks/DeliveryLog.ts"
-import { DeliveryRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord, Claim, OrgShare } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
-import type { DeliveryTimes } from "#src/domain/webhooks/DeliveryTimes.ts"
 import * as JobEnd from "#src/domain/jobs/JobEnd.ts"
 import type { NewJob } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/Jobs.ts"
@@ -25,10 +23,8 @@ import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
 /** `it` with the repositories of the webhook interface of one backend. */
 export type It = Vitest.MethodsNonLive<
   | AuditRepository
-  | Backlog
   | DeliveryQueue
-  | DeliveryRepository
-  | DeliveryTimes
+  | DeliveryLogRepository
   | Events
   | JobRepository
   | JobScheduleRepository
@@ -139,15 +135,17 @@ export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, ev
 })
 
 export const deliveriesOf = (orgId: string, filter: DeliveryFilter = {}) =>
-  DeliveryRepository.use((log) => Effect.map(log.list(orgId, filter, { limit: 1000 }), ({ deliveries }) => deliveries))
+  DeliveryLogRepository.use((log) =>
+    Effect.map(log.list(orgId, filter, { limit: 1000 }), ({ deliveries }) => deliveries),
+  )
 /** The states of the org's deliveries, oldest first. */
 export const statesOf = (orgId: string, filter?: DeliveryFilter) =>
   Effect.map(deliveriesOf(orgId, filter), (all) => all.toReversed().map(({ state }) => state))
-export const findDelivery = (orgId: string, id: string) => DeliveryRepository.use((log) => log.find(orgId, id))
+export const findDelivery = (orgId: string, id: string) => DeliveryLogRepository.use((log) => log.find(orgId, id))
 export const retry = (orgId: string, id: string, now: DateTime.Utc) =>
-  DeliveryRepository.use((log) => log.retry(orgId, id, now))
+  DeliveryLogRepository.use((log) => log.retry(orgId, id, now))
 export const recover = (orgId: string, endpointId: string, since: DateTime.Utc, now: DateTime.Utc) =>
-  DeliveryRepository.use((log) =>
+  DeliveryLogRepository.use((log) =>
     Effect.map(log.recover({ orgId, endpointId, since, until: null }, now), ({ recovered }) => recovered),
   )
 

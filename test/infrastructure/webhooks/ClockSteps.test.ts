@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, DateTime, Duration, Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { DeliveryTimes, type TimesPutRight } from "#src/domain/webhooks/DeliveryTimes.ts"
+import { DeliveryQueue, type TimesCorrection } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { Unavailable } from "#src/domain/Errors.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import * as ClockSteps from "#src/infrastructure/webhooks/ClockStepWorker.ts"
@@ -12,15 +12,15 @@ const hour = 3_600_000
 
 /** The worker at the end of its first look, with a wall clock that can be stepped; and what it asked, woke and logged. */
 const begin = Effect.gen(function* () {
-  const asked: Array<TimesPutRight> = []
+  const asked: Array<TimesCorrection> = []
   const log: Array<string> = []
   const world = { asked, woken: 0, answer: Effect.succeed(0) as Effect.Effect<number, Unavailable> }
   const clock = yield* Clock.Clock
   let ahead = 10 * hour
   const wall = () => clock.currentTimeMillisUnsafe() + ahead
   const services = Layer.mergeAll(
-    Layer.mock(DeliveryTimes, {
-      putRight: (right) =>
+    Layer.mock(DeliveryQueue, {
+      correctTimes: (right) =>
         Effect.suspend(() => (asked.push(right), world.answer)).pipe(
           Effect.map((moved) => ({ moved, next: moved === right.limit ? { orgId: "", lane: "" } : null })),
         ),
@@ -54,7 +54,7 @@ it.effect("puts right at the start, and when the clock is set back, until what b
 
     world.step(-hour)
     yield* TestClock.adjust("1 second")
-    const [, { leaseUntil, now }] = world.asked as [TimesPutRight, TimesPutRight]
+    const [, { leaseUntil, now }] = world.asked as [TimesCorrection, TimesCorrection]
     assert.strictEqual(DateTime.toEpochMillis(now), 10 * hour + 30_000 - 900 + 1_000)
     assert.deepStrictEqual(DateTime.distance(now, leaseUntil), leaseFor(Duration.seconds(15)))
     assert.include(world.log(), "set back by 1h")

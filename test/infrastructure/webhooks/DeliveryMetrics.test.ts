@@ -18,13 +18,10 @@ const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<Verdict["_tag"], "
 /** A counted outbox over one that fails as long as it is told to, with what its metrics say. */
 const world = Effect.gen(function* () {
   const database = { away: false }
-  const queue = DeliveryQueue.of({
-    claim: () => Effect.succeed({ deliveries: [], more: false, short: false }),
+  const queue = Layer.mock(DeliveryQueue, {
     record: () => Effect.suspend(() => (database.away ? Effect.fail(new Unavailable({ error: "away" })) : Effect.void)),
-    release: () => Effect.void,
-    nextDueAt: Effect.succeed(null),
   })
-  const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, Layer.succeed(DeliveryQueue, queue)))
+  const counted = yield* Layer.build(Layer.provide(DeliveryMetrics.layer, queue))
   const states = Effect.map(Metric.snapshot, (all) =>
     Object.fromEntries(
       all.flatMap(({ attributes, state }) =>

@@ -1,7 +1,8 @@
 import { Clock, Context, DateTime, Duration, Effect, Exit, Fiber, Latch, Layer, Logger, Redacted, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { Cipher } from "#src/domain/Cipher.ts"
-import { type AttemptRecord, type Claim, DeliveryQueue, Dispatcher } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { type AttemptRecord, type Claim, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { fromDelays, RetryPolicy } from "#src/domain/webhooks/RetryPolicy.ts"
 import { type Signable, Signer } from "#src/domain/webhooks/Signature.ts"
@@ -111,6 +112,7 @@ export const makeWorld = Effect.gen(function* () {
   }
 
   const queue = DeliveryQueue.of({
+    ...outbox,
     claim: (claim) =>
       Effect.suspend(() => {
         claims.push(claim)

@@ -2,7 +2,7 @@ import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { Delivery, DeliveryAttempt } from "../../domain/webhooks/Delivery.ts"
-import { deliveryNotFound, DeliveryRepository } from "../../domain/webhooks/DeliveryLog.ts"
+import { deliveryNotFound, DeliveryLogRepository } from "../../domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -40,7 +40,7 @@ const inlineRows = 500
 
 /** What became of deliveries, in PostgreSQL. */
 export const layer = Layer.effect(
-  DeliveryRepository,
+  DeliveryLogRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
@@ -56,7 +56,7 @@ export const layer = Layer.effect(
     const claimed = (now: Date) => sql`
       (coalesce(p.lease_until > ${now}, false) OR coalesce(d.lease_until > ${now}, false))`
 
-    return DeliveryRepository.of({
+    return DeliveryLogRepository.of({
       list: (orgId, filter, page) =>
         Effect.gen(function* () {
           const source = sourceOf(sql, orgId, filter, page)

@@ -1,23 +1,17 @@
-import { DateTime, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { Backlog } from "../../domain/webhooks/Backlog.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
+import { DateTime, Effect } from "effect"
+import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
 
 /** Of how many lanes the age of the backlog is read. */
 const maxLanes = 1_000
 
 /**
- * The backlog in PostgreSQL, by the indexes that claims read: no more rows than the limit are looked at, and of the
+ * Counts the due deliveries by the indexes that claims read: no more rows than the limit are looked at, and of the
  * parked ones' ages the first of each of the first thousand lanes.
  */
-export const layer = Layer.effect(
-  Backlog,
-  Effect.map(SqlClient.SqlClient, (sql) =>
-    Backlog.of({
-      due: (now, limit) => {
-        const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
-        return sql<{ count: number; oldest: Date | null }>`
+export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number) => {
+  const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
+  return sql<{ count: number; oldest: Date | null }>`
           WITH RECURSIVE heads AS (
             SELECT '' COLLATE "C" AS org_id, '' COLLATE "C" AS lane, NULL::timestamptz AS due_at, 0 AS turn
             UNION ALL
@@ -38,13 +32,9 @@ export const layer = Layer.effect(
           )
           SELECT (SELECT count(*)::int FROM due) AS count,
             (SELECT min(at) FROM oldest WHERE at <= ${date(now)}) AS oldest`.pipe(
-          Effect.map(([row]) => ({
-            count: row!.count,
-            oldestDueAt: row!.oldest === null ? null : DateTime.fromDateUnsafe(row!.oldest),
-          })),
-          orUnavailable,
-        )
-      },
-    }),
-  ),
-)
+    Effect.map(([row]) => ({
+      count: row!.count,
+      oldestDueAt: row!.oldest === null ? null : DateTime.fromDateUnsafe(row!.oldest),
+    })),
+  )
+}

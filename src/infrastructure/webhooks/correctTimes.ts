@@ -1,22 +1,17 @@
-import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { DeliveryTimes } from "../../domain/webhooks/DeliveryTimes.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { TimesCorrection } from "../../domain/webhooks/DeliveryQueue.ts"
 import { date } from "../database/fragments.ts"
 
 /** How many lanes of the backlog are looked at in one batch. */
 const maxLanes = 1_000
 
 /**
- * The times of deliveries in PostgreSQL. By the indexes that claims read: of what is parked no more is looked at than is
- * moved. Rows are locked as by a claim, which waits for nobody.
+ * Corrects times by the indexes that claims read: of what is parked no more is looked at than is moved. Rows are locked
+ * as by a claim, which waits for nobody.
  */
-export const layer = Layer.effect(
-  DeliveryTimes,
-  Effect.map(SqlClient.SqlClient, (sql) =>
-    DeliveryTimes.of({
-      putRight: ({ after, leaseUntil, limit, now }) =>
-        sql<{ moved: number; org_id: string | null; lane: string }>`
+export const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limit, now }: TimesCorrection) =>
+  sql<{ moved: number; org_id: string | null; lane: string }>`
           WITH RECURSIVE parked_lanes AS (
             SELECT ${after?.orgId ?? ""}::text COLLATE "C" AS org_id, ${after?.lane ?? ""}::text COLLATE "C" AS lane, 0 AS turn
             UNION ALL
@@ -47,14 +42,10 @@ export const layer = Layer.effect(
           )
           SELECT (SELECT count(*)::int FROM moved) AS moved, last.* FROM (SELECT) AS one
           LEFT JOIN (SELECT org_id, lane FROM parked_lanes WHERE turn = ${maxLanes}) AS last ON true`.pipe(
-          Effect.map(([row]) => {
-            const { lane, moved, org_id } = row!
-            // What was too many for one batch is in the same lanes.
-            if (moved === limit) return { moved, next: after ?? { orgId: "", lane: "" } }
-            return { moved, next: org_id === null ? null : { orgId: org_id, lane } }
-          }),
-          orUnavailable,
-        ),
+    Effect.map(([row]) => {
+      const { lane, moved, org_id } = row!
+      // What was too many for one batch is in the same lanes.
+      if (moved === limit) return { moved, next: after ?? { orgId: "", lane: "" } }
+      return { moved, next: org_id === null ? null : { orgId: org_id, lane } }
     }),
-  ),
-)
+  )
