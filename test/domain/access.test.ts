@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
-import type { CurrentCaller } from "#src/domain/Caller.ts"
-import { Caller } from "#src/domain/Caller.ts"
+import type { CurrentPrincipal } from "#src/domain/Principal.ts"
+import { Principal } from "#src/domain/Principal.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
@@ -11,7 +11,7 @@ import { as, failureOf, makeTenant, outcomeOf, services, unknownId } from "./sup
 type Tenant = Effect.Success<typeof makeTenant>
 const page = { limit: 10 }
 
-type Services = ApiKeys | CurrentCaller | Deployments | Orgs | Projects
+type Services = ApiKeys | CurrentPrincipal | Deployments | Orgs | Projects
 type Call = (tenant: Tenant) => Effect.Effect<unknown, { readonly _tag: string }, Services>
 
 /** Every operation, on the resources of a tenant. */
@@ -58,10 +58,10 @@ const orgKeyGets: Record<Operation, readonly [own: string, foreign: string]> = {
 }
 
 const callersOf = ({ orgId, projectId, orgKey, projectKey }: Tenant) => ({
-  administrator: Caller.Administrator(),
-  orgKey: Caller.OrgKey({ keyId: orgKey.id, orgId }),
-  projectKey: Caller.ProjectKey({ keyId: projectKey.id, orgId, projectId }),
-  anonymous: Caller.Anonymous(),
+  administrator: Principal.Administrator(),
+  orgKey: Principal.OrgKey({ keyId: orgKey.id, orgId }),
+  projectKey: Principal.ProjectKey({ keyId: projectKey.id, orgId, projectId }),
+  anonymous: Principal.Anonymous(),
 })
 const names = ["administrator", "orgKey", "projectKey", "anonymous"] as const
 

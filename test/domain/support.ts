@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
-import { Caller, CurrentCaller } from "#src/domain/Caller.ts"
+import { Principal, CurrentPrincipal } from "#src/domain/Principal.ts"
 import type { AllowedOwners } from "#src/domain/deployments/Deployments.ts"
 import { Deployments, RegistrationPolicy } from "#src/domain/deployments/Deployments.ts"
 import {
@@ -39,9 +39,9 @@ export const services = (
   )
 
 /** Runs as this caller, in guarded mode unless `open`. */
-export const as = (caller: Caller, open = false) => Effect.provideService(CurrentCaller, { caller, open })
-export const asAdministrator = as(Caller.Administrator())
-export const asAnonymous = as(Caller.Anonymous())
+export const as = (principal: Principal, open = false) => Effect.provideService(CurrentPrincipal, { principal, open })
+export const asAdministrator = as(Principal.Administrator())
+export const asAnonymous = as(Principal.Anonymous())
 
 const Failure = Schema.Union([
   InvalidRequest,

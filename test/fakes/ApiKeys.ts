@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeyRepository, keyExpired, keyNotFound, keyReplaced } from "#src/domain/keys/ApiKeyRepository.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
-import { orgNotFound } from "#src/domain/Caller.ts"
+import { orgNotFound } from "#src/domain/Principal.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"
 import { inScope, keepEntry, needRoom, pageOf, type StoredKey, World } from "./World.ts"
 

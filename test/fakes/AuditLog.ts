@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import { orgNotFound } from "#src/domain/Caller.ts"
+import { orgNotFound } from "#src/domain/Principal.ts"
 import { pageOf, World } from "./World.ts"
 
 /** The audit log in memory. */

@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { orgNotFound } from "#src/domain/Caller.ts"
+import { orgNotFound } from "#src/domain/Principal.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { amountsOf, findOr, inScope, keepEntry, pageOf, World } from "./World.ts"
 

@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { orgNotFound } from "#src/domain/Caller.ts"
+import { orgNotFound } from "#src/domain/Principal.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
 import { projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"

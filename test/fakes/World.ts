@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
-import type { OrgScope } from "#src/domain/Caller.ts"
+import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
 import type { Org } from "#src/domain/orgs/Org.ts"
 import {

@@ -1,10 +1,9 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "./AuditEntry.ts"
-import { CurrentCaller, requireOrg } from "../Caller.ts"
+import { CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
-import { CurrentTenant } from "../Tenant.ts"
 
 /** The id of the request at hand, null where there is none. */
 export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {
@@ -26,21 +25,16 @@ export class AuditRepository extends Context.Service<
   }
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
-const actorOf = CurrentCaller.use(({ caller }) =>
-  Effect.succeed(
-    caller._tag === "Administrator" || caller._tag === "Anonymous" ? caller._tag.toLowerCase() : `key:${caller.keyId}`,
-  ),
+const actorOf = CurrentPrincipal.use(({ principal }) =>
+  Effect.succeed("keyId" in principal ? `key:${principal.keyId}` : principal._tag.toLowerCase()),
 )
-const actorOfTenant = CurrentTenant.use(({ keyId }) => Effect.succeed(`key:${keyId}`))
 
 /** The log of management operations. */
 export class AuditLog extends Context.Service<
   AuditLog,
   {
-    /** The entry of a change that the current caller is about to make: for the repository that makes it. */
-    readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentCaller>
-    /** The same for a change that a tenant makes at the webhook interface. */
-    readonly entryOfTenant: (change: Change) => Effect.Effect<AuditEntry, never, CurrentTenant>
+    /** The entry of a change that the current principal is about to make: for the repository that makes it. */
+    readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentPrincipal>
     /** The same for a change that the service makes by itself. */
     readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
     /** A page of the org's entries, newest first. */
@@ -50,7 +44,7 @@ export class AuditLog extends Context.Service<
     ) => Effect.Effect<
       { readonly entries: ReadonlyArray<AuditEntry>; readonly nextCursor: string | null },
       NotFound | Unauthorized | Forbidden | Unavailable,
-      CurrentCaller
+      CurrentPrincipal
     >
   }
 >()("gatehouse/domain/AuditLog") {
@@ -74,7 +68,6 @@ export class AuditLog extends Context.Service<
 
       return AuditLog.of({
         entry: entryBy(actorOf),
-        entryOfTenant: entryBy(actorOfTenant),
         entryOfService: entryBy(Effect.succeed("service")),
         list,
       })

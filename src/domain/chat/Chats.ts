@@ -1,7 +1,7 @@
 import { Cause, Context, Duration, Effect, Layer, type Scope, Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { RateLimiter } from "effect/persistence"
-import { CurrentCaller } from "../Caller.ts"
+import { CurrentPrincipal } from "../Principal.ts"
 import type { AnswerPart, ChatRequest } from "./Chat.ts"
 import { ChatRates, limits, recentTurns, textOf } from "./Chat.ts"
 import { chatPrompt } from "./chatPrompt.ts"
@@ -33,9 +33,11 @@ interface Admitted {
 
 /** Who may chat (contract 2): a project key; in open mode also anyone without a credential. */
 const admitted = (address: string) =>
-  CurrentCaller.use(({ caller, open }): Effect.Effect<Admitted, Unauthorized | Forbidden> => {
-    if (caller._tag === "ProjectKey") return Effect.succeed({ key: `key ${caller.keyId}`, orgId: caller.orgId })
-    if (caller._tag !== "Anonymous") return Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
+  CurrentPrincipal.use(({ principal, open }): Effect.Effect<Admitted, Unauthorized | Forbidden> => {
+    if (principal._tag === "ProjectKey") {
+      return Effect.succeed({ key: `key ${principal.keyId}`, orgId: principal.orgId })
+    }
+    if (principal._tag !== "Anonymous") return Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
     return open
       ? Effect.succeed({ key: `address ${address}`, orgId: undefined })
       : Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
@@ -80,7 +82,7 @@ export class Chats extends Context.Service<
     ) => Effect.Effect<
       Stream.Stream<AnswerPart>,
       Unauthorized | Forbidden | InvalidRequest | TooManyRequests | UnprocessableContent | Unavailable,
-      CurrentCaller | Scope.Scope
+      CurrentPrincipal | Scope.Scope
     >
   }
 >()("gatehouse/domain/Chats") {

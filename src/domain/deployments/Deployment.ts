@@ -1,4 +1,4 @@
-import { Context, Result, Schema } from "effect"
+import { Result, Schema } from "effect"
 import type { CiClaims } from "./CiToken.ts"
 import { Unauthorized } from "../Errors.ts"
 import { Id, Timestamp } from "../Schemas.ts"
@@ -47,9 +47,6 @@ export interface CiRun extends Pick<
   /** What the first registration may take as the project's default branch; null when the run shows none (a tag …). */
   readonly defaultBranchCandidate: string | null
 }
-
-/** The CI run whose token came with the request. */
-export class CurrentRun extends Context.Service<CurrentRun, CiRun>()("gatehouse/domain/Deployment/CurrentRun") {}
 
 const repositoryForm = /^([\w.-]{1,100})\/([\w.-]{1,100})$/
 const pullRequestRef = /^refs\/pull\/([1-9][0-9]{0,8})\/(?:merge|head)$/

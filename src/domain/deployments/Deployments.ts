@@ -1,8 +1,8 @@
 import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { CurrentCaller, OrgScope } from "../Caller.ts"
-import { managedScope } from "../Caller.ts"
+import type { CurrentPrincipal, OrgScope } from "../Principal.ts"
+import { ciTokenNeeded, managedScope } from "../Principal.ts"
 import { CiTokens } from "./CiToken.ts"
 import type { CiRun, Deployment } from "./Deployment.ts"
 import { runFromClaims } from "./Deployment.ts"
@@ -71,7 +71,7 @@ export class Deployments extends Context.Service<
     ) => Effect.Effect<
       { readonly deployments: ReadonlyArray<Deployment>; readonly nextCursor: string | null },
       NotFound | Unauthorized | Forbidden | Unavailable,
-      CurrentCaller
+      CurrentPrincipal
     >
   }
 >()("gatehouse/domain/Deployments") {
@@ -90,7 +90,7 @@ export class Deployments extends Context.Service<
 
       const admit = Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
         if (token === undefined) {
-          return yield* new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
+          return yield* ciTokenNeeded()
         }
         const run = yield* Effect.fromResult(runFromClaims(yield* tokens.verify(token)))
         if (!ownerMayRegister(run.owner)) {

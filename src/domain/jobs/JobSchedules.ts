@@ -3,13 +3,13 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { firstFiring } from "./cronDates.ts"
-import type { LimitReached, Unavailable } from "../Errors.ts"
+import type { LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import { InvalidRequest, NotFound } from "../Errors.ts"
 import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
 import { type JobTemplate, JobTemplates } from "./JobTemplates.ts"
 import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "../Page.ts"
 import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
-import { CurrentTenant } from "../Tenant.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
 /** A schedule to be kept. `callbackSecret` is encrypted for the schedule's id. */
@@ -91,15 +91,17 @@ export class JobSchedules extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJobSchedule.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<
       { readonly schedules: ReadonlyArray<JobSchedule>; readonly next_cursor?: string },
-      Unavailable,
-      CurrentTenant
+      Unauthorized | Unavailable,
+      CurrentPrincipal
     >
-    readonly remove: (scheduleId: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
+    readonly remove: (
+      scheduleId: string,
+    ) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     /** Creates the jobs of all schedules that are due, orgs in turn. */
     readonly fireDue: Effect.Effect<void, Unavailable>
   }
@@ -114,7 +116,7 @@ export class JobSchedules extends Context.Service<
       const audit = yield* AuditLog
 
       const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const timezone = input.timezone ?? "UTC"
         const nextAt = yield* Effect.fromResult(nextFiring(input.cron, timezone, now)).pipe(
@@ -132,20 +134,20 @@ export class JobSchedules extends Context.Service<
           now,
         }
         const details = { workflow, cron, timezone }
-        const entry = yield* audit.entryOfTenant({ action: "schedule.create", target: scheduleId, details })
+        const entry = yield* audit.entry({ action: "schedule.create", target: scheduleId, details })
         yield* repository.insert(schedule, entry)
         return scheduleId
       })
 
       const list = Effect.fn("JobSchedules.list")(function* (asked?: WholeList) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, wholeListPage(asked))
         return { schedules: found.items, ...nextCursorIfMore(found, (schedule) => schedule.schedule_id) }
       })
 
       const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
-        const { orgId } = yield* CurrentTenant
-        const entry = yield* audit.entryOfTenant({ action: "schedule.delete", target: scheduleId, details: {} })
+        const orgId = yield* currentTenant
+        const entry = yield* audit.entry({ action: "schedule.delete", target: scheduleId, details: {} })
         yield* repository.remove(orgId, scheduleId, entry)
       })
 

@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { AfterCommit } from "../AfterCommit.ts"
 import { NotFound } from "../Errors.ts"
-import type { Conflict, InvalidRequest, LimitReached, Unavailable } from "../Errors.ts"
+import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
 import { completed, failed, type JobEnd, type JobOutcome } from "./JobEnd.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
@@ -11,7 +11,7 @@ import { expiry } from "./Leases.ts"
 import { DefaultLimits } from "../orgs/OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { RequestOrg } from "../orgs/RequestOrg.ts"
-import { CurrentTenant } from "../Tenant.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { type JobTemplate, JobTemplates } from "./JobTemplates.ts"
 import * as WaitingClaims from "./WaitingClaims.ts"
 import * as WaitingJobs from "./WaitingJobs.ts"
@@ -90,25 +90,27 @@ export class Jobs extends Context.Service<
   {
     readonly create: (
       input: typeof CreateJob.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     /** Claims jobs; with `wait_seconds`, waits that long for the first, unless too many claims of the org wait here. */
     readonly claim: (
       input: typeof ClaimJobs.Type,
-    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, LimitReached | Unavailable, CurrentTenant>
+    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     readonly heartbeat: (
       input: typeof HeartbeatJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
     readonly complete: (
       input: typeof CompleteJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
-    readonly fail: (input: typeof FailJob.Type) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
-    readonly get: (jobId: string) => Effect.Effect<Job, NotFound | Unavailable, CurrentTenant>
+    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly fail: (
+      input: typeof FailJob.Type,
+    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly get: (jobId: string) => Effect.Effect<Job, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly list: (
       query: Page & { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
     ) => Effect.Effect<
       { readonly jobs: ReadonlyArray<Job>; readonly next_cursor: string | null },
-      Unavailable,
-      CurrentTenant
+      Unauthorized | Unavailable,
+      CurrentPrincipal
     >
     /** Queues jobs again whose lease ran out, or fails them after the third: all that there are, orgs in turn. */
     readonly expireLeases: Effect.Effect<void, Unavailable>
@@ -125,7 +127,7 @@ export class Jobs extends Context.Service<
       const asWaiting = WaitingClaims.make((yield* DefaultLimits).waitingClaims)
 
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const jobId = yield* random.ulid
         const made = yield* repository.insert({
           ...(yield* templates.prepare(input, jobId)),
@@ -150,7 +152,7 @@ export class Jobs extends Context.Service<
       yield* wakeups.onJobs(waiting.wake)
 
       const claim = Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const { workflow, limit = 1, lease_seconds: leaseSeconds = defaultLease, wait_seconds: wait = 0 } = input
         const key = { orgId, workflow, leaseSeconds }
         if (wait === 0) return yield* claimOnce(key, limit)
@@ -158,7 +160,7 @@ export class Jobs extends Context.Service<
       })
 
       const heartbeat = Effect.fn("Jobs.heartbeat")(function* (input: typeof HeartbeatJob.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLease })
         yield* repository.extendLease(orgId, input.job_id, leaseUntil, now)
@@ -176,25 +178,25 @@ export class Jobs extends Context.Service<
       })
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         yield* end(orgId, input.job_id, (job) => repository.finish(job, completed(input.result ?? null)))
       })
 
       const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const { error, mapped_stack = null } = input
         yield* end(orgId, input.job_id, (job) => repository.finish(job, failed(error, mapped_stack)))
       })
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         return yield* repository.find(orgId, jobId)
       })
 
       const list = Effect.fn("Jobs.list")(function* (
         query: Page & { readonly status?: JobStatus | undefined; readonly workflow?: string | undefined },
       ) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, query, query)
         return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) }
       })

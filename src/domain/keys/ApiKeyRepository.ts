@@ -1,7 +1,7 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { ApiKey, RateLimit, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import type { OrgScope } from "../Caller.ts"
+import type { OrgScope } from "../Principal.ts"
 import type { LimitReached, Unavailable } from "../Errors.ts"
 import { Conflict, NotFound } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"

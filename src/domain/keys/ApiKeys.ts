@@ -7,8 +7,8 @@ import { defaultOverlapSeconds } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { CurrentCaller } from "../Caller.ts"
-import { managedScope, requireAdministrator, requireOrg } from "../Caller.ts"
+import type { CurrentPrincipal } from "../Principal.ts"
+import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import type {
   Conflict,
   Forbidden,
@@ -37,25 +37,25 @@ export class ApiKeys extends Context.Service<
   {
     readonly createForProject: (
       input: typeof CreateProjectKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
     readonly createForOrg: (
       orgId: string,
       input: typeof CreateOrgKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentCaller>
-    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
+    readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
     /** Makes a new key in the place of one of the org, which stays good for the overlap. */
     readonly rotate: (
       orgId: string,
       keyId: string,
       input: typeof RotateKey.Type,
-    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | LimitReached | Refused, CurrentCaller>
+    ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | LimitReached | Refused, CurrentPrincipal>
     readonly list: (
       orgId: string,
       page: Page,
     ) => Effect.Effect<
       { readonly keys: ReadonlyArray<ApiKey>; readonly nextCursor: string | null },
       NotFound | Refused,
-      CurrentCaller
+      CurrentPrincipal
     >
     /** Whose key this is. Every reason for which a key is not valid fails alike. */
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
@@ -66,7 +66,7 @@ export class ApiKeys extends Context.Service<
     readonly validate: (
       key: Redacted.Redacted<string>,
       address: string,
-    ) => Effect.Effect<ValidKey, Unauthorized | TooManyRequests | Unavailable, CurrentCaller>
+    ) => Effect.Effect<ValidKey, Unauthorized | TooManyRequests | Unavailable, CurrentPrincipal>
     /**
      * `authenticate` without a fiber, for the one caller that cannot afford one: `done` gets the valid key, or
      * `undefined` when `authenticate` has to say why there is none. From memory it is called at once.

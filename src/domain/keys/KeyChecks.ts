@@ -1,7 +1,7 @@
 import { Clock, DateTime, Effect, Exit, Redacted } from "effect"
 import { isWellFormed, keyLength } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant } from "./ApiKeyRepository.ts"
-import { CurrentCaller } from "../Caller.ts"
+import { CurrentPrincipal } from "../Principal.ts"
 import type { Unavailable } from "../Errors.ts"
 import { Unauthorized } from "../Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
@@ -77,8 +77,8 @@ export const make = Effect.gen(function* () {
     })
 
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
-    const { caller } = yield* CurrentCaller
-    const limited = caller._tag === "Anonymous"
+    const { principal } = yield* CurrentPrincipal
+    const limited = principal._tag === "Anonymous"
     const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
       Effect.sync(() => count(outcome, source))
     if (limited) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))

@@ -2,8 +2,8 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { CurrentCaller, OrgScope } from "../Caller.ts"
-import { managedScope, requireAdministrator, requireOrg } from "../Caller.ts"
+import type { CurrentPrincipal, OrgScope } from "../Principal.ts"
+import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
@@ -41,23 +41,23 @@ export class Orgs extends Context.Service<
     /** Creates an org; the administrator's. */
     readonly create: (
       input: typeof CreateOrg.Type,
-    ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** An org with its limits and what is used of them; to those who manage it. */
     readonly get: (
       orgId: string,
-    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** Changes an org's name and limits; the administrator's. */
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
-    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentCaller>
+    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** A page of the orgs that the caller manages. */
     readonly list: (
       page: Page,
     ) => Effect.Effect<
       { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null },
       Unauthorized | Forbidden | Unavailable,
-      CurrentCaller
+      CurrentPrincipal
     >
   }
 >()("gatehouse/domain/Orgs") {

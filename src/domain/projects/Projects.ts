@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { CurrentCaller, managedScope, orgNotFound, OrgScope } from "../Caller.ts"
+import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Principal.ts"
 import type { Conflict, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import { Forbidden, NotFound } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
@@ -56,21 +56,21 @@ export class Projects extends Context.Service<
     /** Creates a project in the org named, else in the caller's own, else in the default org. */
     readonly create: (
       input: typeof CreateProject.Type,
-    ) => Effect.Effect<Project, NotFound | LimitReached | Refused, CurrentCaller>
+    ) => Effect.Effect<Project, NotFound | LimitReached | Refused, CurrentPrincipal>
     /** A page of the projects that the caller manages, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },
     ) => Effect.Effect<
       { readonly projects: ReadonlyArray<Project>; readonly nextCursor: string | null },
       NotFound | Refused,
-      CurrentCaller
+      CurrentPrincipal
     >
-    readonly get: (projectId: string) => Effect.Effect<Project, NotFound | Refused, CurrentCaller>
+    readonly get: (projectId: string) => Effect.Effect<Project, NotFound | Refused, CurrentPrincipal>
     /** Changes a project; linking it to a repository lets that repository's first CI run register. */
     readonly update: (
       projectId: string,
       changes: UpdateProject,
-    ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentCaller>
+    ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentPrincipal>
   }
 >()("gatehouse/domain/Projects") {
   static readonly layer = Layer.effect(
@@ -84,8 +84,8 @@ export class Projects extends Context.Service<
       // Not by `Effect.fn`: the stack trace that it takes at each call is a tenth of a creation.
       const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
-        const { caller } = yield* CurrentCaller
-        const ownOrg = caller._tag === "OrgKey" ? caller.orgId : undefined
+        const { principal } = yield* CurrentPrincipal
+        const ownOrg = principal._tag === "OrgKey" ? principal.orgId : undefined
         if (scope._tag === "OneOrg" && input.orgId !== undefined && input.orgId !== scope.orgId) {
           return yield* new Forbidden({ error: "An org key creates projects in its own org only." })
         }

@@ -1,10 +1,10 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import type { Delivery, DeliveryDetail, DeliveryState } from "./Delivery.ts"
-import type { Conflict, Unavailable } from "../Errors.ts"
+import type { Conflict, Unauthorized, Unavailable } from "../Errors.ts"
 import { NotFound } from "../Errors.ts"
 import type { Page } from "../Page.ts"
 import { cutRows, nextCursor } from "../Page.ts"
-import { CurrentTenant } from "../Tenant.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "./Wakeups.ts"
 
 export interface DeliveryFilter {
@@ -68,17 +68,21 @@ export class DeliveryLog extends Context.Service<
       query: Page & DeliveryFilter,
     ) => Effect.Effect<
       { readonly deliveries: ReadonlyArray<Delivery>; readonly next_cursor: string | null },
-      Unavailable,
-      CurrentTenant
+      Unauthorized | Unavailable,
+      CurrentPrincipal
     >
-    readonly get: (deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable, CurrentTenant>
-    readonly retry: (deliveryId: string) => Effect.Effect<void, NotFound | Conflict | Unavailable, CurrentTenant>
+    readonly get: (
+      deliveryId: string,
+    ) => Effect.Effect<DeliveryDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly retry: (
+      deliveryId: string,
+    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
     /** Sends again everything of an endpoint that was not delivered in a time; returns how many deliveries that is. */
     readonly recover: (input: {
       readonly webhook_endpoint_id: string
       readonly since: DateTime.Utc
       readonly until?: DateTime.Utc | undefined
-    }) => Effect.Effect<number, NotFound | Conflict | Unavailable, CurrentTenant>
+    }) => Effect.Effect<number, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
   }
 >()("gatehouse/domain/DeliveryLog") {
   static readonly layer = Layer.effect(
@@ -88,7 +92,7 @@ export class DeliveryLog extends Context.Service<
       const wakeups = yield* Wakeups
 
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, query, query)
         // A delivery is a few hundred bytes: its limit is a page's only end.
         const page = cutRows(found.deliveries, query.limit)
@@ -99,18 +103,18 @@ export class DeliveryLog extends Context.Service<
       })
 
       const get = Effect.fn("DeliveryLog.get")(function* (deliveryId: string) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         return yield* repository.find(orgId, deliveryId)
       })
 
       const retry = Effect.fn("DeliveryLog.retry")(function* (deliveryId: string) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         yield* repository.retry(orgId, deliveryId, yield* DateTime.now)
         yield* wakeups.deliveries
       })
 
       const recover: DeliveryLog["Service"]["recover"] = Effect.fn("DeliveryLog.recover")(function* (input) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const { webhook_endpoint_id: endpointId, since, until = null } = input
         const now = yield* DateTime.now
         const { hasMore, recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)

@@ -7,11 +7,11 @@ import { checkUrl, ReceiverRules } from "./ReceiverRules.ts"
 import { Cipher } from "../Cipher.ts"
 import { eventBody, eventType, isDelivered } from "./Deliveries.ts"
 import * as EndpointTests from "./EndpointTests.ts"
-import type { Conflict, InvalidRequest, LimitReached, Unavailable } from "../Errors.ts"
+import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import { NotFound } from "../Errors.ts"
 import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "../Page.ts"
 import { Signer } from "./Signature.ts"
-import { CurrentTenant } from "../Tenant.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import type {
   CreateWebhookEndpoint,
   UpdateWebhookEndpoint,
@@ -116,25 +116,29 @@ export class WebhookEndpoints extends Context.Service<
   {
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unavailable, CurrentTenant>
+    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<
       { readonly webhook_endpoints: ReadonlyArray<WebhookEndpoint>; readonly next_cursor?: string },
-      Unavailable,
-      CurrentTenant
+      Unauthorized | Unavailable,
+      CurrentPrincipal
     >
     /** An endpoint with its health. */
-    readonly get: (id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable, CurrentTenant>
+    readonly get: (
+      id: string,
+    ) => Effect.Effect<WebhookEndpointDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
-    ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable, CurrentTenant>
-    readonly remove: (id: string) => Effect.Effect<void, NotFound | Unavailable, CurrentTenant>
+    ) => Effect.Effect<void, InvalidRequest | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly remove: (id: string) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     /**
      * Sends the endpoint a signed `job.completed` with made-up ids, now, and says what it said. A second test of the
      * endpoint, or one too many of the org, in flight in this process is a `Conflict`.
      */
-    readonly test: (id: string) => Effect.Effect<TestResult, NotFound | Conflict | Unavailable, CurrentTenant>
+    readonly test: (
+      id: string,
+    ) => Effect.Effect<TestResult, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
   }
 >()("gatehouse/domain/WebhookEndpoints") {
   static readonly layer = Layer.effect(
@@ -151,7 +155,7 @@ export class WebhookEndpoints extends Context.Service<
       const bounded = EndpointTests.make()
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         yield* checkUrl("url", input.url, rules)
         const id = yield* random.ulid
         const { url, active = true } = input
@@ -165,19 +169,19 @@ export class WebhookEndpoints extends Context.Service<
           now: yield* DateTime.now,
         }
         const details = { host: new URL(url).host, active }
-        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.create", target: id, details })
+        const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
         return id
       })
 
       const list = Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, wholeListPage(asked))
         return { webhook_endpoints: found.items, ...nextCursorIfMore(found, (one) => one.webhook_endpoint_id) }
       })
 
       const get = Effect.fn("WebhookEndpoints.get")(function* (id: string) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         return yield* repository.get(orgId, id)
       })
 
@@ -198,7 +202,7 @@ export class WebhookEndpoints extends Context.Service<
       })
 
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         if (input.url !== undefined) yield* checkUrl("url", input.url, rules)
         const now = yield* DateTime.now
         const secret = yield* newSecret(orgId, input, now)
@@ -210,14 +214,14 @@ export class WebhookEndpoints extends Context.Service<
           ...(description === undefined ? {} : { description }),
           secretChanged: secret !== undefined,
         }
-        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.update", target: id, details })
+        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details })
         yield* repository.update(orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry)
         if (active === false) yield* wakeups.sweeps
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
-        const { orgId } = yield* CurrentTenant
-        const entry = yield* audit.entryOfTenant({ action: "webhook_endpoint.delete", target: id, details: {} })
+        const orgId = yield* currentTenant
+        const entry = yield* audit.entry({ action: "webhook_endpoint.delete", target: id, details: {} })
         yield* repository.remove(orgId, id, yield* DateTime.now, entry)
         yield* wakeups.sweeps
       })
@@ -238,7 +242,7 @@ export class WebhookEndpoints extends Context.Service<
       })
 
       const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
-        const { orgId } = yield* CurrentTenant
+        const orgId = yield* currentTenant
         return yield* bounded(orgId, id, sendTest(orgId, id))
       })
 

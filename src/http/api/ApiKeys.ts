@@ -14,7 +14,7 @@ import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../..
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
-import { Authorization, Idempotent, OptionalAuthorization } from "./middleware.ts"
+import { Authorization, Idempotent } from "./middleware.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
@@ -91,7 +91,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: ValidKey,
       error: [Unauthorized, TooManyRequestsWithRetryAfter],
     })
-      .middleware(OptionalAuthorization)
+      .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
       .annotateMerge(access.anyone)
       .annotate(OpenApi.Summary, "Validate an API key")

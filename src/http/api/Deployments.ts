@@ -6,7 +6,7 @@ import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Er
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Registration } from "../../domain/deployments/Registration.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization, CiAuthorization } from "./middleware.ts"
+import { Authorization } from "./middleware.ts"
 import { access } from "./security.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
@@ -21,7 +21,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       success: Registration,
       error: [Unauthorized, LimitReached],
     })
-      .middleware(CiAuthorization)
+      .middleware(Authorization)
       .annotateMerge(access.ci)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
       .annotate(OpenApi.Summary, "Register a deployment from CI")

@@ -15,7 +15,7 @@ import { CreateJobSchedule, JobSchedule } from "../../domain/jobs/JobSchedule.ts
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
-import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
+import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
 import { Conflict, LimitReached, NotFound } from "./webhookErrors.ts"
 import { Done } from "./webhookResponses.ts"
@@ -94,7 +94,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Newest first. Filter by status and workflow. A page ends at limit jobs or 4 MiB.",
       ),
   )
-  .middleware(KeyAuthorization)
+  .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
   .annotateMerge(
@@ -132,7 +132,7 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotate(OpenApi.Summary, "Delete a schedule")
       .annotate(OpenApi.Description, "The jobs of the schedule stay."),
   )
-  .middleware(KeyAuthorization)
+  .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
   .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs that are created at fixed times." })) {}

@@ -10,7 +10,7 @@ import {
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
-import { KeyAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
+import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
 import { Conflict, LimitReached, NotFound } from "./webhookErrors.ts"
 import { Done } from "./webhookResponses.ts"
@@ -86,7 +86,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
           "time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
   )
-  .middleware(KeyAuthorization)
+  .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
   .annotateMerge(
@@ -145,7 +145,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
       ),
   )
-  .middleware(KeyAuthorization)
+  .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.tenant)
   .annotateMerge(

@@ -1,7 +1,5 @@
 import { HttpApiMiddleware } from "effect/http-api"
-import type { CurrentCaller } from "../../domain/Caller.ts"
-import type { CurrentRun } from "../../domain/deployments/Deployment.ts"
-import type { CurrentTenant } from "../../domain/Tenant.ts"
+import type { CurrentPrincipal } from "../../domain/Principal.ts"
 import * as WebhookErrors from "./webhookErrors.ts"
 import {
   Conflict,
@@ -19,28 +17,16 @@ export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("g
   error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
 }) {}
 
-/** Operations that need the caller: guarded mode requires a credential, and a credential that is sent is checked. */
-export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentCaller }>()(
+/** Decides who calls an operation, and lets in whom the operation's `Admits` names. */
+export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
   { error: [Unauthorized, Unavailable] },
 ) {}
 
-/** Operations that anyone may call: a credential that is sent is checked, and none is required in either mode. */
-export class OptionalAuthorization extends HttpApiMiddleware.Service<
-  OptionalAuthorization,
-  { provides: CurrentCaller }
->()("gatehouse/http/OptionalAuthorization", { error: [Unauthorized, Unavailable] }) {}
-
 /** Chats: their bodies wait until there is memory for them. */
-export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires: CurrentCaller }>()(
+export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires: CurrentPrincipal }>()(
   "gatehouse/http/ChatBodies",
   { error: [Unavailable] },
-) {}
-
-/** Operations of CI runs: a valid OIDC token of a run that may register, in both modes. */
-export class CiAuthorization extends HttpApiMiddleware.Service<CiAuthorization, { provides: CurrentRun }>()(
-  "gatehouse/http/CiAuthorization",
-  { error: [Unauthorized, Unavailable] },
 ) {}
 
 /** `RequestErrors` in the shape of the webhook interface. */
@@ -57,20 +43,20 @@ export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookReque
   },
 ) {}
 
-/** Operations of the webhook interface: a valid key in `x-api-key`, in both modes; its org is the tenant. */
-export class KeyAuthorization extends HttpApiMiddleware.Service<KeyAuthorization, { provides: CurrentTenant }>()(
-  "gatehouse/http/KeyAuthorization",
-  { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] },
-) {}
+/** `Authorization` in the shape of the webhook interface. */
+export class WebhookAuthorization extends HttpApiMiddleware.Service<
+  WebhookAuthorization,
+  { provides: CurrentPrincipal }
+>()("gatehouse/http/WebhookAuthorization", { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] }) {}
 
 /** Operations that create something: with an `Idempotency-Key` they do so once, for any number of requests. */
-export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentCaller }>()(
+export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentPrincipal }>()(
   "gatehouse/http/Idempotent",
   { error: [InvalidRequest, Conflict, IdempotencyKeyReused, Unavailable] },
 ) {}
 
 /** The same at the webhook interface. */
-export class WebhookIdempotent extends HttpApiMiddleware.Service<WebhookIdempotent, { requires: CurrentTenant }>()(
+export class WebhookIdempotent extends HttpApiMiddleware.Service<WebhookIdempotent, { requires: CurrentPrincipal }>()(
   "gatehouse/http/WebhookIdempotent",
   {
     error: [

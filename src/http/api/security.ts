@@ -1,3 +1,4 @@
+import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
 
 /** The names of the security schemes in the OpenAPI document. */
@@ -13,35 +14,50 @@ export const securitySchemes = {
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
 } as const
 
-const describe = (sentence: string, schemes: ReadonlyArray<keyof typeof securitySchemes>, optional: boolean) =>
+/**
+ * Whom an operation lets in; its service decides what they may do. `credential`: whoever has a valid one, in open mode
+ * anyone; `anyone`: none is needed, but one that is sent is checked; `key`: an API key in `x-api-key`; `ciRun`: the OIDC
+ * token of a run that may register.
+ */
+export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun">("gatehouse/http/security/Admits", {
+  defaultValue: () => "credential",
+})
+
+const describe = (
+  admits: typeof Admits.Service,
+  sentence: string,
+  schemes: ReadonlyArray<keyof typeof securitySchemes>,
+) =>
   OpenApi.annotations({
     override: {
-      security: [...(optional ? [{}] : []), ...schemes.map((scheme) => ({ [scheme]: [] }))],
+      // `{}` is open mode, where none is needed.
+      security: [
+        ...(admits === "credential" || admits === "anyone" ? [{}] : []),
+        ...schemes.map((scheme) => ({ [scheme]: [] })),
+      ],
       "x-gatehouse-access": sentence,
     },
-  })
+  }).pipe(Context.add(Admits, admits))
 
-/**
- * Who may call an operation, for the OpenAPI document: `{}` among the requirements is open mode, where none is needed.
- */
+/** Who may call an operation: for the server, which holds to it, and for the OpenAPI document. */
 export const access = {
-  administrator: describe("Guarded mode: the administrator. Open mode: anyone.", ["adminToken"], true),
+  administrator: describe("credential", "Guarded mode: the administrator. Open mode: anyone.", ["adminToken"]),
   management: describe(
+    "credential",
     "Guarded mode: the administrator, or an org key for its own org. Open mode: anyone.",
     ["adminToken", "apiKey", "apiKeyHeader"],
-    true,
   ),
   anyone: describe(
+    "anyone",
     "Anyone, in both modes. With a credential of its own, a client's failures are not limited.",
     ["adminToken", "apiKey", "apiKeyHeader"],
-    true,
   ),
   chat: describe(
+    "credential",
     "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limit: 120 " +
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader"],
-    true,
   ),
-  tenant: describe("Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"], false),
-  ci: describe("A CI run, with its OIDC token.", ["ciToken"], false),
+  tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"]),
+  ci: describe("ciRun", "A CI run, with its OIDC token.", ["ciToken"]),
 }

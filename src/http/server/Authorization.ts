@@ -1,12 +1,15 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
+import type { HttpApiEndpoint } from "effect/http-api"
+import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { Caller, CurrentCaller, noCredential } from "../../domain/Caller.ts"
-import { Unauthorized } from "../../domain/Errors.ts"
+import { CurrentPrincipal, keyNeeded, noCredential, Principal, tenantOf } from "../../domain/Principal.ts"
+import { Unauthorized, type Unavailable } from "../../domain/Errors.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
-import { Authorization, OptionalAuthorization } from "../api/middleware.ts"
+import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
+import { Admits } from "../api/security.ts"
 import { ofOrg } from "./requestLog.ts"
 
 /** The administrator's tokens, `undefined` in open mode; and where the service is reached. */
@@ -26,52 +29,80 @@ export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
   return ({ bearer, token }: Credentials.Credential) => bearer && isToken(token)
 })
 
-/** Turns the credentials of requests into callers. */
+/** Turns the credentials of requests into principals. */
 export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
   const open = tokens === undefined
 
-  const toCaller = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+  const ofKey = (key: Redacted.Redacted<string>) =>
+    Effect.map(keys.authenticate(key), ({ keyId, orgId, projectId }) =>
+      projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId }),
+    )
+  const toPrincipal = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
     const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
-      return Caller.Anonymous()
+      return Principal.Anonymous()
     }
-    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Caller.Administrator()
-    const { keyId, orgId, projectId } = yield* keys
-      .authenticate(credential.token)
-      .pipe(Effect.catchTag("Unauthorized", () => Effect.fail(refused)))
-    yield* ofOrg(orgId)
-    return projectId === "" ? Caller.OrgKey({ keyId, orgId }) : Caller.ProjectKey({ keyId, orgId, projectId })
+    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Principal.Administrator()
+    return yield* Effect.catchTag(ofKey(credential.token), "Unauthorized", () => Effect.fail(refused))
   })
 
-  return { open, toCaller }
+  return { open, ofKey, toPrincipal }
 })
 
-/** An operation that has its caller's org's share of the database. */
-const ofCaller = <A, E, R>(caller: Caller, operation: Effect.Effect<A, E, R>) =>
-  "orgId" in caller ? Effect.provideService(operation, RequestOrg, caller.orgId) : operation
+/** Lets in whom an operation admits, on the share of the database that belongs to its principal's org. */
+const authorize = Effect.gen(function* () {
+  const deployments = yield* Deployments
+  const { open, ofKey, toPrincipal } = yield* identify
 
-/** The middleware that lets nobody in without a credential, open mode excepted, and the one that lets in anyone. */
+  const admit = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    admits: typeof Admits.Service,
+  ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
+    switch (admits) {
+      case "ciRun": {
+        const credential = yield* Credentials.read(request.headers)
+        const token = credential?.bearer === true ? credential.token : undefined
+        return Principal.CiRun({ run: yield* deployments.admit(token) })
+      }
+      case "key": {
+        // An Authorization beside it is checked as well: it may only say the same.
+        const credential = yield* Credentials.read(request.headers)
+        if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
+        return yield* ofKey(credential.token)
+      }
+      default: {
+        const principal = yield* toPrincipal(request)
+        if (admits === "credential" && principal._tag === "Anonymous" && !open) return yield* noCredential()
+        return principal
+      }
+    }
+  })
+
+  return Effect.fnUntraced(function* <A, E, R>(
+    operation: Effect.Effect<A, E, R>,
+    { endpoint }: { readonly endpoint: HttpApiEndpoint.Top },
+  ) {
+    const principal = yield* admit(
+      yield* HttpServerRequest.HttpServerRequest,
+      Context.get(endpoint.annotations, Admits),
+    )
+    const orgId = tenantOf(principal)
+    if (orgId !== undefined) yield* ofOrg(orgId)
+    return yield* Effect.provideService(
+      orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
+      CurrentPrincipal,
+      { principal, open },
+    )
+  })
+})
+
+/** The middlewares that tell operations who calls, of both interfaces. */
 export const layer = Layer.effectContext(
-  Effect.map(identify, ({ open, toCaller }) =>
-    Context.make(
-      Authorization,
-      Effect.fnUntraced(function* (operation) {
-        const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
-        if (caller._tag === "Anonymous" && !open) return yield* noCredential()
-        return yield* Effect.provideService(ofCaller(caller, operation), CurrentCaller, { caller, open })
-      }),
-    ).pipe(
-      Context.add(
-        OptionalAuthorization,
-        Effect.fnUntraced(function* (operation) {
-          const caller = yield* toCaller(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(ofCaller(caller, operation), CurrentCaller, { caller, open })
-        }),
-      ),
-    ),
+  Effect.map(authorize, (middleware) =>
+    Context.make(Authorization, middleware).pipe(Context.add(WebhookAuthorization, middleware)),
   ),
 )

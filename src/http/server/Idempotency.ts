@@ -1,18 +1,19 @@
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
-import type { Caller } from "../../domain/Caller.ts"
-import { CurrentCaller } from "../../domain/Caller.ts"
+import { CurrentPrincipal } from "../../domain/Principal.ts"
 import type { Conflict, IdempotencyKeyReused, Unavailable } from "../../domain/Errors.ts"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { type Answer, Idempotency } from "../../domain/Idempotency.ts"
-import { CurrentTenant } from "../../domain/Tenant.ts"
 import { Idempotent, WebhookIdempotent } from "../api/middleware.ts"
 
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })
 
-const callerOf = (caller: Caller) => ("keyId" in caller ? caller.keyId : caller._tag)
+/** Whose key of an operation it is, as it is stored. */
+const callerOf = CurrentPrincipal.use(({ principal }) =>
+  Effect.succeed("keyId" in principal ? principal.keyId : principal._tag),
+)
 
 /** The bytes of an answer as text; an answer that is not the operation's own success is not kept, and fails. */
 const toAnswer = (response: HttpServerResponse.HttpServerResponse) =>
@@ -31,12 +32,11 @@ type Answered<E, R> = Effect.Effect<
 const make = Effect.map(
   Idempotency,
   (idempotency) =>
-    <R1>(whose: Effect.Effect<string, never, R1>) =>
     <E, R>(
       operation: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
       { endpoint, group }: { readonly endpoint: HttpApiEndpoint.Top; readonly group: HttpApiGroup.Top },
     ) =>
-      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Answered<E, R | R1> => {
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Answered<E, R | CurrentPrincipal> => {
         const key = request.headers["idempotency-key"]
         // Most have none, and are as if this were not there.
         if (key === undefined) return operation
@@ -45,7 +45,7 @@ const make = Effect.map(
           // Read first: a slow body is not to hold a transaction open.
           const body = yield* Effect.orDie(request.text)
           const { replayed, ...answer } = yield* idempotency.once(
-            { caller: yield* whose, operation: `${group.identifier}.${endpoint.identifier}`, key },
+            { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
             `${request.method} ${request.url}\n${body}`,
             Effect.flatMap(operation, toAnswer),
           )
@@ -59,15 +59,6 @@ const make = Effect.map(
 )
 
 /** The middlewares of creating operations, of both interfaces. */
-export const layer = Layer.merge(
-  Layer.effect(
-    Idempotent,
-    Effect.map(make, (once) =>
-      Idempotent.of(once(CurrentCaller.use(({ caller }) => Effect.succeed(callerOf(caller))))),
-    ),
-  ),
-  Layer.effect(
-    WebhookIdempotent,
-    Effect.map(make, (once) => WebhookIdempotent.of(once(CurrentTenant.use(({ keyId }) => Effect.succeed(keyId))))),
-  ),
+export const layer = Layer.effectContext(
+  Effect.map(make, (once) => Context.make(Idempotent, once).pipe(Context.add(WebhookIdempotent, once))),
 )

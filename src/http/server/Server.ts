@@ -6,7 +6,6 @@ import * as Authorization from "./Authorization.ts"
 import * as ChatBodies from "./chatBodies.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
-import * as CiAuthorization from "./CiAuthorization.ts"
 import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
@@ -17,7 +16,6 @@ import * as Projects from "../handlers/Projects.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
 import * as Idempotency from "./Idempotency.ts"
-import * as KeyAuthorization from "./KeyAuthorization.ts"
 import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
@@ -26,14 +24,7 @@ import * as SpanNames from "./spanNames.ts"
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([
-    Authorization.layer,
-    ChatBodies.layer,
-    CiAuthorization.layer,
-    KeyAuthorization.layer,
-    RequestErrors.layer,
-    Idempotency.layer,
-  ]),
+  Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
 /** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */

@@ -1,7 +1,7 @@
 import { Effect, Layer, Scope } from "effect"
 import { HttpServerRequest } from "effect/http"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
-import { CurrentCaller } from "../../domain/Caller.ts"
+import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/chat/ChatBodyMemory.ts"
 import { ChatBodies } from "../api/middleware.ts"
 import { clientAddress } from "./clientAddress.ts"
@@ -30,10 +30,10 @@ export const layer = Layer.effect(
     })
     return (operation) =>
       Effect.gen(function* () {
-        const { caller } = yield* CurrentCaller
+        const { principal } = yield* CurrentPrincipal
         const { headers } = yield* HttpServerRequest.HttpServerRequest
         const length = Number(headers["content-length"] ?? largest)
-        const owner = caller._tag === "ProjectKey" ? caller.orgId : `address ${yield* clientAddress}`
+        const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
         // Five times its size: V8 would let that of several add up first.
         const cleaned = length < large ? operation : Effect.ensuring(operation, giveBack)

@@ -20,7 +20,7 @@ const forbidden = new Forbidden({ error: "The metrics are the administrator's, a
 /** Succeeds when a request may read the metrics: in open mode any, in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {
   const metricsToken = yield* MetricsToken
-  const { open, toCaller } = yield* identify
+  const { open, toPrincipal } = yield* identify
   const isMetricsToken = Credentials.tokenCheck(metricsToken === undefined ? [] : [metricsToken])
 
   return Effect.gen(function* () {
@@ -29,10 +29,10 @@ const makeCheck = Effect.gen(function* () {
     const { headers, remoteAddress } = request
     const credential = Result.getOrUndefined(Credentials.parse(headers))
     if (credential?.bearer === true && isMetricsToken(credential.token)) return
-    const caller = yield* toCaller(request)
-    if (caller._tag === "Administrator") return
+    const principal = yield* toPrincipal(request)
+    if (principal._tag === "Administrator") return
     if (metricsToken === undefined && isFromThisMachine(Option.getOrUndefined(remoteAddress), headers)) return
-    return yield* caller._tag === "Anonymous" ? noCredential : forbidden
+    return yield* principal._tag === "Anonymous" ? noCredential : forbidden
   })
 })
 

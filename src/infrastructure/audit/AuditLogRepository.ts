@@ -2,7 +2,7 @@ import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { AuditRepository } from "../../domain/audit/AuditLog.ts"
-import { orgNotFound } from "../../domain/Caller.ts"
+import { orgNotFound } from "../../domain/Principal.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, decodePage, pageOf, Time } from "../database/fragments.ts"
 

@@ -1,6 +1,6 @@
 import { DateTime, Effect, Schema, SchemaGetter } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import type { OrgScope } from "../../domain/Caller.ts"
+import type { OrgScope } from "../../domain/Principal.ts"
 import { type Found, maxPageBytes, type Page } from "../../domain/Page.ts"
 import { StoredJson, toJsonText } from "../../domain/StoredJson.ts"
 

@@ -1,6 +1,6 @@
 import { Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { orgNotFound } from "../../domain/Caller.ts"
+import { orgNotFound } from "../../domain/Principal.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import { Project } from "../../domain/projects/Project.ts"
 import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"

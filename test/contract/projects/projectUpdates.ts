@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect, Result } from "effect"
-import type { OrgScope } from "#src/domain/Caller.ts"
+import type { OrgScope } from "#src/domain/Principal.ts"
 import type { UpdateProject } from "#src/domain/projects/Project.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { shown } from "./projects.ts"

@@ -3,7 +3,7 @@ import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog, RequestId } from "#src/domain/audit/AuditLog.ts"
-import { Caller } from "#src/domain/Caller.ts"
+import { Principal } from "#src/domain/Principal.ts"
 import type { Unavailable } from "#src/domain/Errors.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
@@ -62,10 +62,10 @@ describe("what the platform's operations write down", () => {
       const { create } = yield* Projects
       yield* TestClock.adjust("1 minute")
       const callers = [
-        [as(Caller.Administrator()), "administrator"],
-        [as(Caller.OrgKey({ keyId: orgKey.id, orgId })), `key:${orgKey.id}`],
-        [as(Caller.ProjectKey({ keyId: projectKey.id, orgId, projectId }), true), `key:${projectKey.id}`],
-        [as(Caller.Anonymous(), true), "anonymous"],
+        [as(Principal.Administrator()), "administrator"],
+        [as(Principal.OrgKey({ keyId: orgKey.id, orgId })), `key:${orgKey.id}`],
+        [as(Principal.ProjectKey({ keyId: projectKey.id, orgId, projectId }), true), `key:${projectKey.id}`],
+        [as(Principal.Anonymous(), true), "anonymous"],
       ] as const
       for (const [by, actor] of callers) {
         yield* by(create({ name: "p", orgId })).pipe(Effect.provideService(RequestId, `request of ${actor}`))
@@ -89,7 +89,7 @@ describe("what the platform's operations write down", () => {
         asAdministrator(keys.remove(orgId, unknownId)),
         asAdministrator(keys.rotate(orgId, unknownId, {})),
         asAdministrator(projects.update(unknownId, { name: "p" })),
-        as(Caller.ProjectKey({ keyId: orgKey.id, orgId, projectId }))(keys.remove(orgId, orgKey.id)),
+        as(Principal.ProjectKey({ keyId: orgKey.id, orgId, projectId }))(keys.remove(orgId, orgKey.id)),
       ]
       for (const attempt of refused)
         assert.notStrictEqual(yield* outcomeOf(attempt as Effect.Effect<unknown, Unavailable>), "ok")
@@ -112,11 +112,11 @@ describe("who reads it", () => {
       )
       assert.strictEqual(rest.nextCursor, null)
       const outcomes = [
-        [as(Caller.OrgKey({ keyId: "k", orgId })), "ok"],
-        [as(Caller.OrgKey({ keyId: "k", orgId: "another" })), "NotFound"],
-        [as(Caller.ProjectKey({ keyId: "k", orgId, projectId })), "Forbidden"],
+        [as(Principal.OrgKey({ keyId: "k", orgId })), "ok"],
+        [as(Principal.OrgKey({ keyId: "k", orgId: "another" })), "NotFound"],
+        [as(Principal.ProjectKey({ keyId: "k", orgId, projectId })), "Forbidden"],
         [asAnonymous, "Unauthorized"],
-        [as(Caller.Anonymous(), true), "ok"],
+        [as(Principal.Anonymous(), true), "ok"],
       ] as const
       for (const [by, outcome] of outcomes) {
         assert.strictEqual(yield* outcomeOf(by(list(orgId, { limit: 1 }))), outcome)

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { Caller } from "#src/domain/Caller.ts"
+import { Principal } from "#src/domain/Principal.ts"
 import { type AnswerPart, type ChatRequest, ChatRates, limits, recentTurns } from "#src/domain/chat/Chat.ts"
 import { Chats } from "#src/domain/chat/Chats.ts"
 import { Documents } from "#src/domain/chat/Documents.ts"
@@ -14,7 +14,7 @@ import { docs, docsPages } from "../../support/docs.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 import { as } from "../support.ts"
 
-const projectKey = Caller.ProjectKey({ keyId: "key", orgId: "org", projectId: "project" })
+const projectKey = Principal.ProjectKey({ keyId: "key", orgId: "org", projectId: "project" })
 const ask = (text: string): ChatRequest => ({ messages: [{ role: "user", content: text }] })
 
 const documents = Layer.succeed(Documents, {
@@ -60,9 +60,9 @@ const listening = () => {
 describe("who may chat", () => {
   const guarded = [
     [projectKey, undefined],
-    [Caller.OrgKey({ keyId: "key", orgId: "org" }), "Forbidden"],
-    [Caller.Administrator(), "Forbidden"],
-    [Caller.Anonymous(), "Unauthorized"],
+    [Principal.OrgKey({ keyId: "key", orgId: "org" }), "Forbidden"],
+    [Principal.Administrator(), "Forbidden"],
+    [Principal.Anonymous(), "Unauthorized"],
   ] as const
   for (const open of [false, true]) {
     it.effect(`${open ? "open" : "guarded"} mode: contract 2`, () =>
@@ -81,7 +81,7 @@ describe("who may chat", () => {
 })
 
 describe("how often", () => {
-  const anonymous = as(Caller.Anonymous(), true)
+  const anonymous = as(Principal.Anonymous(), true)
   const refused = (address: string) => Effect.flip(answer(ask("key"), address)).pipe(anonymous)
 
   it.effect("per client address: then a 429 that says when to come back, and no one else is held up", () =>
@@ -105,7 +105,7 @@ describe("how often", () => {
       expect(yield* Effect.flip(answer(ask("key"), "e")).pipe(as(projectKey))).toMatchObject({
         _tag: "TooManyRequests",
       })
-      yield* answer(ask("key"), "a").pipe(as(Caller.ProjectKey({ ...projectKey, keyId: "other" })))
+      yield* answer(ask("key"), "a").pipe(as(Principal.ProjectKey({ ...projectKey, keyId: "other" })))
     }).pipe(Effect.provide(chats(undefined, { projectKey: 4, address: 1 }))),
   )
 })

@@ -3,20 +3,20 @@ import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
-import { Caller } from "#src/domain/Caller.ts"
+import { Principal } from "#src/domain/Principal.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import * as FailureLimit from "#src/domain/keys/FailureLimit.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { as, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
 
 const wrong = "svc_wrong"
-const anonymous = Caller.Anonymous()
+const anonymous = Principal.Anonymous()
 
-const validate = (key: string, address: string, caller: Caller = anonymous, open = false) =>
+const validate = (key: string, address: string, caller: Principal = anonymous, open = false) =>
   ApiKeys.use((keys) => as(caller, open)(keys.validate(Redacted.make(key), address)))
 
 /** What so many wrong keys in a row get: each outcome once, in order. */
-const outcomes = (times: number, ...args: [address: string, caller?: Caller, open?: boolean]) =>
+const outcomes = (times: number, ...args: [address: string, caller?: Principal, open?: boolean]) =>
   Effect.map(
     Effect.forEach(Array.from({ length: times }), () => outcomeOf(validate(wrong, ...args))),
     (all) => [...new Set(all)],
@@ -66,9 +66,9 @@ describe("failures of callers without a credential", () => {
       yield* validate(orgKey.key, "b")
       assert.deepStrictEqual(yield* outcomes(600, "b"), ["Unauthorized"])
       const credentials = [
-        Caller.Administrator(),
-        Caller.OrgKey({ keyId: orgKey.id, orgId }),
-        Caller.ProjectKey({ keyId: projectKey.id, orgId, projectId }),
+        Principal.Administrator(),
+        Principal.OrgKey({ keyId: orgKey.id, orgId }),
+        Principal.ProjectKey({ keyId: projectKey.id, orgId, projectId }),
       ]
       for (const caller of credentials) {
         assert.deepStrictEqual(yield* outcomes(700, "a", caller), ["Unauthorized"])

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { Caller } from "#src/domain/Caller.ts"
+import { Principal } from "#src/domain/Principal.ts"
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { UpdateProject } from "#src/domain/projects/Project.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
@@ -15,12 +15,12 @@ describe("Projects", () => {
     Effect.gen(function* () {
       const projects = yield* Projects
       const { orgId } = yield* makeTenant
-      const asOrgKey = as(Caller.OrgKey({ keyId: "k", orgId }))
+      const asOrgKey = as(Principal.OrgKey({ keyId: "k", orgId }))
       assert.strictEqual((yield* projects.create({ name: "p", orgId }).pipe(asAdministrator)).orgId, orgId)
       assert.strictEqual((yield* projects.create({ name: "p" }).pipe(asOrgKey)).orgId, orgId)
       assert.strictEqual((yield* projects.create({ name: "p", orgId }).pipe(asOrgKey)).orgId, orgId)
       assert.strictEqual((yield* World).defaultOrgId, undefined)
-      const made = yield* projects.create({ name: "p" }).pipe(as(Caller.Anonymous(), true))
+      const made = yield* projects.create({ name: "p" }).pipe(as(Principal.Anonymous(), true))
       const next = yield* projects.create({ name: "p" }).pipe(asAdministrator)
       assert.deepStrictEqual([made.orgId, next.orgId], Array(2).fill((yield* World).defaultOrgId))
       assert.match(made.projectId, ulid)
@@ -32,7 +32,7 @@ describe("Projects", () => {
     Effect.gen(function* () {
       const projects = yield* Projects
       const [own, other] = [yield* makeTenant, yield* makeTenant]
-      const asOrgKey = as(Caller.OrgKey({ keyId: "k", orgId: own.orgId }))
+      const asOrgKey = as(Principal.OrgKey({ keyId: "k", orgId: own.orgId }))
       const refusal = yield* failureOf(projects.create({ name: "p", orgId: other.orgId })).pipe(asOrgKey)
       assert.strictEqual(refusal, yield* failureOf(projects.create({ name: "p", orgId: unknownId })).pipe(asOrgKey))
       assert.include(refusal, `"code":"forbidden"`)

@@ -7,7 +7,7 @@ import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
 import { Signer } from "#src/domain/webhooks/Signature.ts"
-import { CurrentTenant } from "#src/domain/Tenant.ts"
+import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
@@ -40,7 +40,11 @@ export const services = (
   )
 
 /** Runs as this org. */
-export const as = (orgId: string) => Effect.provideService(CurrentTenant, { orgId, keyId: `key of ${orgId}` })
+export const as = (orgId: string) =>
+  Effect.provideService(CurrentPrincipal, {
+    principal: Principal.OrgKey({ orgId, keyId: `key of ${orgId}` }),
+    open: false,
+  })
 
 export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
   const { orgs } = yield* World

@@ -1,19 +1,46 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { Caller, managedScope, requireAdministrator, requireOrg } from "#src/domain/Caller.ts"
+import {
+  currentRun,
+  currentTenant,
+  managedScope,
+  Principal,
+  requireAdministrator,
+  requireOrg,
+} from "#src/domain/Principal.ts"
+import type { CiRun } from "#src/domain/deployments/Deployment.ts"
 import { as, failureOf, outcomeOf } from "./support.ts"
 
+const run: CiRun = {
+  owner: "acme",
+  repo: "site",
+  repositoryId: "1",
+  defaultBranchCandidate: "main",
+  branch: "main",
+  ref: "refs/heads/main",
+  sha: "0".repeat(40),
+  preview: false,
+  pullRequest: null,
+  runId: "1",
+  runAttempt: 1,
+  workflow: "deploy",
+  actor: "someone",
+  eventName: "push",
+  environment: null,
+}
 const callers = {
-  administrator: Caller.Administrator(),
-  "org key": Caller.OrgKey({ keyId: "k", orgId: "own" }),
-  "project key": Caller.ProjectKey({ keyId: "k", orgId: "own", projectId: "p" }),
-  anonymous: Caller.Anonymous(),
+  administrator: Principal.Administrator(),
+  "org key": Principal.OrgKey({ keyId: "k", orgId: "own" }),
+  "project key": Principal.ProjectKey({ keyId: "k", orgId: "own", projectId: "p" }),
+  "CI run": Principal.CiRun({ run }),
+  anonymous: Principal.Anonymous(),
 }
 
 const guarded = [
   { name: "administrator", scope: "every org", administers: "ok", own: "ok", foreign: "ok" },
   { name: "org key", scope: "own", administers: "Forbidden", own: "ok", foreign: "NotFound" },
   { name: "project key", scope: "Forbidden", administers: "Forbidden", own: "Forbidden", foreign: "Forbidden" },
+  { name: "CI run", scope: "Forbidden", administers: "Forbidden", own: "Forbidden", foreign: "Forbidden" },
   {
     name: "anonymous",
     scope: "Unauthorized",
@@ -44,6 +71,20 @@ describe.each([
     }).pipe(as(callers[name], isOpen)),
   )
 })
+
+it.effect.each([
+  { name: "administrator", tenant: "Unauthorized", ci: "Unauthorized" },
+  { name: "org key", tenant: "own", ci: "Unauthorized" },
+  { name: "project key", tenant: "own", ci: "Unauthorized" },
+  { name: "CI run", tenant: "Unauthorized", ci: "acme" },
+  { name: "anonymous", tenant: "Unauthorized", ci: "Unauthorized" },
+] as const)("the tenant and the run of: $name", ({ name, ...expected }) =>
+  Effect.gen(function* () {
+    const tenant = yield* Effect.match(currentTenant, { onSuccess: (orgId) => orgId, onFailure: ({ _tag }) => _tag })
+    const ci = yield* Effect.match(currentRun, { onSuccess: ({ owner }) => owner, onFailure: ({ _tag }) => _tag })
+    assert.deepStrictEqual({ tenant, ci }, expected)
+  }).pipe(as(callers[name], true)),
+)
 
 describe("the words of a refusal", () => {
   it.effect("say the same of an org that is another's and of none", () =>

@@ -1,0 +1,97 @@
+import { Context, Data, Effect } from "effect"
+import type { CiRun } from "./deployments/Deployment.ts"
+import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
+
+/** Who makes a request. The tenant is the org whose key it holds. */
+export type Principal = Data.TaggedEnum<{
+  /** Holds ADMIN_TOKEN. */
+  Administrator: {}
+  /** Holds a key of the whole org. */
+  OrgKey: { readonly keyId: string; readonly orgId: string }
+  /** Holds a key of one project. */
+  ProjectKey: { readonly keyId: string; readonly orgId: string; readonly projectId: string }
+  /** Holds the token of a CI run. */
+  CiRun: { readonly run: CiRun }
+  /** Sent no credential. */
+  Anonymous: {}
+}>
+export const Principal = Data.taggedEnum<Principal>()
+
+/** Whose data a query may touch: one org's, or every org's. */
+export type OrgScope = Data.TaggedEnum<{ EveryOrg: {}; OneOrg: { readonly orgId: string } }>
+export const OrgScope = Data.taggedEnum<OrgScope>()
+
+/** The principal of the request at hand, and the mode that the server runs in. */
+export class CurrentPrincipal extends Context.Service<
+  CurrentPrincipal,
+  {
+    readonly principal: Principal
+    /** Open mode: no ADMIN_TOKEN is configured, and whoever reaches the server may manage it. */
+    readonly open: boolean
+  }
+>()("gatehouse/domain/Principal/CurrentPrincipal") {}
+
+/** The org whose key a principal holds; `undefined` when it holds none. */
+export const tenantOf = (principal: Principal): string | undefined =>
+  "orgId" in principal ? principal.orgId : undefined
+
+export const keyNeeded = () => new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
+
+/** The tenant of the request at hand; 401 without a key. */
+export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(
+  ({ principal }) => {
+    const orgId = tenantOf(principal)
+    return orgId === undefined ? Effect.fail(keyNeeded()) : Effect.succeed(orgId)
+  },
+)
+
+/** The CI run of the request at hand; 401 without its token. */
+export const currentRun: Effect.Effect<CiRun, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(({ principal }) =>
+  principal._tag === "CiRun" ? Effect.succeed(principal.run) : Effect.fail(ciTokenNeeded()),
+)
+
+export const ciTokenNeeded = () =>
+  new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
+
+/** The refusal of a caller who sent no credential where one is needed. */
+export const noCredential = () =>
+  new Unauthorized({ error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>." })
+
+/**
+ * The scope that the current principal manages: every org (administrator, or anyone in open mode), or the org of an org
+ * key. Anyone else fails: 401 without a credential, 403 with a project key or a CI token.
+ */
+export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
+  ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {
+    if (open) return Effect.succeed(OrgScope.EveryOrg())
+    switch (principal._tag) {
+      case "Administrator":
+        return Effect.succeed(OrgScope.EveryOrg())
+      case "OrgKey":
+        return Effect.succeed(OrgScope.OneOrg({ orgId: principal.orgId }))
+      case "CiRun":
+        return Effect.fail(new Forbidden({ error: "A CI token may only register deployments." }))
+      case "ProjectKey":
+        return Effect.fail(new Forbidden({ error: "A project key may not manage keys, projects or orgs." }))
+      case "Anonymous":
+        return Effect.fail(noCredential())
+    }
+  },
+)
+
+/** Succeeds for an administrator, and for anyone in open mode; 401 without a credential, else 403. */
+export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden, CurrentPrincipal> = Effect.flatMap(
+  managedScope,
+  (scope) =>
+    scope._tag === "EveryOrg"
+      ? Effect.void
+      : Effect.fail(new Forbidden({ error: "This operation is the administrator's." })),
+)
+
+export const orgNotFound = () => new NotFound({ error: "There is no such org." })
+
+/** Succeeds when the current principal manages the org; another tenant's org is the 404 of one that does not exist. */
+export const requireOrg = (orgId: string): Effect.Effect<void, Unauthorized | Forbidden | NotFound, CurrentPrincipal> =>
+  Effect.flatMap(managedScope, (scope) =>
+    scope._tag === "EveryOrg" || scope.orgId === orgId ? Effect.void : Effect.fail(orgNotFound()),
+  )
