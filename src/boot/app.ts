@@ -130,10 +130,7 @@ const webhooks = (settings: Settings) => {
       httpsOnly: settings.adminTokens !== undefined,
       allowPrivateNetworks: settings.allowPrivateNetworks,
     }),
-    Layer.succeed(
-      RetryPolicy.RetryPolicy,
-      RetryPolicy.fromDelays(settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
-    ),
+    Layer.succeed(RetryPolicy.RetryDelays, settings.webhookRetryDelays ?? RetryPolicy.defaultDelays),
     Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
       ...DeliveryWorker.defaultOptions,
       laneCap: settings.endpointConcurrency,

@@ -3,7 +3,7 @@ import { Cipher } from "../Cipher.ts"
 import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
 import { isDelivered, judge } from "./Deliveries.ts"
 import type { AttemptRecord } from "./DeliveryQueue.ts"
-import { delayAfter, parseRetryAfter, RetryPolicy } from "./RetryPolicy.ts"
+import { delayAfter, parseRetryAfter, RetryDelays } from "./RetryPolicy.ts"
 import { type Sign, Signer } from "./Signature.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 import { WebhookSender } from "./WebhookSender.ts"
@@ -41,7 +41,7 @@ export class Dispatcher extends Context.Service<
       const cipher = yield* Cipher
       const signer = yield* Signer
       const sender = yield* WebhookSender
-      const policy = yield* RetryPolicy
+      const delays = yield* RetryDelays
 
       /** By what the current secret is encrypted for: one with other secrets is prepared anew, in its place. */
       const prepared = new Map<string, { readonly secrets: ClaimedDelivery["secrets"]; readonly sign: Sign }>()
@@ -79,7 +79,7 @@ export class Dispatcher extends Context.Service<
         const { failingSince, failures, tries } = delivery
         const verdict = judge(
           outcome,
-          yield* delayAfter(policy, tries + 1),
+          yield* delayAfter(delays, tries + 1),
           parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
           failingSince === null
             ? undefined

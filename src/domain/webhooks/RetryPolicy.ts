@@ -13,7 +13,7 @@ export const defaultDelays: ReadonlyArray<Duration.Duration> = [
   Duration.hours(24),
 ]
 
-/** When a delivery that failed is tried again. Each recurrence waits the next delay of the list, ± 20 %. */
+/** Retries after these delays, each ± 20 %. It counts attempts and never reads the clock. */
 export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.Schedule<number> =>
   Schedule.jittered(
     Schedule.fromStepWithMetadata(
@@ -24,9 +24,9 @@ export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.S
     ),
   )
 
-/** The schedule that retries follow. */
-export class RetryPolicy extends Context.Reference<Schedule.Schedule<number>>("gatehouse/domain/RetryPolicy", {
-  defaultValue: () => fromDelays(defaultDelays),
+/** The delays that retries follow: not any schedule, for one that reads the clock could not go on in another process. */
+export class RetryDelays extends Context.Reference<ReadonlyArray<Duration.Duration>>("gatehouse/domain/RetryDelays", {
+  defaultValue: () => defaultDelays,
 }) {}
 
 /** The longest that an answer's Retry-After is followed. */
@@ -34,20 +34,13 @@ const longestRetryAfter = Duration.hours(24)
 
 /**
  * How long to wait after the `tries`-th failed attempt (1 is the first); `undefined`: there is no other attempt.
- * It depends on the schedule, the attempt and `Random` alone, so that any replica can go on where another stopped.
+ * It depends on the delays, the attempt and `Random` alone, so that any replica can go on where another stopped.
  */
-export const delayAfter = Effect.fnUntraced(function* (policy: Schedule.Schedule<number>, tries: number) {
-  const step = yield* Schedule.toStep(policy)
-  let delay: Duration.Duration | undefined
-  for (let n = 1; n <= tries; n++) {
-    delay = yield* step(0, undefined).pipe(
-      Effect.map(([, duration]) => duration),
-      Effect.catchIf(Cause.isDone, () => Effect.succeed(undefined)),
-    )
-    if (delay === undefined) return undefined
-  }
-  return delay
-})
+export const delayAfter = (delays: ReadonlyArray<Duration.Duration>, tries: number) =>
+  Effect.flatMap(Schedule.toStep(fromDelays(delays.slice(tries - 1, tries))), (step) => step(0, undefined)).pipe(
+    Effect.map(([, delay]) => delay),
+    Effect.catchIf(Cause.isDone, () => Effect.succeed(undefined)),
+  )
 
 /** The three forms of an HTTP date (RFC 9110, section 5.6.7), all of them in GMT; `Date.parse` takes much else. */
 const httpDates = [

@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
 import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
-import { fromDelays, RetryPolicy } from "#src/domain/webhooks/RetryPolicy.ts"
+import { RetryDelays } from "#src/domain/webhooks/RetryPolicy.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import { as, services } from "./webhookSupport.ts"
@@ -129,7 +129,7 @@ describe("an attempt", () => {
     Effect.gen(function* () {
       yield* answers(answer(500))
       assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ tries: 1 })], [2, "Exhausted"])
-    }).pipe(Effect.provide(Layer.provide(services(), Layer.succeed(RetryPolicy, fromDelays([Duration.seconds(2)]))))),
+    }).pipe(Effect.provide(Layer.provide(services(), Layer.succeed(RetryDelays, [Duration.seconds(2)])))),
   )
 
   it.effect("waits longer when Retry-After says so, counted from the answer", () =>

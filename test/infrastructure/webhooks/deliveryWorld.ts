@@ -4,7 +4,7 @@ import { Cipher } from "#src/domain/Cipher.ts"
 import { type AttemptRecord, type Claim, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { fromDelays, RetryPolicy } from "#src/domain/webhooks/RetryPolicy.ts"
+import { RetryDelays } from "#src/domain/webhooks/RetryPolicy.ts"
 import { type Signable, Signer } from "#src/domain/webhooks/Signature.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
@@ -180,7 +180,7 @@ export const makeWorld = Effect.gen(function* () {
       Layer.provide(
         Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, { ...DeliveryWorker.defaultOptions, ...options }),
       ),
-      Layer.provide(Layer.succeed(RetryPolicy, fromDelays(delays))),
+      Layer.provide(Layer.succeed(RetryDelays, delays)),
     )
     yield* Layer.buildWithMemoMap(worker, yield* Layer.makeMemoMap, scope)
     return { stop: Scope.close(scope, Exit.void) }
