@@ -1,5 +1,6 @@
-import { Config, Effect, Option, Schema, SchemaIssue } from "effect"
+import { Config, Effect, Option, Redacted, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
+import { keyPrefix } from "../domain/keys/ApiKey.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
@@ -12,6 +13,9 @@ const credential = Config.option(Config.Redacted("GATEHOUSE_TOKEN")).pipe(
   Effect.orDie,
   Effect.map(Option.getOrUndefined),
 )
+
+const kindOf = (token: Redacted.Redacted<string> | undefined) =>
+  token && (Redacted.value(token).startsWith(keyPrefix) ? "key" : "token")
 
 /** What an operation may take: a webhook's test has 15 seconds of its own. */
 const timeLimit = "60 seconds"
@@ -46,7 +50,7 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
     }),
     Effect.tapError((error) => (isApiError(error) ? Effect.flatMap(document, printDocument) : Effect.void)),
     Effect.mapError((error) =>
-      describe(error, { baseUrl, token: token !== undefined, status: response?.status, asked: response?.request.url }),
+      describe(error, { baseUrl, credential: kindOf(token), status: response?.status, asked: response?.request.url }),
     ),
   )
   return { answer, document: yield* document }
@@ -75,24 +79,24 @@ const isApiError = (error: unknown): error is ApiError => typeof (error as ApiEr
 
 interface Attempt {
   readonly baseUrl: string
-  /** Whether a credential was sent. */
-  readonly token: boolean
+  /** What was sent: an API key, or another token. */
+  readonly credential: "key" | "token" | undefined
   /** Of the answer, when there was one. */
   readonly status: number | undefined
   /** The url that gave it. */
   readonly asked: string | undefined
 }
 
-/** What to do about a credential; a key that was asked about is none. */
-const hint = ({ error }: ApiError, { asked, token }: Attempt) => {
-  if (error.includes("x-api-key: <key>") && !error.includes("Authorization")) {
-    return ` Set GATEHOUSE_TOKEN to an API key (svc_…)${token ? ": what it holds is none" : "; ADMIN_TOKEN is none"}.`
+/** What to do about a credential that was refused; a key that was asked about is none. */
+const hint = ({ credential, asked = "" }: Attempt) => {
+  if (asked.endsWith("/keys/validate")) return ""
+  const isSent = credential !== undefined
+  if (/\/v1\/(jobs|schedules|webhooks)\//.test(asked) && credential !== "key") {
+    return ` Set GATEHOUSE_TOKEN to an API key (svc_…)${isSent ? ": what it holds is none" : "; ADMIN_TOKEN is none"}.`
   }
-  if (asked?.endsWith("/keys/validate") && !error.includes("credential")) return ""
-  if (token) return " GATEHOUSE_TOKEN holds the credential that was sent."
-  return error.includes("credential")
-    ? " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
-    : ""
+  return isSent
+    ? " GATEHOUSE_TOKEN holds the credential that was sent."
+    : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
 }
 
 const describe = (error: unknown, attempt: Attempt): CommandFailed => {
@@ -101,7 +105,7 @@ const describe = (error: unknown, attempt: Attempt): CommandFailed => {
   if (isApiError(error)) {
     const sentence = plain(error.error)
     if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
-    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(error, attempt) : ""}` })
+    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(attempt) : ""}` })
   }
   if (status !== undefined) {
     return new CommandFailed({

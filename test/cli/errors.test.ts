@@ -3,7 +3,7 @@ import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
-import { guarded, TestServer } from "../support/server.ts"
+import { adminToken, guarded, TestServer } from "../support/server.ts"
 
 it.effect("no service at the address", () =>
   Effect.gen(function* () {
@@ -47,6 +47,21 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
       // Set and empty, as CI has what it has not.
       const empty = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "" } })
       expect(empty.err).toBe(without.err)
+    }),
+  )
+
+  it.effect("what takes an API key only says so, and a key that was asked about is no credential", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const jobs = ["jobs", "create", "nightly", "--url", url]
+      const without = yield* runCli(jobs)
+      expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); ADMIN_TOKEN is none.")
+      const admin = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: adminToken } })
+      expect(admin.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…): what it holds is none.")
+      const unknown = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: "svc_unknown" } })
+      expect(unknown.err).toContain("GATEHOUSE_TOKEN holds the credential that was sent.")
+      const asked = yield* runCli(["keys", "validate", "--url", url], { stdin: "svc_unknown" })
+      expect(asked.err).toBe("gatehouse: The key is not valid.\n")
     }),
   )
 })
