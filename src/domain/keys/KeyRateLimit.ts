@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import { LRUCache } from "lru-cache"
 import type { RateLimit } from "./ApiKey.ts"
 import { TooManyRequests } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
@@ -12,7 +13,7 @@ interface Bucket {
   at: number
 }
 
-/** How many keys are counted; those whose counting began first are forgotten first. */
+/** How many keys are counted; those that were not used for the longest time are forgotten first. */
 const capacity = 100_000
 
 /**
@@ -20,12 +21,11 @@ const capacity = 100_000
  * it in `window` seconds. A key that has rested may be used `limit` times at once. What is refused does not count.
  */
 export const make = () => {
-  const buckets = new Map<string, Bucket>()
+  const buckets = new LRUCache<string, Bucket>({ max: capacity })
 
   const bucketOf = (keyId: string, now: number) => {
     const known = buckets.get(keyId)
     if (known !== undefined) return known
-    if (buckets.size >= capacity) buckets.delete(buckets.keys().next().value!)
     const bucket = { used: 0, at: now }
     buckets.set(keyId, bucket)
     return bucket

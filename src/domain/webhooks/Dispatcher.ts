@@ -1,4 +1,5 @@
 import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
+import { LRUCache } from "lru-cache"
 import { Cipher } from "../Cipher.ts"
 import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
 import { isDelivered, judge } from "./Deliveries.ts"
@@ -44,7 +45,9 @@ export class Dispatcher extends Context.Service<
       const delays = yield* RetryDelays
 
       /** By what the current secret is encrypted for: one with other secrets is prepared anew, in its place. */
-      const prepared = new Map<string, { readonly secrets: ClaimedDelivery["secrets"]; readonly sign: Sign }>()
+      const prepared = new LRUCache<string, { readonly secrets: ClaimedDelivery["secrets"]; readonly sign: Sign }>({
+        max: maxPrepared,
+      })
       const preparedFor = ({ secrets }: ClaimedDelivery) => {
         const known = prepared.get(secrets[0]!.owner)
         return known !== undefined && isSame(known.secrets, secrets) ? known.sign : undefined
@@ -62,7 +65,6 @@ export class Dispatcher extends Context.Service<
           Effect.tap((sign) =>
             Effect.sync(() => {
               prepared.set(secrets[0]!.owner, { secrets, sign })
-              if (prepared.size > maxPrepared) prepared.delete(prepared.keys().next().value!)
             }),
           ),
         )

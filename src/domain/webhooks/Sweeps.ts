@@ -1,4 +1,5 @@
 import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
+import { LRUCache } from "lru-cache"
 import type { Unavailable } from "../Errors.ts"
 import { Wakeups } from "./Wakeups.ts"
 
@@ -66,7 +67,9 @@ export class Sweeps extends Context.Service<
       // There from the start, so that a rate can be taken of the first ones.
       yield* Effect.forEach(kinds, (kind) => Metric.update(Metric.withAttributes(sweptRows, { kind }), 0))
       /** Sweeps that failed: how large their next batch is, and until when they are set aside. */
-      const failed = new Map<string, { readonly limit: number; readonly until: DateTime.Utc }>()
+      const failed = new LRUCache<string, { readonly limit: number; readonly until: DateTime.Utc }>({
+        max: maxSetAside,
+      })
 
       const setAside = (now: DateTime.Utc) =>
         [...failed].filter(([, { until }]) => DateTime.isGreaterThan(until, now)).map(([id]) => id)
@@ -75,12 +78,10 @@ export class Sweeps extends Context.Service<
         Effect.gen(function* () {
           const now = yield* DateTime.now
           const isSmallest = limit <= minBatchRows
-          failed.delete(sweep.sweepId)
           failed.set(sweep.sweepId, {
             limit: Math.max(minBatchRows, Math.floor(limit / 2)),
             until: isSmallest ? DateTime.addDuration(now, setAsideFor) : now,
           })
-          if (failed.size > maxSetAside) failed.delete(failed.keys().next().value!)
           if (isSmallest) {
             yield* Effect.logWarning(`A sweep does not advance and is set aside for a minute: ${why}`).pipe(
               Effect.annotateLogs({ orgId: sweep.orgId, sweepId: sweep.sweepId, kind: sweep.kind }),

@@ -1,4 +1,5 @@
 import { Context, Data, Duration, Effect, Layer } from "effect"
+import { LRUCache } from "lru-cache"
 import { errors } from "undici"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 import { urlFault } from "../../domain/webhooks/WebhookUrl.ts"
@@ -131,18 +132,10 @@ export class SafeHttp extends Context.Service<
           (pool) => Effect.sync(pool.discardAll),
         )
 
-        const targets = new Map<string, Target>()
-        const remembered = (url: string) => {
-          const known = targets.get(url)
-          if (known !== undefined) return known
-          const target = targetOf(url)
-          targets.set(url, target)
-          if (targets.size > maxTargets) targets.delete(targets.keys().next().value!)
-          return target
-        }
+        const targets = new LRUCache<string, Target>({ max: maxTargets, memoMethod: targetOf })
 
         const request = (request: SafeRequest): Effect.Effect<SafeAnswer, SafeHttpError> => {
-          const target = remembered(request.url)
+          const target = targets.memo(request.url)
           if ("fault" in target) {
             const message = `The url ${target.fault}.`
             return Effect.fail(new SafeHttpError({ kind: "refused_address", message, partial: undefined }))

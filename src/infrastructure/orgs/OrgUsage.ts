@@ -1,4 +1,5 @@
 import { Clock, Context, Effect, Layer } from "effect"
+import { LRUCache } from "lru-cache"
 import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 
 /** What is counted row by row. */
@@ -31,11 +32,6 @@ const maxConfirmedMillis = 60_000
 /** How many counts, and how many orgs with new pending deliveries, are kept at most. */
 const maxKept = 10_000
 
-/** Removes the oldest entry of a map or set that has grown past its bound. */
-const bound = (kept: Map<string, unknown> | Set<string>) => {
-  if (kept.size > maxKept) kept.delete(kept.keys().next().value!)
-}
-
 const first = <A>(all: Iterable<A>, limit: number) => {
   const some: Array<A> = []
   for (const one of all) {
@@ -46,10 +42,10 @@ const first = <A>(all: Iterable<A>, limit: number) => {
 }
 
 const make = Effect.map(Clock.Clock, (clock) => {
-  const counts = new Map<string, Counted>()
-  const owners = new Map<string, string>()
+  const counts = new LRUCache<string, Counted>({ max: maxKept })
+  const owners = new LRUCache<string, string>({ max: maxKept })
   const unwritten = new Map<string, number>()
-  const withPending = new Set<string>()
+  const withPending = new LRUCache<string, string>({ max: maxKept })
 
   const keyOf = (name: CountedLimit, orgId: string) => `${name} ${orgId}`
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
@@ -62,11 +58,8 @@ const make = Effect.map(Clock.Clock, (clock) => {
   const counted = (name: CountedLimit, orgId: string, limit: number, count: number) => {
     const key = keyOf(name, orgId)
     const used = counts.get(key)?.used ?? true
-    // Last in the map, for the oldest go first.
-    counts.delete(key)
     const at = now()
     counts.set(key, { name, orgId, limit, count, countedAt: at, at, added: 0, used })
-    bound(counts)
   }
 
   return {
@@ -90,9 +83,7 @@ const make = Effect.map(Clock.Clock, (clock) => {
 
     /** Remembers whose an owner is. */
     owns: (owner: string, orgId: string) => {
-      if (owner === orgId) return
-      owners.set(owner, orgId)
-      bound(owners)
+      if (owner !== orgId) owners.set(owner, orgId)
     },
 
     /** Counts one more where the background counts; tells whether the limit was reached before. */
@@ -113,13 +104,13 @@ const make = Effect.map(Clock.Clock, (clock) => {
 
     /** Forgets what was counted of an org: its limits have changed. */
     forget: (orgId: string) => {
-      for (const [key, known] of counts) if (known.orgId === orgId) counts.delete(key)
+      for (const [key, known] of [...counts]) if (known.orgId === orgId) counts.delete(key)
     },
 
     /** The counts that were asked for since the last call; the others are forgotten. */
     takeUsed: (): ReadonlyArray<Counted> => {
       const used: Array<Counted> = []
-      for (const [key, known] of counts) {
+      for (const [key, known] of [...counts]) {
         if (known.used) used.push(known)
         else counts.delete(key)
         known.used = false
@@ -140,14 +131,11 @@ const make = Effect.map(Clock.Clock, (clock) => {
 
     /** Notes that an org may have new pending deliveries, so that they are counted. */
     notePending: (orgId: string) => {
-      withPending.add(orgId)
-      bound(withPending)
+      withPending.set(orgId, orgId)
     },
     /** Up to `limit` orgs with new pending deliveries, which are then no longer noted. */
     takeWithPending: (limit: number): ReadonlyArray<string> => {
-      const orgs = first(withPending, limit)
-      for (const orgId of orgs) withPending.delete(orgId)
-      return orgs
+      return Array.from({ length: Math.min(limit, withPending.size) }, () => withPending.pop()!)
     },
   }
 })

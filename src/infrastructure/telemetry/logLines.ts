@@ -1,4 +1,5 @@
 import { Array, Formatter, Logger, References } from "effect"
+import { LRUCache } from "lru-cache"
 
 /** One JSON object a line: `timestamp`, `level`, `message`, what the line is about, and the `cause` where there is one. */
 export const json: Logger.Logger<unknown, string> = Logger.map(
@@ -17,7 +18,7 @@ const maxRemembered = 100
  * fails every second when the database is away. Lines about one request or delivery are never left out.
  */
 export const rated = <Output>(logger: Logger.Logger<unknown, Output>): Logger.Logger<unknown, Output | undefined> => {
-  const said = new Map<string, { readonly at: number; leftOut: number }>()
+  const said = new LRUCache<string, { readonly at: number; leftOut: number }>({ max: maxRemembered })
   return Logger.make((line) => {
     const [message] = Array.ensure(line.message)
     const about = Object.keys(line.fiber.getRef(References.CurrentLogAnnotations))
@@ -28,8 +29,6 @@ export const rated = <Output>(logger: Logger.Logger<unknown, Output>): Logger.Lo
       last.leftOut++
       return undefined
     }
-    said.delete(message)
-    if (said.size === maxRemembered) said.delete(said.keys().next().value!)
     said.set(message, { at, leftOut: 0 })
     const leftOut = last?.leftOut ?? 0
     return logger.log(

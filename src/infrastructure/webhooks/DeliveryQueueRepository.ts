@@ -1,6 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
+import { LRUCache } from "lru-cache"
 import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Database } from "../database/Database.ts"
@@ -48,7 +49,7 @@ const maxTurns = 256
 
 /** Where the claims of this process go on. */
 const makeTurns = () => {
-  const lastLanes = new Map<string, string>()
+  const lastLanes = new LRUCache<string, string>({ max: maxTurns })
   let lastOrg = ""
   let head = minHead
   return {
@@ -56,11 +57,7 @@ const makeTurns = () => {
     claimed: ([first]: ReadonlyArray<ClaimedRow>) => {
       const { turns, last_org, parked } = first!
       lastOrg = last_org ?? ""
-      for (const [org, lane] of Object.entries(turns ?? {})) {
-        lastLanes.delete(org)
-        lastLanes.set(org, lane)
-      }
-      while (lastLanes.size > maxTurns) lastLanes.delete(lastLanes.keys().next().value!)
+      for (const [org, lane] of Object.entries(turns ?? {})) lastLanes.set(org, lane)
       head = parked > head / 2 ? Math.min(2 * head, maxHead) : minHead
     },
   }

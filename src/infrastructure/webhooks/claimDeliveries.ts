@@ -20,7 +20,7 @@ export interface Turns {
   /** The org that had its turn last. */
   readonly lastOrg: string
   /** Of each org, the last lane that was looked at. */
-  readonly lastLanes: ReadonlyMap<string, string>
+  readonly lastLanes: Iterable<readonly [orgId: string, lane: string]>
   /** How many of the queue's head are read. */
   readonly head: number
 }
