@@ -4,7 +4,8 @@ import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
 import type { ClaimedDelivery } from "../src/domain/webhooks/Deliveries.ts"
 import { type AttemptRecord, DeliveryQueue } from "../src/domain/webhooks/DeliveryQueue.ts"
-import { validationCounter } from "../src/domain/keys/validationMetrics.ts"
+import { ValidationCounter } from "../src/domain/keys/KeyLookup.ts"
+import * as ValidationMetrics from "../src/infrastructure/keys/validationMetrics.ts"
 import { logged } from "../src/http/server/requestLog.ts"
 import { measured as measuredRequest, series } from "../src/http/server/requestMetrics.ts"
 import { measured as measuredOperation } from "../src/infrastructure/database/databaseMetrics.ts"
@@ -53,7 +54,7 @@ const batch = Array.from({ length: 100 }, () => record)
 
 const program = Effect.gen(function* () {
   const context = yield* Effect.context<never>()
-  const count = yield* validationCounter
+  const count = yield* Effect.provide(ValidationCounter, ValidationMetrics.layer)
   const duration = series("POST", "/api/v0/keys/validate", 200)
   const hot = Effect.sync(() => {
     const startedAt = performance.now()

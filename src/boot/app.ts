@@ -16,7 +16,6 @@ import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
 import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
 import { Idempotency } from "../domain/Idempotency.ts"
-import { KeyCacheSize } from "../domain/keys/KeyCache.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
 import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
@@ -45,6 +44,7 @@ import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
 import * as Hmac from "../infrastructure/crypto/Hmac.ts"
+import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as KeyRevocations from "../infrastructure/keys/KeyRevocations.ts"
 import * as Oidc from "../infrastructure/oidc/Oidc.ts"
@@ -73,6 +73,7 @@ import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
 import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyWorker.ts"
 import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
+import * as ValidationMetrics from "../infrastructure/keys/validationMetrics.ts"
 import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
@@ -88,9 +89,11 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 const platform = (settings: Settings) => {
   const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
+  const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(repositories, policy, tokens, KeyRevocations.layer, audit, AfterCommit.layer)),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, ValidationMetrics.layer)),
+    Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
   )
 }
@@ -121,11 +124,10 @@ const webhooks = (settings: Settings) => {
     : [Dispatcher.layer, plainSender]
   const tools = Layer.mergeAll(
     audit,
-    AfterCommit.layer,
     cipher,
     sender,
     Signer.layer.pipe(Layer.provide(Hmac.layer)),
-    Wakeups.layer,
+    AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
     Layer.succeed(ReceiverRules, {
       httpsOnly: settings.adminTokens !== undefined,
       allowPrivateNetworks: settings.allowPrivateNetworks,
@@ -223,7 +225,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
-    Layer.provide(Layer.succeed(KeyCacheSize, settings.keyCacheSize ?? cachesWithin(memoryLimit()).keys)),
+    Layer.provide(Layer.succeed(KeyCache.KeyCacheSize, settings.keyCacheSize ?? cachesWithin(memoryLimit()).keys)),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),

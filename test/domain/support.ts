@@ -16,6 +16,7 @@ import {
 } from "#src/domain/Errors.ts"
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
+import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 import * as CiTokens from "../fakes/CiTokens.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/repositories.ts"
@@ -30,6 +31,7 @@ export const services = (
 ) =>
   Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer).pipe(
     Layer.provideMerge(AuditLog.layer),
+    Layer.provide(KeyCache.layer),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provide([
       options.crypto ?? crypto.layer,

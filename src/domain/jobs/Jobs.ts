@@ -1,7 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
-import { AfterCommit } from "../AfterCommit.ts"
 import { NotFound } from "../Errors.ts"
 import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
@@ -123,7 +122,6 @@ export class Jobs extends Context.Service<
       const templates = yield* JobTemplates
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
-      const afterCommit = yield* AfterCommit
       const asWaiting = WaitingClaims.make((yield* DefaultLimits).waitingClaims)
 
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
@@ -136,7 +134,7 @@ export class Jobs extends Context.Service<
           idempotencyKey: input.idempotency_key ?? null,
           now: yield* DateTime.now,
         })
-        yield* afterCommit(wakeups.jobs(orgId))
+        yield* wakeups.jobs(orgId)
         return made
       })
 

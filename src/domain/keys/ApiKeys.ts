@@ -1,7 +1,6 @@
 import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { AfterCommit } from "../AfterCommit.ts"
 import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, RotateKey, ValidKey } from "./ApiKey.ts"
 import { defaultOverlapSeconds } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
@@ -21,11 +20,11 @@ import type {
 } from "../Errors.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { KeyHash } from "./KeyHash.ts"
+import { KeyLookup, type ValidationSource } from "./KeyLookup.ts"
 import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import type { Page } from "../Page.ts"
 import { nextCursor } from "../Page.ts"
-import type { ValidationSource } from "./validationMetrics.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
@@ -83,8 +82,8 @@ export class ApiKeys extends Context.Service<
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
-      const afterCommit = yield* AfterCommit
-      const { forget, ...checks } = yield* KeyChecks.make
+      const checks = yield* KeyChecks.make
+      const { forget } = yield* KeyLookup
       const mint = mintKey(random, yield* KeyHash)
 
       const create = Effect.fnUntraced(function* <E>(
@@ -138,7 +137,7 @@ export class ApiKeys extends Context.Service<
         const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details })
         const replacement = { ...stored, now, expiresAt, oldKeyUntil }
         const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
-        yield* afterCommit(forget(keyId))
+        yield* forget(keyId)
         return { id, name, prefix, key }
       })
 

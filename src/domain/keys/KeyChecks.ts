@@ -5,11 +5,9 @@ import { CurrentPrincipal } from "../Principal.ts"
 import type { Unavailable } from "../Errors.ts"
 import { Unauthorized } from "../Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
-import * as KeyCache from "./KeyCache.ts"
 import { KeyHash } from "./KeyHash.ts"
+import { KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import * as KeyRateLimit from "./KeyRateLimit.ts"
-import { noOrg, RequestOrg } from "../orgs/RequestOrg.ts"
-import { validationCounter, type ValidationOutcome, type ValidationSource } from "./validationMetrics.ts"
 
 /** How many keys that are not valid a caller without a credential may try in a minute. */
 const failuresPerMinute = 600
@@ -31,13 +29,10 @@ export const make = Effect.gen(function* () {
   const repository = yield* ApiKeyRepository
   const hashOf = yield* KeyHash
   const clock = yield* Clock.Clock
-  const count = yield* validationCounter
+  const count = yield* ValidationCounter
   const failures = FailureLimit.make(failuresPerMinute)
   const rateLimit = KeyRateLimit.make()
-  const cache = yield* KeyCache.make((hashes) =>
-    // Requests wait for it: it has no part in the share of background work.
-    Effect.provideService(repository.findByHashes(hashes), RequestOrg, noOrg),
-  )
+  const cache = yield* KeyLookup
   /** When keys were last used, in milliseconds. */
   let usage = new Map<string, number>()
 
@@ -115,5 +110,5 @@ export const make = Effect.gen(function* () {
     )
   })
 
-  return { forget: cache.forget, recognize, authenticate, validate, flushUsage }
+  return { recognize, authenticate, validate, flushUsage }
 })

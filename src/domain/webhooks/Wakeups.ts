@@ -12,7 +12,7 @@ export class Wakeups extends Context.Service<
     readonly deliveries: Effect.Effect<void>
     /** Says that there may be sweeps. */
     readonly sweeps: Effect.Effect<void>
-    /** Says that the org may have queued jobs. */
+    /** Says that the org may have queued jobs, once those that it was told of are certain. */
     readonly jobs: (orgId: string) => Effect.Effect<void>
     /** An element for every word of deliveries. */
     readonly onDeliveries: Stream.Stream<void>

@@ -2,7 +2,7 @@ import { Effect, Result } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { ValidKey } from "../../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { validationCounter } from "../../domain/keys/validationMetrics.ts"
+import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
 import { requestIdOf } from "./requestId.ts"
@@ -49,7 +49,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     const keys = yield* ApiKeys
     const isAdministrator = yield* administratorCheck
     const context = yield* Effect.context<never>()
-    const count = yield* validationCounter
+    const count = yield* ValidationCounter
     const duration = series("POST", path, 200)
 
     const authorize = (headers: IncomingMessage["headers"], done: (mayCall: boolean) => void) => {

@@ -1,7 +1,7 @@
 import { Effect, Exit, Option } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import * as Batches from "../../domain/Batches.ts"
+import * as Batches from "../database/Batches.ts"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
 

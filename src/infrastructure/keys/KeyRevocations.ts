@@ -1,5 +1,5 @@
 import { Effect, Layer, Stream } from "effect"
-import { KeyRevocations, Revocation } from "../../domain/keys/KeyCache.ts"
+import { KeyRevocations, Revocation } from "./KeyCache.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 
 /** The channel on which it is told that a key was deleted, or ends sooner than it did; the payload is its id. */

@@ -3,6 +3,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
+import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 import * as KeyRevocations from "#src/infrastructure/keys/KeyRevocations.ts"
 import { asAdministrator, outcomeOf } from "../../domain/support.ts"
 import * as crypto from "../../fakes/crypto.ts"
@@ -23,7 +24,10 @@ const slow = Layer.effect(
 
 /** A replica's keys, with a memory of its own. */
 const replica = Layer.build(
-  ApiKeys.layer.pipe(Layer.provide([slow, KeyRevocations.layer, AuditLog.layer, crypto.layer]), Layer.fresh),
+  ApiKeys.layer.pipe(
+    Layer.provide(Layer.provideMerge(KeyCache.layer, [slow, KeyRevocations.layer, AuditLog.layer, crypto.layer])),
+    Layer.fresh,
+  ),
 ).pipe(Effect.map((context) => Context.get(context, ApiKeys)))
 
 /**

@@ -1,13 +1,14 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { AfterCommit } from "#src/domain/AfterCommit.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
+import { KeyLookup } from "#src/domain/keys/KeyLookup.ts"
 import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import * as AfterCommitSql from "#src/infrastructure/database/AfterCommit.ts"
+import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+import * as AfterCommit from "#src/infrastructure/database/AfterCommit.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
@@ -17,7 +18,7 @@ import { at, everyOrg, insertOrg, insertProject, newEntry, newId, newKey } from 
 import { databases } from "../../support/databases.ts"
 
 const repositories = Layer.mergeAll(
-  AfterCommitSql.layer,
+  AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
   ApiKeysSql.layer,
   AuditLogSql.layer,
   IdempotencySql.layer,
@@ -82,9 +83,18 @@ for (const [name, database] of Object.entries(databases)) {
 
       it.effect("what is to follow a change follows its commit, and never one that is undone", () =>
         Effect.gen(function* () {
-          const afterCommit = yield* AfterCommit
           const told: Array<string> = []
-          const tell = (what: string) => afterCommit(Effect.sync(() => void told.push(what)))
+          const forgotten: Array<string> = []
+          const wakeups = yield* Wakeups
+          yield* wakeups.onJobs((orgId) => told.push(orgId))
+          const { forget } = yield* Effect.provide(KeyLookup, AfterCommit.keys).pipe(
+            Effect.provideService(KeyLookup, {
+              held: () => undefined,
+              lookUp: () => {},
+              forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
+            }),
+          )
+          const tell = (what: string) => Effect.andThen(wakeups.jobs(what), forget(what))
           yield* tell("at once")
           assert.deepStrictEqual(told, ["at once"])
           const inside = Effect.gen(function* () {
@@ -95,6 +105,7 @@ for (const [name, database] of Object.entries(databases)) {
           assert.deepStrictEqual(told, ["at once", "later"])
           yield* Effect.exit(once("undone", Effect.andThen(tell("never"), Effect.fail("undone"))))
           assert.deepStrictEqual(told, ["at once", "later"])
+          assert.deepStrictEqual(forgotten, told)
         }),
       )
     })

@@ -1,8 +1,8 @@
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Queue, Stream } from "effect"
-import type { KeyGrant } from "../../../src/domain/keys/ApiKeyRepository.ts"
-import { Unavailable } from "../../../src/domain/Errors.ts"
-import * as KeyCache from "../../../src/domain/keys/KeyCache.ts"
+import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
+import { ApiKeyRepository, type KeyGrant } from "#src/domain/keys/ApiKeyRepository.ts"
+import { Unavailable } from "#src/domain/Errors.ts"
+import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
 const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null, rateLimit: null }
 
@@ -11,18 +11,24 @@ const makeWorld = Effect.gen(function* () {
   const told = yield* Queue.unbounded<KeyCache.Revocation>()
   const asked: Array<ReadonlyArray<string>> = []
   const database: { answer: Effect.Effect<KeyGrant | undefined, Unavailable> } = { answer: Effect.succeed(grant) }
-  const cache = yield* KeyCache.make((hashes) => {
-    asked.push(hashes)
-    return Effect.map(
-      database.answer,
-      (found) =>
-        new Map(
-          found === undefined
-            ? []
-            : hashes.map((hash) => [hash, { ...found, orgId: hash[0]!, keyId: `key of ${hash}` }]),
-        ),
-    )
-  }).pipe(Effect.provideService(KeyCache.KeyRevocations, Stream.fromQueue(told)))
+  const repository = Layer.mock(ApiKeyRepository, {
+    findByHashes: (hashes) => {
+      asked.push(hashes)
+      return Effect.map(
+        database.answer,
+        (found) =>
+          new Map(
+            found === undefined
+              ? []
+              : hashes.map((hash) => [hash, { ...found, orgId: hash[0]!, keyId: `key of ${hash}` }]),
+          ),
+      )
+    },
+  })
+  const cache = yield* KeyCache.make.pipe(
+    Effect.provideService(KeyCache.KeyRevocations, Stream.fromQueue(told)),
+    Effect.provide(repository),
+  )
   /** The key of the hash, from memory or the database. */
   const find = (hash: string) =>
     Effect.suspend(() => {

@@ -1,7 +1,8 @@
-import { Context, Data, Effect, Stream } from "effect"
-import type { KeyGrant } from "./ApiKeyRepository.ts"
-import type { Unavailable } from "../Errors.ts"
-import * as Batches from "../Batches.ts"
+import { Context, Data, Effect, Layer, Stream } from "effect"
+import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
+import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
+import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import * as Batches from "../database/Batches.ts"
 
 /** What a replica hears of deleted keys. Between `Hearing` and the next `Deaf` it hears of every deletion. */
 export type Revocation = Data.TaggedEnum<{
@@ -12,28 +13,27 @@ export type Revocation = Data.TaggedEnum<{
 export const Revocation = Data.taggedEnum<Revocation>()
 
 /** Word of deleted keys, from every replica. Without it nothing is answered from memory. */
-export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>("gatehouse/domain/KeyCache/KeyRevocations", {
-  defaultValue: () => Stream.never,
-})
+export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
+  "gatehouse/infrastructure/KeyCache/KeyRevocations",
+  {
+    defaultValue: () => Stream.never,
+  },
+)
 
 /** How many keys are held in memory; an org that has half of them replaces its own, else the longest held go first. 0: none. */
-export const KeyCacheSize = Context.Reference<number>("gatehouse/domain/KeyCache/KeyCacheSize", {
+export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
   defaultValue: () => 100_000,
 })
 
 /** How many keys one statement looks up at most. */
 const maxLookUps = 256
 
-/**
- * Keys by their hash: valid ones from memory, and only while this replica hears of every deletion; else by `ask`. The
- * scope that it is made in ends its hearing.
- */
-export const make = Effect.fnUntraced(function* (
-  ask: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>,
-) {
+/** Keys from memory only while this replica hears of every deletion. The scope that it is made in ends its hearing. */
+export const make = Effect.gen(function* () {
   const capacity = yield* KeyCacheSize
-  const grants = new Map<string, KeyGrant>()
+  const { findByHashes } = yield* ApiKeyRepository
   const hashes = new Map<string, string>()
+  const grants = new Map<string, KeyGrant>()
   /** The hashes of each org's keys, the longest held first. */
   const byOrg = new Map<string, Set<string>>()
   let hearing = false
@@ -90,7 +90,9 @@ export const make = Effect.fnUntraced(function* (
     (asked: ReadonlyArray<string>) =>
       Effect.suspend(() => {
         const began = epoch
-        return Effect.tap(ask(asked), (found) =>
+        // Requests wait for it: it has no part in the share of background work.
+        const found = Effect.provideService(findByHashes(asked), RequestOrg, noOrg)
+        return Effect.tap(found, (found) =>
           Effect.sync(() => {
             // A deletion heard of meanwhile keeps its result out of memory.
             if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
@@ -100,12 +102,11 @@ export const make = Effect.fnUntraced(function* (
     maxLookUps,
   )
 
-  return {
-    /** Forgets a key that this replica deleted. */
-    forget: (keyId: string) => Effect.sync(() => drop(keyId)),
-    /** The key from memory. */
-    held: (hash: string): KeyGrant | undefined => grants.get(hash),
-    /** The key from the database; `done` is called later. */
+  return KeyLookup.of({
+    forget: (keyId) => Effect.sync(() => drop(keyId)),
+    held: (hash) => grants.get(hash),
     lookUp: lookUps.add,
-  }
+  })
 })
+
+export const layer = Layer.effect(KeyLookup, make)

@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Logger } from "effect"
-import * as Batches from "#src/domain/Batches.ts"
+import * as Batches from "#src/infrastructure/database/Batches.ts"
 
 /** Look-ups that write down how much is asked at once; there is a value under every key but the odd ones. */
 const makeWorld = Effect.gen(function* () {

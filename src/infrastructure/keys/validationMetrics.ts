@@ -1,0 +1,32 @@
+import { Effect, Layer, Metric } from "effect"
+import { ValidationCounter, type ValidationOutcome, type ValidationSource } from "../../domain/keys/KeyLookup.ts"
+
+const series = (outcome: ValidationOutcome, source: ValidationSource) =>
+  Metric.counter("gatehouse_key_validations_total", {
+    description: "Validations of keys, by outcome and by what answered them.",
+    incremental: true,
+    attributes: { outcome, source },
+  })
+
+const both = (outcome: ValidationOutcome) => ({
+  memory: series(outcome, "memory"),
+  database: series(outcome, "database"),
+})
+const counters = {
+  valid: both("valid"),
+  invalid: both("invalid"),
+  limited: both("limited"),
+  unavailable: both("unavailable"),
+}
+
+/** Counts validations without a fiber. Every series is there from the start. */
+export const layer = Layer.effect(
+  ValidationCounter,
+  Effect.map(Effect.context<never>(), (context) => {
+    for (const { memory, database } of Object.values(counters)) {
+      memory.updateUnsafe(0, context)
+      database.updateUnsafe(0, context)
+    }
+    return (outcome: ValidationOutcome, source: ValidationSource) => counters[outcome][source].updateUnsafe(1, context)
+  }),
+)
