@@ -11,7 +11,6 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
-import { type Waiting, WaitingRequests } from "../../domain/WaitingRequests.ts"
 import { tooLarge, withBoundedBody } from "./requestBody.ts"
 import { requestIdOf } from "./requestId.ts"
 import { logged } from "./requestLog.ts"
@@ -111,9 +110,6 @@ const pagePolicy = [
   "frame-ancestors 'none'",
 ].join("; ")
 
-/** The requests of this process. */
-const waiting: Waiting = { count: 0, byOrg: new Map() }
-
 /**
  * The headers of every answer: its request's id, no cache for what does not say otherwise, with a 503 when to come back,
  * in seconds, and with a 401 how to send a credential.
@@ -129,8 +125,7 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
 
 /**
  * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and the headers that every answer has. A request is counted while it waits
- * for the database.
+ * its log lines, its time among the metrics, and the headers that every answer has.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation => {
@@ -154,7 +149,6 @@ export const layer = HttpRouter.middleware(
         Effect.updateContext((context: Context.Context<HttpServerRequest.HttpServerRequest>) =>
           context.pipe(
             Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBody)),
-            Context.add(WaitingRequests, waiting),
             Context.add(RequestOrg, noOrg),
             Context.add(RequestId, requestId),
             logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),

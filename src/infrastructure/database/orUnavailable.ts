@@ -1,12 +1,12 @@
 import { Cause, Context, Effect, Fiber, Option } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
-import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
-import * as Waiting from "../../domain/WaitingRequests.ts"
+import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as ConnectionShares from "./connectionShares.ts"
 import { measured } from "./databaseMetrics.ts"
 import { type Deadline, deadlines } from "./deadlines.ts"
 import { poolSize } from "./PostgresDatabase.ts"
+import * as Waiting from "./waitingRequests.ts"
 
 /** How many requests may wait for the database at one time: a second's worth or two, on a small machine. */
 const maxWaiting = 1024
@@ -99,13 +99,15 @@ const inTime =
       }),
     )
 
+/** The requests of this process that wait for the database. */
+export const waiting: Waiting.Waiting = { count: 0, byOrg: new Map() }
+
 /** Refuses what is more than may wait, so that a flood is answered and does not pile up in memory. */
 const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
-    const waiting = Context.get(context, Waiting.WaitingRequests)
-    // Once, also where one operation is a part of another.
-    if (waiting === undefined || Context.get(context, IsPart)) return effect
-    const orgId = Context.get(context, RequestOrg) ?? noOrg
+    const orgId = Context.get(context, RequestOrg)
+    // Background work bounds itself; an operation that is a part of another is counted with it.
+    if (orgId === undefined || Context.get(context, IsPart)) return effect
     return Effect.uninterruptibleMask((restore): Effect.Effect<A, E | Unavailable, R> => {
       if (!Waiting.enter(waiting, orgId, maxWaiting)) return Effect.fail(busy)
       return Effect.onExit(restore(effect), () => Effect.sync(() => Waiting.leave(waiting, orgId)))

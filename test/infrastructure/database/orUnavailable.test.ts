@@ -3,21 +3,24 @@ import { Effect, Exit, Fiber, Latch, Logger, References } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
-import { WaitingRequests } from "#src/domain/WaitingRequests.ts"
-import { answerOrUnavailable, orUnavailable, orUnavailableWithin } from "#src/infrastructure/database/orUnavailable.ts"
+import {
+  answerOrUnavailable,
+  orUnavailable,
+  orUnavailableWithin,
+  waiting,
+} from "#src/infrastructure/database/orUnavailable.ts"
 
 // Seen failing: without the limit every one of them waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
   Effect.gen(function* () {
     const answered = yield* Latch.make()
-    const waiting = { count: 0, byOrg: new Map<string, number>() }
-    const request = orUnavailable(answered.await).pipe(Effect.provideService(WaitingRequests, waiting))
+    const request = orUnavailable(answered.await)
     const requests = yield* Effect.forEach(Array.from({ length: 1_024 }), (_, n) =>
       Effect.forkChild(Effect.provideService(request, RequestOrg, `org ${n % 4}`)),
     )
     yield* Effect.yieldNow
     assert.strictEqual(waiting.count, 1_024)
-    const refused = yield* Effect.flip(request)
+    const refused = yield* Effect.flip(Effect.provideService(request, RequestOrg, "org 0"))
     assert.instanceOf(refused, Unavailable)
     assert.strictEqual(refused.error, "Too many requests wait for the database; try again.")
     const background = yield* Effect.forkChild(orUnavailable(answered.await))
@@ -28,7 +31,7 @@ it.live("1,024 requests may wait for the database; one more is refused at once, 
     const exits = yield* Effect.forEach([...requests.slice(1), background], Fiber.await)
     assert.isTrue(exits.every(Exit.isSuccess))
     assert.strictEqual(waiting.count, 0)
-    yield* request
+    yield* Effect.provideService(request, RequestOrg, "org 0")
   }),
 )
 
@@ -90,13 +93,12 @@ it.effect.each([
 it.effect("who waits for the answer of another's operation waits 4 seconds, as one of the 1,024", () =>
   Effect.gen(function* () {
     yield* fakeTimers
-    const waiting = { count: 0, byOrg: new Map<string, number>() }
     const withdrawn: Array<string> = []
     const ask = (name: string, wait: (done: (answer: Effect.Effect<number>) => void) => void) =>
       answerOrUnavailable<number, never>((done) => {
         wait(done)
         return () => void withdrawn.push(name)
-      }).pipe(Effect.provideService(WaitingRequests, waiting))
+      }).pipe(Effect.provideService(RequestOrg, "org"))
     const start = { startImmediately: true }
     const forgotten = yield* Effect.forkChild(Effect.flip(ask("forgotten", () => {})), start)
     const gone = yield* Effect.forkChild(

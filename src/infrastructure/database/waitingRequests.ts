@@ -1,18 +1,8 @@
-import { Context } from "effect"
-
 /** The requests that wait for the database: of all, and of each org that has one. */
 export interface Waiting {
   count: number
   readonly byOrg: Map<string, number>
 }
-
-/**
- * Counts the requests that wait for the database just now, so that a port can refuse what is too many. `undefined` for
- * background work, which bounds itself.
- */
-export const WaitingRequests = Context.Reference<Waiting | undefined>("gatehouse/domain/WaitingRequests", {
-  defaultValue: () => undefined,
-})
 
 /**
  * Counts a request, unless there is no room for it: the last third of the room is for orgs that have less than a third

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { enter, leave, type Waiting } from "#src/domain/WaitingRequests.ts"
+import { enter, leave, type Waiting } from "#src/infrastructure/database/waitingRequests.ts"
 
 it("the last third of the room is for orgs that have less than a third; whoever leaves makes room", () => {
   const waiting: Waiting = { count: 0, byOrg: new Map() }
