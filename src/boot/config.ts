@@ -3,6 +3,8 @@ import type { LogLevel } from "effect/LogLevel"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 
+// Values are read by functions of our own: Effect's Config has other spellings (its Port refuses 0, its Duration 5s, its
+// ByteSize a plain number; it takes 3e3, yes and 1.5GiB), and what it says of a value is more than one line.
 type Parse<A> = (text: string) => Result.Result<A, string>
 
 /** Reads one variable; unset or empty is `None`. A wrong value is one line: the variable, its fault and an example. */

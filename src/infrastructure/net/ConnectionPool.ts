@@ -34,7 +34,8 @@ const clientOptions = {
 /**
  * Keep-alive connections, checked by `pinnedConnector`. A request takes an idle one of its origin, or makes one: it
  * never waits for another request, so a path that hangs on a shared host holds nobody else up. How many requests are
- * under way is the caller's to bound; how many connections lie idle, and for how long, is bounded here.
+ * under way is the caller's to bound; how many connections lie idle, and for how long, is bounded here. undici's Agent bounds neither: it keeps any number of
+ * idle connections, and past `maxOrigins` it refuses a new origin instead of closing an idle one.
  */
 export const makeConnectionPool = (options: ConnectionPoolOptions) => {
   const all = new Set<Connection>()

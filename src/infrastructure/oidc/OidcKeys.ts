@@ -58,7 +58,8 @@ const parseKeys = Effect.fnUntraced(function* (text: string) {
  *
  * `find` gives the key of a `kid`, or none when the provider publishes no such key, and fails with `KeysUnavailable`
  * when that cannot be known. A known kid keeps working while the provider is down. The fetch runs in the scope given
- * here, once for everyone who waits, and goes on when one of them leaves.
+ * here, once for everyone who waits, and goes on when one of them leaves. jose's `createRemoteJWKSet` promises less: with
+ * keys past their age and the provider down it refuses every known kid, and fetches once for each token.
  */
 export const make = Effect.fnUntraced(function* (url: string) {
   const client = yield* HttpClient.HttpClient
