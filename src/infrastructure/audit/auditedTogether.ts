@@ -67,14 +67,13 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
 
   return Effect.map(
     Batches.make(together, maxSize),
-    (changes) => (asked: Asked, entry: AuditEntry) =>
+    (changeTogether) => (asked: Asked, entry: AuditEntry) =>
       Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
         const wanted = { asked, entry }
         if (Option.isSome(transaction)) return Effect.flatten(alone(wanted))
-        return answerOrUnavailable<Row | undefined, Unavailable>((done) => {
-          changes.add(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!)))
-          return () => changes.withdraw(wanted)
-        })
+        return answerOrUnavailable<Row | undefined, Unavailable>((done) =>
+          changeTogether(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
+        )
       }),
   )
 }

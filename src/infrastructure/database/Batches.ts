@@ -1,24 +1,13 @@
-import { Cause, Effect, Exit } from "effect"
+import { Cause, Effect, Exit, Request, RequestResolver, Semaphore } from "effect"
 
-/** How many batches are under way at once: one is answered while the next is asked. */
-const maxUnderWay = 2
+/** How many statements run at once: one is answered while the next is sent. */
+const maxStatements = 2
 
 /** What a question comes to: `undefined` when there is no answer to it. */
 export type Found<A, E> = Exit.Exit<A | undefined, E>
 
-type Done<A, E> = (found: Found<A, E>) => void
-
-/** Calls every callback; returns the faults of those that threw, so that one costs the others nothing. */
-const callAll = <A, E>(callbacks: ReadonlyArray<Done<A, E>>, found: Found<A, E>): ReadonlyArray<unknown> => {
-  const faults: Array<unknown> = []
-  for (const done of callbacks) {
-    try {
-      done(found)
-    } catch (fault) {
-      faults.push(fault)
-    }
-  }
-  return faults
+interface Question<K, A, E> extends Request.Request<A | undefined, E> {
+  readonly question: K
 }
 
 /** One line for a batch, however many of its callbacks threw. */
@@ -30,7 +19,8 @@ const logFaults = (faults: ReadonlyArray<unknown>) =>
 /**
  * Questions to the database, gathered: those of one turn of the event loop are one statement, and one that is asked
  * several times is in it once. A question never joins a statement that was sent before it was asked, so its answer is no
- * older than itself.
+ * older than itself. While two statements run, questions gather for the next: RequestResolver by itself runs any number
+ * at once, which neither shares connections nor keeps the margin of an org's limit.
  *
  * @param ask finds the answers, those that there are
  * @param maxSize how many questions are one statement at most
@@ -39,50 +29,42 @@ export const make = <K, A, E>(
   ask: (questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
   maxSize: number,
 ) =>
-  Effect.map(Effect.context<never>(), (context) => {
-    const run = Effect.runForkWith(context)
-    type Waiting = Map<K, Array<Done<A, E>>>
-    let waiting: Waiting = new Map()
-    let underWay = 0
+  Effect.gen(function* () {
+    const context = yield* Effect.context<never>()
+    const statements = yield* Semaphore.make(maxStatements)
+    const questionOf = Request.of<Question<K, A, E>>()
+    const resolver = RequestResolver.make<Question<K, A, E>>((entries) =>
+      // Suspended: what `ask` throws is an answer as well.
+      Effect.suspend(() => ask([...new Set(entries.map(({ request }) => request.question))])).pipe(
+        statements.withPermit,
+        Effect.exit,
+        Effect.flatMap((exit) => {
+          const faults: Array<unknown> = []
+          for (const entry of entries) {
+            try {
+              entry.completeUnsafe(Exit.map(exit, (answers) => answers.get(entry.request.question)))
+            } catch (fault) {
+              faults.push(fault)
+            }
+          }
+          return logFaults(faults)
+        }),
+      ),
+    ).pipe(
+      RequestResolver.batchN(maxSize),
+      RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, statements.withPermit(Effect.void))),
+    )
 
-    const take = (): Waiting => {
-      const all = waiting
-      // A new map, not this one emptied: V8 ties the tables that a map outgrows together, and a chain of them that has
-      // grown old keeps whatever was ever in it (the requests, that is) from being collected young.
-      waiting = new Map()
-      if (all.size <= maxSize) return all
-      const entries = [...all]
-      waiting = new Map(entries.slice(maxSize))
-      return new Map(entries.slice(0, maxSize))
-    }
-
-    const drain: Effect.Effect<void> = Effect.suspend(() => {
-      const batch = take()
-      if (batch.size === 0) return Effect.sync(() => void underWay--)
-      // Suspended: what `ask` throws is an answer as well, and the slot is kept.
-      return Effect.flatMap(Effect.exit(Effect.suspend(() => ask([...batch.keys()]))), (exit) => {
-        const faults: Array<unknown> = []
-        for (const [question, all] of batch) {
-          const found = Exit.map(exit, (answers) => answers.get(question))
-          faults.push(...callAll(all, found))
-        }
-        return Effect.andThen(logFaults(faults), drain)
-      })
-    })
-
-    return {
-      /** Asks one question; `done` is called with the answer later, never at once. */
-      add: (question: K, done: Done<A, E>) => {
-        const all = waiting.get(question)
-        if (all !== undefined) return void all.push(done)
-        waiting.set(question, [done])
-        if (waiting.size > 1 || underWay === maxUnderWay) return
-        underWay++
-        // After a yield: the requests that have come in the same turn are asked with it.
-        run(Effect.andThen(Effect.yieldNow, drain))
-      },
-
-      /** Takes a question back, for all who asked it, unless it has been sent. */
-      withdraw: (question: K) => void waiting.delete(question),
+    /** Asks one question; `done` is called with the answer later. Returns how to withdraw it, unless it has been sent. */
+    return (question: K, done: (found: Found<A, E>) => void) => {
+      let isWithdrawn = false
+      const onExit = (found: Found<A, E>) => {
+        if (!isWithdrawn) done(found)
+      }
+      const remove = Effect.requestUnsafe(questionOf({ question }), { resolver, onExit, context })
+      return () => {
+        isWithdrawn = true
+        remove()
+      }
     }
   })

@@ -86,7 +86,7 @@ export const make = Effect.gen(function* () {
     Effect.forkScoped,
   )
 
-  const lookUps = yield* Batches.make(
+  const lookUp = yield* Batches.make(
     (asked: ReadonlyArray<string>) =>
       Effect.suspend(() => {
         const began = epoch
@@ -105,7 +105,7 @@ export const make = Effect.gen(function* () {
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => drop(keyId)),
     held: (hash) => grants.get(hash),
-    lookUp: lookUps.add,
+    lookUp: (hash, done) => void lookUp(hash, done),
   })
 })
 
