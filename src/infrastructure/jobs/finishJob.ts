@@ -79,7 +79,7 @@ const write = Effect.fnUntraced(function* (
       UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
         mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
       WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
-        AND lease_expires_at IS NOT DISTINCT FROM ${job.lease_expires_at}::timestamptz
+        AND date_trunc('milliseconds', lease_expires_at) IS NOT DISTINCT FROM ${job.lease_expires_at}::timestamptz
         AND (SELECT count(*) FROM receivers) = ${first.length}::int
       RETURNING id, coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
         + coalesce(octet_length(mapped_stack), 0) AS bytes
