@@ -3,7 +3,6 @@
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer, References } from "effect"
 import type { Settings } from "./config.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
@@ -32,8 +31,8 @@ import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
 import { AdminTokens } from "../http/server/Authorization.ts"
 import { TrustedProxies } from "../http/server/clientAddress.ts"
 import * as HotPath from "../http/server/hotPath.ts"
-import * as Listener from "../http/server/listener.ts"
 import { MetricsToken } from "../http/server/metricsAccess.ts"
+import * as NodeServer from "../http/server/nodeServer.ts"
 import * as Server from "../http/server/Server.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
@@ -193,11 +192,7 @@ const hotPath = (settings: Settings): typeof HotPath.make =>
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
-    NodeHttpServer.layer(() => Object.assign(Listener.make(hot), { maxConnections: openFiles().clients }), {
-      host: settings.host,
-      port: settings.port,
-      gracefulShutdownTimeout: "5 seconds",
-    }),
+    NodeServer.layer(hot, { host: settings.host, port: settings.port, maxConnections: openFiles().clients }),
   ).pipe(
     Layer.unwrap,
     Layer.catchTag("ServeError", ({ cause }) =>

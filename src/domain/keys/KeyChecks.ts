@@ -44,26 +44,26 @@ export const make = Effect.gen(function* () {
     return grant
   }
 
-  const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => {
-    if (key.length !== keyLength) return done(undefined, "memory")
+  const lookUp = (
+    key: string,
+    done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void,
+  ) => {
+    if (key.length !== keyLength) return done(Exit.succeed(undefined), "memory")
     const hash = hashOf(key)
     const held = cache.held(hash)
-    if (held !== undefined) return done(accept(held), "memory")
-    // Not before: what is held has been looked at, and the checksum costs as much as the hash.
-    if (!isWellFormed(key)) return done(undefined, "memory")
-    cache.lookUp(hash, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, "database"))
+    if (held !== undefined) return done(Exit.succeed(held), "memory")
+    // Only on a miss: cached keys have passed the checksum, which costs as much as the hash.
+    if (!isWellFormed(key)) return done(Exit.succeed(undefined), "memory")
+    cache.lookUp(hash, (found) => done(found, "database"))
   }
 
+  const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) =>
+    lookUp(key, (found, source) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, source))
+
   const find = (key: string) =>
-    Effect.suspend((): Effect.Effect<Lookup, Unavailable> => {
-      if (!isWellFormed(key)) return Effect.succeed({ grant: undefined, source: "memory" })
-      const hash = hashOf(key)
-      const grant = cache.held(hash)
-      if (grant !== undefined) return Effect.succeed({ grant, source: "memory" })
-      return Effect.callback((resume) =>
-        cache.lookUp(hash, (found) => resume(Exit.map(found, (grant) => ({ grant, source: "database" })))),
-      )
-    })
+    Effect.callback<Lookup, Unavailable>((resume) =>
+      lookUp(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
+    )
 
   const authenticate = (key: Redacted.Redacted<string>) =>
     Effect.flatMap(find(Redacted.value(key)), (found) => {

@@ -2,7 +2,6 @@ import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
@@ -17,4 +16,4 @@ export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(payload.key), address)),
     }),
   ),
-).pipe(madeOf(ApiKeys))
+)

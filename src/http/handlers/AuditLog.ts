@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { AuditLog } from "../../domain/audit/AuditLog.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "audit", (handlers) =>
   Effect.map(AuditLog, (audit) =>
@@ -10,4 +9,4 @@ export const layer = HttpApiBuilder.group(Api, "audit", (handlers) =>
       list: ({ params, query }) => audit.list(params.orgId, query),
     }),
   ),
-).pipe(madeOf(AuditLog))
+)

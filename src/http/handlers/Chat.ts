@@ -3,7 +3,6 @@ import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
 import type { AnswerPart } from "../../domain/chat/Chat.ts"
 import { Chats } from "../../domain/chat/Chats.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
 const event = (data: string) => ({ event: "message" as const, data })
@@ -25,4 +24,4 @@ export const layer = HttpApiBuilder.group(Api, "chat", (handlers) =>
         Effect.flatMap(clientAddress, (address) => Effect.map(chats.answer(payload, address), uiMessageStream)),
     }),
   ),
-).pipe(madeOf(Chats))
+)

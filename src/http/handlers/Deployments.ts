@@ -3,7 +3,6 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { currentRun } from "../../domain/Principal.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
   Effect.map(Deployments, (deployments) =>
@@ -12,4 +11,4 @@ export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
       list: ({ params, query }) => deployments.list(params.projectId, query),
     }),
   ),
-).pipe(madeOf(Deployments))
+)

@@ -6,7 +6,6 @@ import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Api } from "../api/Api.ts"
 import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/Jobs.ts"
 import { jsonAnswer } from "../server/jsonAnswer.ts"
-import { madeOf } from "../server/lean.ts"
 import { done } from "../api/webhookResponses.ts"
 
 const created = ({ idempotency_key }: typeof CreateJob.Type) =>
@@ -31,7 +30,7 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
       list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),
     }),
   ),
-).pipe(madeOf(Jobs))
+)
 
 const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
   Effect.map(JobSchedules, (schedules) =>
@@ -45,6 +44,6 @@ const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
       delete: ({ payload }) => Effect.as(schedules.remove(payload.schedule_id), done("The schedule is deleted.")),
     }),
   ),
-).pipe(madeOf(JobSchedules))
+)
 
 export const layer = Layer.merge(jobs, schedules)

@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
   Effect.map(Orgs, (orgs) =>
@@ -13,4 +12,4 @@ export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
       list: ({ query }) => orgs.list(query),
     }),
   ),
-).pipe(madeOf(Orgs))
+)

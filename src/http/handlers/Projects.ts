@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Projects } from "../../domain/projects/Projects.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
   Effect.map(Projects, (projects) =>
@@ -13,4 +12,4 @@ export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
       update: ({ params, payload }) => projects.update(params.projectId, payload),
     }),
   ),
-).pipe(madeOf(Projects))
+)

@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Readiness } from "../../domain/Readiness.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 
 export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>
@@ -11,4 +10,4 @@ export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
       readyz: () => Effect.map(readiness.check, ({ writable }) => ({ ok: true, writable })),
     }),
   ),
-).pipe(madeOf(Readiness))
+)

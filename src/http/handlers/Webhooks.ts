@@ -3,7 +3,6 @@ import { HttpApiBuilder } from "effect/http-api"
 import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { Api } from "../api/Api.ts"
-import { madeOf } from "../server/lean.ts"
 import { done } from "../api/webhookResponses.ts"
 
 const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
@@ -21,7 +20,7 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
       test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
     }),
   ),
-).pipe(madeOf(WebhookEndpoints))
+)
 
 const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
   Effect.map(DeliveryLog, (log) =>
@@ -36,6 +35,6 @@ const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
         })),
     }),
   ),
-).pipe(madeOf(DeliveryLog))
+)
 
 export const layer = Layer.merge(endpoints, deliveries)

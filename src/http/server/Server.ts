@@ -16,7 +16,6 @@ import * as Projects from "../handlers/Projects.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
 import * as Idempotency from "./Idempotency.ts"
-import { servedBare } from "./lean.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
 import * as SpanNames from "./spanNames.ts"
@@ -34,7 +33,6 @@ export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.la
   // One spelling for each path, so that a proxy's rule for a path holds.
   routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
 }).pipe(
-  servedBare,
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
   Layer.provide(SpanNames.layer),
 )

@@ -5,9 +5,9 @@ import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
+import { keepBody } from "./requestBody.ts"
 import { requestIdOf } from "./requestId.ts"
 import { series } from "./requestMetrics.ts"
-import { maxBodyAt } from "./routes.ts"
 
 /** What may answer a request before the router does: answers it, or has it passed on, untouched. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse, pass: () => void) => void
@@ -19,14 +19,26 @@ const json = new Set(["application/json", "application/json; charset=utf-8"])
 
 const path = "/api/v0/keys/validate"
 
-const maxBody = maxBodyAt(path)
+/** In bytes. A validation has about 60; a request with a larger body is passed on before it is read. */
+const maxBody = 1024
 
 const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
   url === path &&
   method === "POST" &&
   json.has(headers["content-type"]!) &&
   headers["content-encoding"] === undefined &&
+  headers.expect === undefined &&
   Number(headers["content-length"]) <= maxBody
+
+const noBytes: Buffer = Buffer.alloc(0)
+
+/** Reads a body whose length `mayBeHot` has bounded. When the client goes away first, nobody waits for an answer. */
+const readBody = (request: IncomingMessage, done: (body: Buffer) => void) => {
+  let body = noBytes
+  request
+    .on("data", (piece: Buffer) => void (body = body.length === 0 ? piece : Buffer.concat([body, piece])))
+    .on("end", () => done(body))
+}
 
 /** The key in a request's body; `undefined` when it is none that a valid request holds. */
 const keyIn = (body: Buffer): string | undefined => {
@@ -79,34 +91,22 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     return (request, response, pass) => {
       if (!mayBeHot(request)) return pass()
       const startedAt = performance.now()
-      // The body of a request that came in one piece is there by the next tick, without an event.
-      process.nextTick(() => {
-        let body = request.read() as Buffer | null
-        if (body === null) return pass()
-        /** Who the request is passed on to reads its body again. Possible only now: a turn later it has ended. */
-        const giveBack = () => {
-          if (body !== null) request.unshift(body)
-          body = null
-        }
-        const passOn = () => {
-          giveBack()
-          pass()
-        }
-        const key = body.length === Number(request.headers["content-length"]) ? keyIn(body) : undefined
-        if (key === undefined) return passOn()
-        authorize(request.headers, (mayCall) => {
-          if (!mayCall) return passOn()
+      authorize(request.headers, (mayCall) => {
+        if (!mayCall) return pass()
+        readBody(request, (body) => {
+          const passOn = () => {
+            keepBody(request, body)
+            pass()
+          }
+          const key = keyIn(body)
+          if (key === undefined) return passOn()
           keys.recognize(key, (grant, source) => {
-            // A key with a rate limit is counted where the others are refused.
+            // The operation counts a key with a rate limit.
             if (grant === undefined || grant.rateLimit !== null) return passOn()
             count("valid", source)
-            // Answered at once, its body is not put back; later, it has been, and is read to its end.
-            if (body === null) request.resume()
-            body = null
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })
         })
-        giveBack()
       })
     }
   },

@@ -1,10 +1,17 @@
 import { randomUUID } from "node:crypto"
-import { type IncomingMessage, Server, type ServerOptions, type ServerResponse, STATUS_CODES } from "node:http"
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type ConnectionLimits, defaultLimits, endStalled, isAnswering, pipelineLimit } from "./connectionLimits.ts"
 import { underV1 } from "./Faults.ts"
-import type { HotPath } from "./hotPath.ts"
+import { holdContinue } from "./requestBody.ts"
 
 type Refusal = readonly [status: number, code: string, sentence: string]
 
@@ -54,61 +61,59 @@ const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
   response.writeHead(417, headers).end(body)
 }
 
-/** A server that shows each request to the hot path first; the listeners of `request` get what that passes on. */
-class HotServer extends Server {
-  readonly #hotPath: HotPath
-  readonly #isPastLimit: ReturnType<typeof pipelineLimit>
-  constructor(options: ServerOptions, hotPath: HotPath, { maxPipelined }: ConnectionLimits) {
-    super(options)
-    this.#hotPath = hotPath
-    this.#isPastLimit = pipelineLimit(maxPipelined)
-  }
-
-  override emit(event: string, ...args: ReadonlyArray<unknown>): boolean {
-    if (event !== "request" && event !== "checkContinue") return super.emit(event, ...args)
-    const [request, response] = args as [IncomingMessage, ServerResponse]
-    if (this.#isPastLimit(request.socket, response)) return true
-    if (event === "checkContinue") return super.emit(event, request, response)
-    // Once it is closing, a connection ends with its answer: a busy client would hold it open as long as it sends.
-    if (!this.listening) response.shouldKeepAlive = false
-    this.#hotPath(request, response, () => super.emit(event, request, response))
-    return true
-  }
+/** A server of Node, and what ends the connections that have sent nothing. */
+export interface Listener {
+  readonly server: Server
+  /** To Node, a connection without a first byte is not idle: it would delay the stop until `headersTimeout`. */
+  readonly endSilent: () => void
 }
 
 /**
- * Node's server with this service's limits of time and of each connection, whose own refusals (a request that is no HTTP, headers that are too
- * large or too slow) have the documented shape as well.
+ * Makes a server of Node that answers no requests yet. It limits the time of requests and connections. Its own refusals
+ * (of what is not HTTP, of headers that are too large or too slow) have the documented body.
  */
-export const make = (hotPath: HotPath, limits: ConnectionLimits = defaultLimits): Server => {
-  const options = {
+export const make = ({ maxUnreadMillis }: ConnectionLimits = defaultLimits): Listener => {
+  const server = createServer({
     headersTimeout: 30_000,
     requestTimeout: 60_000,
-    // How often the two are looked at.
+    // How often Node checks both.
     connectionsCheckingInterval: 10_000,
     keepAliveTimeout: 65_000,
-    // Its refusal would have no body.
+    // Node's refusal would have no body.
     requireHostHeader: false,
-    // No operation speaks another protocol: who asks for one is answered in this, as RFC 9110, section 7.8, allows.
+    // No operation speaks another protocol. RFC 9110, section 7.8, allows to answer in HTTP/1.1.
     shouldUpgradeCallback: () => false,
-  }
-  const server: Server = new HotServer(options, hotPath, limits)
-  // No listener on `data` tells who has sent something: with one, Node reads each request through a stream of its own.
+  })
+  // Not by a listener on `data`: with one, Node reads each request through a slower stream.
   const connections = new Set<Socket>()
-  const onConnection = (socket: Socket) => {
-    connections.add(socket)
-    socket.once("close", () => connections.delete(socket))
-  }
-  const close = server.close.bind(server)
-  server.close = (done) => {
-    // A connection that has brought nothing yet is no idle one to Node, and would hold the end up for its whole time.
-    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy()
-    return close(done)
-  }
-  return server
-    .setTimeout(limits.maxUnreadMillis, endStalled)
-    .on("connection", onConnection)
+  const endSilent = () => connections.forEach((socket) => socket.bytesRead === 0 && socket.destroy())
+  server
+    .setTimeout(maxUnreadMillis, endStalled)
+    .on("connection", (socket: Socket) => {
+      connections.add(socket)
+      socket.once("close", () => connections.delete(socket))
+    })
     .on("clientError", onClientError)
     .on("checkExpectation", onExpectation)
     .on("connect", onConnect)
+  return { server, endSilent }
+}
+
+/** Passes the requests of a server to `answer`, within the pipeline limit of each connection. Returns what stops it. */
+export const answerBy = (
+  server: Server,
+  answer: RequestListener,
+  { maxPipelined }: ConnectionLimits = defaultLimits,
+): (() => void) => {
+  const isPastLimit = pipelineLimit(maxPipelined)
+  const onRequest: RequestListener = (request, response) => {
+    if (isPastLimit(request.socket, response)) return
+    // A busy client would keep a connection open for as long as it sends.
+    if (!server.listening) response.shouldKeepAlive = false
+    if (request.headers.expect !== undefined) holdContinue(request, response)
+    answer(request, response)
+  }
+  // With a listener on `checkContinue`, Node does not send `100 Continue` itself.
+  server.on("request", onRequest).on("checkContinue", onRequest)
+  return () => void server.off("request", onRequest).off("checkContinue", onRequest)
 }

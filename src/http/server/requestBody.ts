@@ -66,12 +66,19 @@ export const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): n
 
 type Failure = PayloadTooLarge | InvalidRequest | Unavailable
 
+const receivedBodies = new WeakMap<IncomingMessage, Uint8Array>()
+
+/** Stores the body of a request that the hot path has read and passes to the router. */
+export const keepBody = (request: IncomingMessage, body: Uint8Array): void => void receivedBodies.set(request, body)
+
 /** Reads a body to its end. A body that comes in one piece takes nothing from the budget. */
 const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array, Failure> =>
   Effect.callback((resume) => {
+    const received = receivedBodies.get(request)
+    if (received !== undefined) return resume(Effect.succeed(received))
     const length = declaredLength(request)
     const pieces = new Pieces(length ?? limit)
-    let received = 0
+    let size = 0
     let whole: Uint8Array | undefined
     const stop = () => {
       request.off("data", onData).off("end", onEnd).off("error", onBroken).off("close", onBroken)
@@ -84,8 +91,8 @@ const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array
       resume(Effect.fail(failure))
     }
     const onData = (piece: Uint8Array) => {
-      received += piece.length
-      if (received > limit) return fail(tooLarge(limit))
+      size += piece.length
+      if (size > limit) return fail(tooLarge(limit))
       if (piece.length === length) whole = piece
       else if (!pieces.add(piece)) fail(noRoom)
     }
@@ -94,19 +101,25 @@ const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array
       resume(Effect.succeed(whole ?? bytes))
     }
     const onBroken = () => fail(unreadable)
-    // An empty body that the hot path has looked for has ended already.
-    if (request.readableEnded) return onEnd()
     if (request.destroyed) return onBroken()
     request.on("data", onData).on("end", onEnd).on("error", onBroken).on("close", onBroken)
     return Effect.sync(stop)
   })
 
-const toldToGoOn = new WeakSet<IncomingMessage>()
+/** Requests whose client waits for `100 Continue`, and whether their connection may stay open afterwards. */
+const awaitsContinue = new WeakMap<IncomingMessage, boolean>()
 
-/** Answers `Expect: 100-continue`, once somebody wants the body. */
-const goOn = (request: IncomingMessage, response: ServerResponse) => {
-  if (request.headers.expect === undefined || response.headersSent || toldToGoOn.has(request)) return
-  toldToGoOn.add(request)
+/** Holds `100 Continue` back until an operation reads the body. An answer before that closes the connection. */
+export const holdContinue = (request: IncomingMessage, response: ServerResponse): void => {
+  awaitsContinue.set(request, response.shouldKeepAlive)
+  response.shouldKeepAlive = false
+}
+
+const sendContinue = (request: IncomingMessage, response: ServerResponse) => {
+  const keepAlive = awaitsContinue.get(request)
+  if (keepAlive === undefined || response.headersSent) return
+  awaitsContinue.delete(request)
+  response.shouldKeepAlive = keepAlive
   response.writeContinue()
 }
 
@@ -130,7 +143,7 @@ export const withBoundedBody = (
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {
     if (known !== undefined) return Effect.succeed(known)
-    goOn(source, response)
+    sendContinue(source, response)
     return Effect.tap(read(source, limit), (body) =>
       hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => void (known = keeps ? body : undefined)),
     )

@@ -107,6 +107,8 @@ for (const [mode, environment, as] of [
         const whole = `${head}content-length: ${body.length}\r\n\r\n${body}`
         const chunked = `${head}transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
         const unknown = whole.replace(`"${org}"`, `"${"x".repeat(org.length)}"`)
+        const padded = JSON.stringify({ key: org, padding: " ".repeat(2_000) })
+        const long = `${head}content-length: ${padded.length}\r\n\r\n${padded}`
         const sequences: ReadonlyArray<readonly [pieces: ReadonlyArray<string>, statuses: ReadonlyArray<number>]> = [
           [
             [whole, chunked, whole],
@@ -114,6 +116,10 @@ for (const [mode, environment, as] of [
           ],
           [[whole + whole + unknown + chunked + whole], [200, 200, 401, 200, 200]],
           [[whole.slice(0, -10), whole.slice(-10)], [200]],
+          [
+            [long.slice(0, -10), long.slice(-10) + whole],
+            [200, 200],
+          ],
           [
             [head, "content-length: 0\r\n\r\n", whole],
             [400, 200],

@@ -4,14 +4,16 @@ import type { RequestListener } from "node:http"
 import { type AddressInfo, connect, type Socket } from "node:net"
 import type { ConnectionLimits } from "#src/http/server/connectionLimits.ts"
 import { defaultLimits } from "#src/http/server/connectionLimits.ts"
-import * as HotPath from "#src/http/server/hotPath.ts"
 import * as Listener from "#src/http/server/listener.ts"
+import { until } from "../../support/wait.ts"
 
 /** A server of these limits on a free port. */
 const serve = (limits: Partial<ConnectionLimits>, answer: RequestListener) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
-      const server = Listener.make(HotPath.none, { ...defaultLimits, ...limits }).on("request", answer)
+      const all = { ...defaultLimits, ...limits }
+      const { server } = Listener.make(all)
+      Listener.answerBy(server, answer, all)
       await new Promise<void>((done) => server.listen(0, "127.0.0.1", done))
       return server
     }),
@@ -105,5 +107,50 @@ it.live("a large answer that is read slowly, and one that takes its time to be m
     const [, text] = yield* Effect.all([received(slow), received(late)], { concurrency: 2 })
     assert.isAbove(bytes, size)
     assert.match(text, /late$/)
+  }),
+)
+
+// A refused body never comes. Read as the next request, it would be a way to smuggle one.
+it.live("an answer before 100 Continue closes the connection; a request without a body left keeps it", () =>
+  Effect.gen(function* () {
+    const port = yield* serve({}, (_, response) => response.end("x"))
+    const expecting = yield* connected(port)
+    expecting.write("POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+    const text = yield* received(expecting)
+    assert.match(text, /^HTTP\/1\.1 200[^]*\r\nconnection: close\r\n/i)
+    assert.notInclude(text, "100 Continue")
+    const plain = yield* connected(port)
+    plain.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    plain.end("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+    assert.strictEqual(statuses(yield* received(plain)), 2)
+  }),
+)
+
+it.live("a server that stops ends connections that have sent nothing, and each busy one with its answer", () =>
+  Effect.gen(function* () {
+    const listener = Listener.make()
+    const { server } = listener
+    const answers: Array<() => void> = []
+    Listener.answerBy(server, (_, response) => void answers.push(() => response.end("x")))
+    yield* Effect.promise(() => new Promise<void>((done) => server.listen(0, "127.0.0.1", done)))
+    const { port } = server.address() as AddressInfo
+    const silent = yield* connected(port)
+    const busy = yield* connected(port)
+    const begun = (count: number) =>
+      until(
+        `${count} requests`,
+        Effect.sync(() => answers.length),
+        (found) => found === count,
+      )
+    busy.write(requests(1))
+    yield* begun(1)
+    const closed = new Promise<void>((done) => server.close(() => done()))
+    listener.endSilent()
+    assert.strictEqual(yield* received(silent), "")
+    busy.write(requests(1))
+    yield* begun(2)
+    for (const answer of answers) answer()
+    assert.match(yield* received(busy), /keep-alive[^]*\r\nconnection: close\r\n/i)
+    yield* Effect.promise(() => closed)
   }),
 )
