@@ -10,9 +10,9 @@ import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
 import { Admits } from "../api/security.ts"
-import { ofOrg } from "./requestLog.ts"
+import { annotateOrg } from "./requestLog.ts"
 
-/** The administrator's tokens, `undefined` in open mode; and where the service is reached. */
+/** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
 export class AdminTokens extends Context.Service<
   AdminTokens,
   { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
@@ -23,7 +23,7 @@ const foreign = new Unauthorized({
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
 
-/** Whether a credential is one of the administrator's tokens. */
+/** Makes the check whether a credential is one of the administrator's tokens. */
 export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
   const isToken = Credentials.tokenCheck(tokens)
   return ({ bearer, token }: Credentials.Credential) => bearer && isToken(token)
@@ -53,7 +53,7 @@ export const identify = Effect.gen(function* () {
   return { open, ofKey, toPrincipal }
 })
 
-/** Lets in whom an operation admits, on the share of the database that belongs to its principal's org. */
+/** Makes the middleware that refuses principals an operation does not admit. The org of the principal pays for the database time. */
 const authorize = Effect.gen(function* () {
   const deployments = yield* Deployments
   const { open, ofKey, toPrincipal } = yield* identify
@@ -69,7 +69,7 @@ const authorize = Effect.gen(function* () {
         return Principal.CiRun({ run: yield* deployments.admit(token) })
       }
       case "key": {
-        // An Authorization beside it is checked as well: it may only say the same.
+        // An Authorization header beside it must have the same key.
         const credential = yield* Credentials.read(request.headers)
         if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
         return yield* ofKey(credential.token)
@@ -91,7 +91,7 @@ const authorize = Effect.gen(function* () {
       Context.get(endpoint.annotations, Admits),
     )
     const orgId = tenantOf(principal)
-    if (orgId !== undefined) yield* ofOrg(orgId)
+    if (orgId !== undefined) yield* annotateOrg(orgId)
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
       CurrentPrincipal,
@@ -100,7 +100,7 @@ const authorize = Effect.gen(function* () {
   })
 })
 
-/** The middlewares that tell operations who calls, of both interfaces. */
+/** The middlewares that provide the principal, for both interfaces. */
 export const layer = Layer.effectContext(
   Effect.map(authorize, (middleware) =>
     Context.make(Authorization, middleware).pipe(Context.add(WebhookAuthorization, middleware)),

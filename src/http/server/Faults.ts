@@ -17,15 +17,22 @@ import { logged } from "./requestLog.ts"
 import { measured } from "./requestMetrics.ts"
 import { maxBodyAt, methodsAt, operationAt } from "./routes.ts"
 
-/** One answer in the shape of either interface: A, the platform's, and B, that of everything under /v1. */
+/** One answer in the format of each interface. */
 interface Answer {
-  readonly a: HttpServerResponse.HttpServerResponse
-  readonly b: HttpServerResponse.HttpServerResponse
+  /** Under /api/v0, and everywhere else. */
+  readonly platform: HttpServerResponse.HttpServerResponse
+  /** Under /v1. */
+  readonly webhook: HttpServerResponse.HttpServerResponse
 }
 
 const reply = (status: number, { error, code }: { readonly error: string; readonly code: string }): Answer => ({
-  a: HttpServerResponse.jsonUnsafe({ error, code }, { status }),
-  b: HttpServerResponse.jsonUnsafe({ success: false, message: error, code }, { status }),
+  platform: HttpServerResponse.jsonUnsafe({ error, code }, { status }),
+  webhook: HttpServerResponse.jsonUnsafe({ success: false, message: error, code }, { status }),
+})
+
+const withHeader = ({ platform, webhook }: Answer, name: string, value: string): Answer => ({
+  platform: HttpServerResponse.setHeader(platform, name, value),
+  webhook: HttpServerResponse.setHeader(webhook, name, value),
 })
 
 const invalidRequest = new InvalidRequest({ error: "The request could not be read." })
@@ -37,29 +44,25 @@ const notJson = reply(
 )
 const fault = reply(
   500,
-  new InternalError({ error: "Something went wrong here; the log has it under this answer's x-request-id." }),
+  new InternalError({
+    error: "The request failed in the service. Find the cause in the log, under the x-request-id of this answer.",
+  }),
 )
 const closing = reply(503, new Unavailable({ error: "The server is shutting down; try again." }))
 
-/** The answer to a method and a path that are no operation: 405 where the path has other methods. */
+/** The answer to a request that matches no operation: 405 if the path has other methods, else 404. */
 const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer => {
   const methods = methodsAt(url)
   if (methods.length === 0 || methods.includes(method)) return unknownPath
   const allow = methods.join(", ")
-  const { a, b } = reply(405, { error: `This path takes ${allow}, not ${method}.`, code: "method_not_allowed" })
-  return { a: HttpServerResponse.setHeader(a, "allow", allow), b: HttpServerResponse.setHeader(b, "allow", allow) }
+  const answer = reply(405, { error: `This path takes ${allow}, not ${method}.`, code: "method_not_allowed" })
+  return withHeader(answer, "allow", allow)
 }
 
-/** The answer to a body that is not read, as its length says that it is too large: it ends the connection. */
-const refused = (limit: number): Answer => {
-  const { a, b } = reply(413, tooLarge(limit))
-  return {
-    a: HttpServerResponse.setHeader(a, "connection", "close"),
-    b: HttpServerResponse.setHeader(b, "connection", "close"),
-  }
-}
+/** The answer to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the body. */
+const refused = (limit: number): Answer => withHeader(reply(413, tooLarge(limit)), "connection", "close")
 
-/** The answer to a request that ended in a cause that no operation declares. */
+/** The answer to a request that failed with an error that its operation does not declare. */
 const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
   for (const reason of cause.reasons) {
     const error = reason._tag === "Fail" ? reason.error : reason._tag === "Die" ? reason.defect : undefined
@@ -74,30 +77,33 @@ const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cau
   return Effect.as(Effect.logError("A request failed", cause), fault)
 }
 
-/** The documented answer in the place of one that the platform made without a body. */
+/** Adds the documented body to an error response that Effect made without one. */
 const withBody = (response: HttpServerResponse.HttpServerResponse): Answer => {
   if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json")) {
-    return { a: response, b: response }
+    return { platform: response, webhook: response }
   }
   if (response.status === 404) return unknownPath
   if (response.status === 415) return notJson
   return response.status < 500 ? reply(response.status, invalidRequest) : fault
 }
 
-/** What an operation is to the router: its declared errors are answers already, others are its own affair. */
+/** An operation as the router has it: its declared errors are responses by now. */
 type Operation = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   Types.unhandled,
   HttpServerRequest.HttpServerRequest
 >
 
-/** What the router takes for the beginning of a query and a proxy for a part of the path: its rule for a path must hold. */
+/**
+ * `;` or `#` in a path. The router takes them for the start of the query, a proxy for a part of the path. Refused, so that
+ * a proxy's rule for a path holds.
+ */
 const otherSeparator = /^[^?]*[;#]/
 
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
-/** A page runs scripts that are files of this server, calls this server, and loads nothing from anywhere else. */
+/** The Content-Security-Policy of HTML pages: they load and call only this server. */
 const pagePolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -111,8 +117,8 @@ const pagePolicy = [
 ].join("; ")
 
 /**
- * The headers of every answer: its request's id, no cache for what does not say otherwise, with a 503 when to come back,
- * in seconds, and with a 401 how to send a credential.
+ * Adds the headers that every response has: the request id; `no-store` unless the response has its own rule; with a 503
+ * the seconds to wait; with a 401 how to send a credential.
  */
 const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId: string) =>
   HttpServerResponse.setHeaders(response, {
@@ -124,13 +130,13 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
   })
 
 /**
- * Around every request: the documented shape for whatever no operation declares, the request's id on the answer and on
- * its log lines, its time among the metrics, and the headers that every answer has.
+ * Wraps every request. Gives undeclared errors their documented body, adds the common headers, puts the request id on the
+ * log lines, and measures the duration.
  */
 export const layer = HttpRouter.middleware(
   (operation): Operation => {
     const documented = Effect.map(operation, withBody)
-    /** Refuses a path that can be read as another, and a body by its length before anything else is looked at. */
+    /** Refuses ambiguous paths and, before anything else is read, bodies with too large a Content-Length. */
     const answer = (request: HttpServerRequest.HttpServerRequest, maxBody: number) => {
       if (otherSeparator.test(request.url)) return Effect.succeed(unknownPath)
       if (Number(request.headers["content-length"]) > maxBody && operationAt(request.method, request.url)?.readsBody) {
@@ -142,10 +148,10 @@ export const layer = HttpRouter.middleware(
       const requestId = requestIdOf(request.headers["x-request-id"])
       const maxBody = maxBodyAt(request.url)
       return answer(request, maxBody).pipe(
-        Effect.map(({ a, b }) => withHeaders(underV1.test(request.url) ? b : a, requestId)),
-        // Before anything is provided: it reads the route that the router has left.
+        Effect.map(({ platform, webhook }) => withHeaders(underV1.test(request.url) ? webhook : platform, requestId)),
+        // Innermost: it reads the route from the context that the router leaves behind.
         (answer) => measured(request.method, answer),
-        // All at once: each of its own would be put on and taken off with every request.
+        // In one step: each `provideService` would cost two context switches per request.
         Effect.updateContext((context: Context.Context<HttpServerRequest.HttpServerRequest>) =>
           context.pipe(
             Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBody)),

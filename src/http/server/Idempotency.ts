@@ -10,18 +10,18 @@ import { Idempotent, WebhookIdempotent } from "../api/middleware.ts"
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })
 
-/** Whose key of an operation it is, as it is stored. */
+/** The caller that an idempotency key belongs to, as it is stored. */
 const callerOf = CurrentPrincipal.use(({ principal }) =>
   Effect.succeed("keyId" in principal ? principal.keyId : principal._tag),
 )
 
-/** The bytes of an answer as text; an answer that is not the operation's own success is not kept, and fails. */
+/** The response as it is stored. Fails with a response that is not a success: it is sent, but not stored. */
 const toAnswer = (response: HttpServerResponse.HttpServerResponse) =>
   response.status === 200 && response.body._tag === "Uint8Array"
     ? Effect.succeed<Answer>({ status: response.status, body: new TextDecoder().decode(response.body.body) })
     : Effect.fail(response)
 
-/** An operation that may have been answered before, or not be answered now. */
+/** An operation with the errors of its idempotency key. */
 type Answered<E, R> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   E | InvalidRequest | Conflict | IdempotencyKeyReused | Unavailable,
@@ -38,11 +38,10 @@ const make = Effect.map(
     ) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): Answered<E, R | CurrentPrincipal> => {
         const key = request.headers["idempotency-key"]
-        // Most have none, and are as if this were not there.
         if (key === undefined) return operation
         if (!visibleAscii.test(key)) return Effect.fail(malformed)
         return Effect.gen(function* () {
-          // Read first: a slow body is not to hold a transaction open.
+          // Before the transaction: a slow body would keep it open.
           const body = yield* Effect.orDie(request.text)
           const { replayed, ...answer } = yield* idempotency.once(
             { caller: yield* callerOf, operation: `${group.identifier}.${endpoint.identifier}`, key },
@@ -58,7 +57,7 @@ const make = Effect.map(
       }),
 )
 
-/** The middlewares of creating operations, of both interfaces. */
+/** The middlewares of operations that create something, for both interfaces. */
 export const layer = Layer.effectContext(
   Effect.map(make, (once) => Context.make(Idempotent, once).pipe(Context.add(WebhookIdempotent, once))),
 )

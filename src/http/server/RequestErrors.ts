@@ -13,7 +13,7 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1({
   },
 })
 
-/** The schema's words for a type, and ours. */
+/** The name of a type in schema messages, and in ours. */
 const words: Record<string, string> = {
   string: "a string",
   array: "an array",
@@ -37,12 +37,12 @@ const whole: Record<string, string> = {
 }
 
 /**
- * One sentence for a request that does not fit: each field (three at most) and what is wrong with it, never its value.
+ * One sentence for an invalid request: up to three fields, and what is wrong with each. Never contains a value.
  *
- * @param query the request's, in which a field that was sent several times is an array
+ * @param query of the request; a parameter that was sent several times is an array
  */
 const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerRequest.ParsedSearchParams["Service"]) => {
-  // The body is a union of the schemas that the operation takes: none fits what is no object.
+  // The payload schema is a union, and no member accepts a value that is not an object.
   if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
   const faults = format(issue).issues.map(({ path, message }) => {
     const at = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
@@ -60,7 +60,7 @@ const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError) =>
         Effect.fail(new InvalidRequest({ error: sentence(error.kind, error.cause.issue, query) })),
       )
 
-/** Turns schema errors of a request into `InvalidRequest`; those of an answer are faults of ours and stay what they are. */
+/** Turns schema errors of a request into `InvalidRequest`. Schema errors of a response stay defects. */
 export const layer = Layer.merge(
   HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, toInvalidRequest),
   HttpApiMiddleware.layerSchemaErrorTransform(WebhookRequestErrors, toInvalidRequest),

@@ -26,11 +26,11 @@ const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
-/** Everything that the service answers over HTTP; needs the domain's services and an `HttpServer`. */
+/** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */
 export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.layer, Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
-  // One spelling for each path, so that a proxy's rule for a path holds.
+  // One spelling of each path, so that a proxy's rule for a path holds.
   routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
 }).pipe(
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),

@@ -6,17 +6,17 @@ import { ChatBodyMemory } from "../../domain/chat/ChatBodyMemory.ts"
 import { ChatBodies } from "../api/middleware.ts"
 import { clientAddress } from "./clientAddress.ts"
 
-/** How long a chat waits before its body is read. */
-const deadline = "10 seconds"
-/** How many chats of one owner may wait for that. */
+/** How long a chat waits for memory before its body is read. */
+const memoryDeadline = "10 seconds"
+/** How many chats of one owner may wait for memory. */
 const maxWaiting = 64
-/** The largest body, in bytes. A body without a declared length counts as this. */
-const largest = 8 * 1024 * 1024
+/** In bytes. A body without a declared length counts as this. */
+const maxBody = 8 * 1024 * 1024
 
-/** From this size on, in bytes, what a body leaves behind is given back at once. */
-const large = 1024 * 1024
+/** In bytes. After a body of this size, memory is returned to the system at once. */
+const minCleaned = 1024 * 1024
 
-/** Has the bodies of chats wait outside until there is memory for them; one owner has half of it, or one body. */
+/** Delays reading the body of a chat until there is memory for it. One owner uses at most half, or one body. */
 export const layer = Layer.effect(
   ChatBodies,
   Effect.gen(function* () {
@@ -24,7 +24,7 @@ export const layer = Layer.effect(
     const budget = ByteBudget.make({
       bytes,
       perOwner: bytes / 2,
-      deadline,
+      deadline: memoryDeadline,
       maxWaiting,
       error: "Too many chats with much documentation are being answered; try again.",
     })
@@ -32,14 +32,14 @@ export const layer = Layer.effect(
       Effect.gen(function* () {
         const { principal } = yield* CurrentPrincipal
         const { headers } = yield* HttpServerRequest.HttpServerRequest
-        const length = Number(headers["content-length"] ?? largest)
+        const length = Number(headers["content-length"] ?? maxBody)
         const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
-        // Five times its size: V8 would let that of several add up first.
-        const cleaned = length < large ? operation : Effect.ensuring(operation, giveBack)
-        // Until the answer begins; what it needs then is in memory otherwise.
+        // A body leaves five times its size behind; V8 would collect only after several.
+        const cleaned = length < minCleaned ? operation : Effect.ensuring(operation, giveBack)
+        // Only until the answer begins: other limits bound the memory of the answer.
         return yield* budget
-          .take(owner, Math.min(length, largest))
+          .take(owner, Math.min(length, maxBody))
           .pipe(Effect.andThen(Scope.provide(cleaned, answering)), Effect.scoped)
       })
   }),

@@ -1,12 +1,12 @@
 import { Context, Effect, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 
-/** How many proxies in front of the server are trusted to say, in `x-forwarded-for`, whom they speak for. */
+/** How many proxies in front of the server are trusted to write `x-forwarded-for`. */
 export const TrustedProxies = Context.Reference<number>("gatehouse/http/TrustedProxies", { defaultValue: () => 0 })
 
 /**
- * The address of the client: the connection's, or what the outermost trusted proxy saw. Each proxy appends the address
- * it was called from, so that with n trusted ones the n-th entry from the right is the last that a stranger cannot write.
+ * The address of the client: of the connection, or the one that the outermost trusted proxy saw. Each proxy appends the
+ * address of its client. With n trusted proxies, a client cannot forge the n-th entry from the right.
  */
 export const clientAddress: Effect.Effect<string, never, HttpServerRequest.HttpServerRequest> = Effect.gen(
   function* () {

@@ -7,15 +7,15 @@ const bearer = /^Bearer +([^\s]+)$/i
 const malformed = new Unauthorized({ error: "The Authorization header must be: Bearer <token>." })
 const twice = new Unauthorized({ error: "Authorization and x-api-key hold different credentials; send one." })
 
-/** A credential as it was sent: of `authorization: Bearer`, or of `x-api-key`. */
+/** A credential, and whether it came as `authorization: Bearer` or as `x-api-key`. */
 export interface Credential {
   readonly token: string
   readonly bearer: boolean
 }
 
 /**
- * The credential of a request: the bearer token of `authorization`, or `x-api-key`. `undefined` when neither was sent.
- * Source: RFC 6750, section 2.1. For where nothing can print it: everyone else takes `read`.
+ * Parses the credential of a request: the bearer token of `authorization`, or `x-api-key`. `undefined` without either
+ * header. The token is plain text: use `read` wherever it could be logged. Source: RFC 6750, section 2.1.
  */
 export const parse = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>,
@@ -30,14 +30,14 @@ export const parse = (
   return Result.succeed({ token, bearer: true })
 }
 
-/** `parse`, with a token that nothing prints. */
+/** Parses the credential of a request, with a redacted token. */
 export const read = (headers: Readonly<Record<string, string | undefined>>) =>
   Effect.map(
     Effect.fromResult(parse(headers)),
     (credential) => credential && { ...credential, token: Redacted.make(credential.token) },
   )
 
-/** Whether text is one of the tokens. How long it takes tells nothing of them but their number and their lengths. */
+/** Makes a check for tokens. Its duration reveals only the number and the lengths of the tokens. */
 export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => {
   const expected = tokens.map((token) => Buffer.from(Redacted.value(token)))
   const lengths = new Set(expected.map(({ length }) => length))

@@ -8,7 +8,7 @@ import { hashOf, prepare } from "./publicDocument.ts"
 const path = "/docs"
 const scalar = HttpApiScalar.layer(Api, { path, scalar: { withDefaultFonts: false } })
 
-/** The page as Effect makes it: one text of 3.3 MB, with its scripts in it. */
+/** The page as Effect makes it: 3.3 MB of HTML with inline scripts. */
 const wholePage = Effect.flatten(Effect.scoped(HttpRouter.toHttpEffect(scalar))).pipe(
   Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromWeb(new Request(`http://-${path}`))),
   Effect.scoped,
@@ -16,13 +16,13 @@ const wholePage = Effect.flatten(Effect.scoped(HttpRouter.toHttpEffect(scalar)))
   Effect.orDie,
 )
 
-/** A key on a dark ground. Without an icon in the page, browsers ask for `/favicon.ico`, which there is none of. */
+/** A key on a dark ground. Without an icon in the page, browsers request `/favicon.ico`, which does not exist. */
 const icon =
   "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='#16324f'/>" +
   "<path d='M6 4a3 3 0 1 0 2.8 4H13v2h-2V8' fill='none' stroke='#fff' stroke-width='1.6'/></svg>"
 const iconLink = `<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}">`
 
-/** The page, and its scripts by the names of their files. The names are relative: a proxy may put a prefix before them. */
+/** Moves the inline scripts of the page to files of their own. Their URLs are relative, so that a proxy can add a prefix. */
 const takeApart = (page: string) => {
   const scripts = new Map<string, string>()
   const html = page
@@ -57,8 +57,8 @@ const openApi = Effect.suspend(() =>
 const noSuchFile = Effect.succeed(HttpServerResponse.empty({ status: 404 }))
 
 /**
- * `/openapi.json`, and the page at `/docs` that explains it; its scripts come from this server, so that it works without
- * internet. They are made when somebody first asks for them: the scripts take some MiB of memory.
+ * Serves `/openapi.json` and its page at `/docs`. The scripts of the page come from this server, so it works offline. They
+ * take some MiB of memory, so they are made at the first request.
  */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {

@@ -4,11 +4,11 @@ import { stringify } from "../../domain/StoredJson.ts"
 import { holdAnswer, roomForAnswer } from "./unsentAnswers.ts"
 
 /**
- * Answers by an operation's schema, with stored JSON spliced in as it is: the definition's own encoding would parse it and
- * write it again. A value that does not fit is a fault of ours. Is `Unavailable` where too many large answers wait to be
- * read. To be made once: it compiles.
+ * Makes an encoder of responses that copies stored JSON as it is; the definition's encoder would parse and print it. A value
+ * that does not match the schema is a defect. Fails with `Unavailable` when too many large answers are unread. Call it
+ * once per operation: it compiles the schema.
  *
- * @param changes whether the operation changes something: then its answer is sent however much waits by then
+ * @param changes whether the operation changes something; then its answer is sent above the limit as well
  */
 export const jsonAnswer = <S extends Schema.Codec<object, object>>(schema: S, changes = false) => {
   const encode = Schema.encodeUnknownEffect(schema)

@@ -9,7 +9,7 @@ const closeBracket = 0x5d
 const openBrace = 0x7b
 const closeBrace = 0x7d
 
-/** The place of a string's closing quote. */
+/** The index of the closing quote of the string that begins at `start`. */
 const endOfString = (bytes: Uint8Array, start: number): number => {
   let at = start + 1
   while (at < bytes.length && bytes[at] !== quote) at += bytes[at] === backslash ? 2 : 1
@@ -17,15 +17,15 @@ const endOfString = (bytes: Uint8Array, start: number): number => {
 }
 
 /**
- * Whether JSON has more values (objects, arrays and what is in them; names of fields do not count) than `maxValues`,
- * in one pass over its bytes: a parser spends a hundred times as long on a body that is nothing but small values. Of
- * bytes that are no JSON it says either.
+ * Whether JSON has more than `maxValues` values: objects, arrays and their members, without the names of fields. One pass
+ * over the bytes; parsing a body of many small values takes a hundred times as long. The result for bytes that are not
+ * JSON is undefined.
  */
 export const hasTooManyValues = (bytes: Uint8Array): boolean => {
-  // Each value takes a byte, and another to part it from the next.
+  // Each value takes a byte and a separator.
   if (bytes.length < 2 * maxValues) return false
   let values = 1
-  // Whether the last byte but spaces has opened an object or an array: anything but its end is a value in it.
+  // Whether the last token opened an object or array: unless it closes now, a first member follows.
   let isOpen = false
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at]!

@@ -15,7 +15,7 @@ import { holdContinue } from "./requestBody.ts"
 
 type Refusal = readonly [status: number, code: string, sentence: string]
 
-/** What Node refuses before there is a request, by its error code: the status, and the sentence for it. */
+/** Node's refusals before there is a request, by Node's error code. */
 const refusals: Record<string, Refusal> = {
   HPE_HEADER_OVERFLOW: [431, "headers_too_large", "The headers of the request are larger than 16 KiB."],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, "payload_too_large", "The chunk extensions of the request are too large."],
@@ -36,7 +36,7 @@ const headersAndBody = (error: string, code: string, url = "") => {
   return { headers, body }
 }
 
-/** An answer written where Node has none to give, and the end of its connection. */
+/** Writes an answer to a socket that has no response object, and ends the connection. */
 const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
   const { headers, body } = headersAndBody(sentence, code)
   const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
@@ -44,12 +44,12 @@ const refuse = (socket: Duplex, [status, code, sentence]: Refusal) => {
 }
 
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
-  // A second answer on a connection that has begun one would be read as its body.
+  // The client would read a second answer as the body of the first.
   if (!socket.writable || error.code === "ECONNRESET" || isAnswering(socket)) return void socket.destroy()
   refuse(socket, refusals[error.code ?? ""] ?? unreadable)
 }
 
-/** This is no proxy. Nobody else reads the socket's errors from here on. */
+/** Refuses CONNECT. Node removes its own error listener from the socket. */
 const onConnect = (_request: IncomingMessage, socket: Duplex) => {
   socket.on("error", () => {})
   refuse(socket, noTunnel)

@@ -3,8 +3,8 @@ const loopback = /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/
 const hostOf = (url: string) => (URL.canParse(url) ? new URL(url).hostname : undefined)
 
 /**
- * Whether a request was meant for this machine: its `Host`, and the `Origin` of a page that sends it, are loopback names
- * or the host of BASE_URL. A web page elsewhere that points its own name at this machine (DNS rebinding) has neither.
+ * Whether `Host` and `Origin` of a request are loopback names or the host of BASE_URL. Refuses DNS rebinding, where a
+ * foreign page points its own name at this machine.
  */
 export const isLocal = (headers: Readonly<Record<string, string | undefined>>, baseUrl: string): boolean => {
   const mine = (url: string) => {
@@ -16,10 +16,10 @@ export const isLocal = (headers: Readonly<Record<string, string | undefined>>, b
 }
 
 const loopbackAddress = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/
-/** What proxies add. Behind one on the same machine every connection is a loopback one. */
+/** Headers that proxies add. Behind a proxy on this machine, every connection comes from loopback. */
 const ofProxies = ["forwarded", "via", "x-forwarded-for", "x-real-ip"]
 
-/** Whether a request comes from this machine: over a loopback connection, and not by a proxy, as far as one can be told. */
+/** Whether a request comes from this machine: over loopback, and without the headers of a proxy. */
 export const isFromThisMachine = (
   address: string | undefined,
   headers: Readonly<Record<string, string | undefined>>,

@@ -15,20 +15,20 @@ const oldestDue = Metric.gauge("gatehouse_deliveries_oldest_due_seconds", {
 const openSweeps = Metric.gauge("gatehouse_sweeps_open", {
   description: "Background changes of many rows that are not finished, of all replicas; counted up to 1000.",
 })
-/** How far sweeps are counted. */
+/** The count of sweeps stops here. */
 const maxSweeps = 1_000
 
-/** How far the backlog is counted: more is no other news, and takes its time. */
-const limit = 100_000
+/** The count of due deliveries stops here: the statement must stay fast. */
+const maxDue = 100_000
 
-/** The backlog's gauges, as the database has them now. Of a database that does not answer they are gone, not old. */
+/** Updates the gauges of the backlog from the database. Removes them when the database does not answer. */
 const measureBacklog = Effect.gen(function* () {
   const queue = yield* DeliveryQueue
   const sweeps = yield* SweepRepository
   const now = yield* DateTime.now
-  // Detached: on a connection gone silent the question takes longer to take back than to ask.
-  const asked = yield* Effect.forkDetach(Effect.all([queue.countDue(now, limit), sweeps.count(maxSweeps)]))
-  const [{ count, oldestDueAt }, open] = yield* Effect.timeout(Fiber.join(asked), "2 seconds")
+  // Detached: on a dead connection, the interruption of a statement takes longer than the statement.
+  const counts = yield* Effect.forkDetach(Effect.all([queue.countDue(now, maxDue), sweeps.count(maxSweeps)]))
+  const [{ count, oldestDueAt }, open] = yield* Effect.timeout(Fiber.join(counts), "2 seconds")
   yield* Metric.update(openSweeps, open)
   yield* Metric.update(due, count)
   const age = oldestDueAt === null ? 0 : Duration.toSeconds(DateTime.distance(oldestDueAt, now))
@@ -43,7 +43,7 @@ const measureBacklog = Effect.gen(function* () {
   ),
 )
 
-/** `GET /metrics`, for Prometheus, to those whom `metricsAccess.ts` lets in. The database is asked once in five seconds, however often this is called. */
+/** `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the database at most once in five seconds. */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {
     const repositories = Context.make(DeliveryQueue, yield* DeliveryQueue).pipe(

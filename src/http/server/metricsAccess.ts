@@ -5,7 +5,7 @@ import { identify } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
 import { isFromThisMachine } from "./localRequest.ts"
 
-/** The token that reads the metrics in guarded mode; `undefined`: this machine and the administrator only. */
+/** METRICS_TOKEN. Without it, only this machine and the administrator read the metrics in guarded mode. */
 export class MetricsToken extends Context.Reference<Redacted.Redacted<string> | undefined>(
   "gatehouse/http/metricsAccess/MetricsToken",
   { defaultValue: () => undefined },
@@ -17,7 +17,7 @@ const noCredential = new Unauthorized({
 })
 const forbidden = new Forbidden({ error: "The metrics are the administrator's, and METRICS_TOKEN's." })
 
-/** Succeeds when a request may read the metrics: in open mode any, in guarded mode see `MetricsToken`. */
+/** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {
   const metricsToken = yield* MetricsToken
   const { open, toPrincipal } = yield* identify
@@ -41,7 +41,7 @@ const refusal =
   ({ code, error }: { readonly code: string; readonly error: string }) =>
     Effect.succeed(HttpServerResponse.jsonUnsafe({ error, code }, { status, headers }))
 
-/** Answers a request for the metrics, or refuses it in the platform's shape. */
+/** Refuses requests that may not read the metrics, with the body of the platform interface. */
 export const guardedByToken = <E, R>(answer: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
   Effect.map(makeCheck, (check) =>
     check.pipe(

@@ -1,8 +1,8 @@
 import { Effect, Fiber } from "effect"
 
 /**
- * Runs an effect when its value is first asked for, to its end, whoever stops waiting; and never again. `Effect.cached`
- * forgets a run that nobody waits for, and starts another one beside it.
+ * Runs an effect once, at the first use, in a fiber that no caller interrupts. `Effect.cached` starts a second run when
+ * the first caller is interrupted.
  */
 export const once = <A>(effect: Effect.Effect<A>): Effect.Effect<Effect.Effect<A>> =>
   Effect.sync(() => {

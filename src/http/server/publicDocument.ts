@@ -4,21 +4,21 @@ import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { brotliCompress, constants, gzip } from "node:zlib"
 
-/** What is the same for everyone until another version runs, and holds no secret. */
+/** A document that is public and the same for everyone in one version of the service. */
 export interface PublicDocument {
   readonly contentType: string
   readonly text: string
-  /** Whether the document's URL names its hash, so that a client need never ask for it again. */
+  /** Whether the URL contains the hash: then clients cache the document for good. */
   readonly isImmutable: boolean
 }
 
 type Coding = "br" | "gzip" | "identity"
 
-/** The hash by which a document is known. */
+/** The hash of a document, for its ETag and its file name. */
 export const hashOf = (text: string): string => createHash("sha256").update(text).digest("base64url")
 
-/** Whether an `Accept-Encoding` takes a coding (RFC 9110, 12.5.3). */
-const takes = (header: string, coding: Coding): boolean => {
+/** Whether an `Accept-Encoding` accepts a coding. Source: RFC 9110, section 12.5.3. */
+const accepts = (header: string, coding: Coding): boolean => {
   const weights = header.split(",").map((one) => {
     const [name, weight] = one.split(/;\s*q=/i)
     return [name!.trim().toLowerCase(), Number(weight ?? 1)] as const
@@ -29,15 +29,15 @@ const takes = (header: string, coding: Coding): boolean => {
 
 const codingFor = (header: string | undefined): Coding => {
   if (header === undefined) return "identity"
-  if (takes(header, "br")) return "br"
-  return takes(header, "gzip") ? "gzip" : "identity"
+  if (accepts(header, "br")) return "br"
+  return accepts(header, "gzip") ? "gzip" : "identity"
 }
 
-/** Whether an `If-None-Match` names the tag; compared weakly, as a proxy that compresses makes tags weak (RFC 9110, 13.1.2). */
-const names = (header: string | undefined, tag: string) =>
+/** Whether an `If-None-Match` has the tag. Compares weakly: a proxy that compresses makes tags weak. Source: RFC 9110, section 13.1.2. */
+const hasTag = (header: string | undefined, tag: string) =>
   header?.split(",").some((one) => ["*", tag].includes(one.trim().replace(/^W\//, ""))) ?? false
 
-/** The answer in one coding, and the one to a client that has it already. */
+/** The answer in one coding: the whole document, and the 304. */
 const answersOf = ({ contentType, isImmutable }: PublicDocument, hash: string, coding: Coding, bytes: Uint8Array) => {
   const headers = {
     etag: coding === "identity" ? `"${hash}"` : `"${hash}-${coding}"`,
@@ -53,13 +53,13 @@ const answersOf = ({ contentType, isImmutable }: PublicDocument, hash: string, c
 }
 
 /**
- * Compresses a document, outside the event loop, and answers requests for it from then on: the same bytes each time,
- * in the best coding that the client takes, or 304 to one that has them.
+ * Compresses a document outside the event loop. Returns the effect that answers requests for it: in the best coding that
+ * the client accepts, or with a 304.
  */
 export const prepare = (document: PublicDocument) =>
   Effect.promise(async () => {
     const bytes = Buffer.from(document.text)
-    // Its last two qualities take ten times as long for a tenth less.
+    // Qualities 10 and 11 take ten times as long and save a tenth.
     const params = { [constants.BROTLI_PARAM_QUALITY]: 9, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length }
     const [br, gzipped] = await Promise.all([promisify(brotliCompress)(bytes, { params }), promisify(gzip)(bytes)])
     const hash = hashOf(document.text)
@@ -70,6 +70,6 @@ export const prepare = (document: PublicDocument) =>
     }
     return HttpServerRequest.HttpServerRequest.useSync(({ headers }) => {
       const { etag, whole, unchanged } = answers[codingFor(headers["accept-encoding"])]
-      return names(headers["if-none-match"], etag) ? unchanged : whole
+      return hasTag(headers["if-none-match"], etag) ? unchanged : whole
     })
   })

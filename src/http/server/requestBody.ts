@@ -8,7 +8,7 @@ import { hasTooManyValues, maxValues } from "./jsonValues.ts"
 const KiB = 1024
 const MiB = 1024 * KiB
 
-/** What all bodies that have begun and not ended may hold together, in bytes. */
+/** What all unfinished bodies may hold together, in bytes. */
 const budget = { left: 64 * MiB }
 
 const size = (bytes: number) => (bytes < MiB ? `${bytes / KiB} KiB` : `${bytes / MiB} MiB`)
@@ -21,17 +21,17 @@ const tooManyValues = new InvalidRequest({
 const unreadable = new InvalidRequest({ error: "The request could not be read." })
 const noRoom = new Unavailable({ error: "Too many request bodies are being received; try again." })
 
-/** A body that comes in pieces: one buffer that grows by doubling, however small the pieces. Takes its size from the budget. */
-class Pieces {
+/** Collects a body in one buffer that doubles, and takes its size from the budget. */
+class BodyBuffer {
   #bytes = Buffer.alloc(0)
   #length = 0
-  readonly #most: number
-  /** @param most how much the body can have at most */
-  constructor(most: number) {
-    this.#most = most
+  readonly #maxLength: number
+  /** @param maxLength of the body, in bytes */
+  constructor(maxLength: number) {
+    this.#maxLength = maxLength
   }
 
-  /** Adds a piece; `false` when the budget has no room for it. */
+  /** Adds a piece. Returns false when the budget has no room for it. */
   add(piece: Uint8Array): boolean {
     const length = this.#length + piece.length
     if (length > this.#bytes.length && !this.#grow(length)) return false
@@ -41,7 +41,7 @@ class Pieces {
   }
 
   #grow(length: number): boolean {
-    const capacity = Math.min(Math.max(length, 2 * this.#bytes.length, 4 * KiB), Math.max(this.#most, length))
+    const capacity = Math.min(Math.max(length, 2 * this.#bytes.length, 4 * KiB), Math.max(this.#maxLength, length))
     const more = capacity - this.#bytes.length
     if (more > budget.left) return false
     budget.left -= more
@@ -51,7 +51,7 @@ class Pieces {
     return true
   }
 
-  /** Gives back what was taken from the budget. */
+  /** Returns the body, and its size to the budget. */
   end(): Buffer {
     budget.left += this.#bytes.length
     const whole = this.#bytes.subarray(0, this.#length)
@@ -60,7 +60,7 @@ class Pieces {
   }
 }
 
-/** The length that a request declares for its body; `undefined` when it comes in chunks or there is none. */
+/** The Content-Length of a request; `undefined` without a body, and for a body in chunks. */
 export const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): number | undefined =>
   headers["content-length"] === undefined ? undefined : Number(headers["content-length"])
 
@@ -71,13 +71,13 @@ const receivedBodies = new WeakMap<IncomingMessage, Uint8Array>()
 /** Stores the body of a request that the hot path has read and passes to the router. */
 export const keepBody = (request: IncomingMessage, body: Uint8Array): void => void receivedBodies.set(request, body)
 
-/** Reads a body to its end. A body that comes in one piece takes nothing from the budget. */
+/** Reads a body of at most `limit` bytes. A body in one piece takes nothing from the budget. */
 const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array, Failure> =>
   Effect.callback((resume) => {
     const received = receivedBodies.get(request)
     if (received !== undefined) return resume(Effect.succeed(received))
     const length = declaredLength(request)
-    const pieces = new Pieces(length ?? limit)
+    const pieces = new BodyBuffer(length ?? limit)
     let size = 0
     let whole: Uint8Array | undefined
     const stop = () => {
@@ -86,7 +86,7 @@ const read = (request: IncomingMessage, limit: number): Effect.Effect<Uint8Array
     }
     const fail = (failure: Failure) => {
       stop()
-      // What follows is discarded; after the answer, a bounded part of it.
+      // Discards the rest. After the answer, Effect closes the connection at a limit.
       request.resume()
       resume(Effect.fail(failure))
     }
@@ -128,8 +128,8 @@ const decoder = new TextDecoder()
 const withoutBody = new Set<string>(["GET", "HEAD"])
 
 /**
- * The request with a body of at most `limit` bytes and `maxValues` JSON values, of which all that have not come to their
- * end hold a bounded number of bytes. It is read when somebody asks for it, after the credentials, and once.
+ * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget. The
+ * operation reads the body, so it is read after the credentials.
  */
 export const withBoundedBody = (
   request: HttpServerRequest.HttpServerRequest,
@@ -138,7 +138,7 @@ export const withBoundedBody = (
   if (withoutBody.has(request.method)) return request
   const source = NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
   const response = NodeHttpServerRequest.toServerResponse(request) as ServerResponse
-  // A large one is read once: it would take its memory for as long as its answer is streamed.
+  // A large body is not kept: it would use memory for as long as its answer is streamed.
   const keeps = limit <= MiB
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {
@@ -150,6 +150,6 @@ export const withBoundedBody = (
   })
   const text = Effect.map(bytes, (body) => decoder.decode(body))
   const arrayBuffer = Effect.map(bytes, (body) => Uint8Array.from(body).buffer)
-  // On the request itself: one that inherits from it takes V8 a third longer.
+  // On the request itself: with an object that inherits from it, V8 takes a third longer.
   return Object.defineProperties(request, { text: { value: text }, arrayBuffer: { value: arrayBuffer } })
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 
-const sane = /^[A-Za-z0-9._:/+=-]{1,128}$/
+const safe = /^[A-Za-z0-9._:/+=-]{1,128}$/
 
-/** The id of a request: the caller's `x-request-id` when it is a sane one, else a new one. */
+/** The id of a request: its `x-request-id` if that has 1 to 128 safe characters, else a new id. */
 export const requestIdOf = (sent: string | ReadonlyArray<string> | undefined): string =>
-  typeof sent === "string" && sane.test(sent) ? sent : randomUUID()
+  typeof sent === "string" && safe.test(sent) ? sent : randomUUID()

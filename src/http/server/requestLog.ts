@@ -1,19 +1,19 @@
 import { Context, Effect, References } from "effect"
 
-/** What the log lines of a request say of it: one object a request, in which what is found out on the way is added. */
-const About = Context.Reference<Record<string, string> | undefined>("gatehouse/http/requestLog/About", {
+/** The annotations of the log lines of a request: one mutable object, so that later findings are on later lines. */
+const LogFields = Context.Reference<Record<string, string> | undefined>("gatehouse/http/requestLog/LogFields", {
   defaultValue: () => undefined,
 })
 
-/** The context of a request whose log lines carry `about` and what is added to it meanwhile. */
+/** Adds the fields to the log lines of a request, with the fields that are added to the object later. */
 export const logged =
-  (about: Record<string, string>) =>
+  (fields: Record<string, string>) =>
   <R>(context: Context.Context<R>): Context.Context<R> =>
-    context.pipe(Context.add(About, about), Context.add(References.CurrentLogAnnotations, about))
+    context.pipe(Context.add(LogFields, fields), Context.add(References.CurrentLogAnnotations, fields))
 
-/** Says whose request it is, once that is known: on its log lines from here on, its fault's among them, and its span. */
-export const ofOrg = (orgId: string): Effect.Effect<void> =>
-  Effect.flatMap(About, (about) => {
-    if (about !== undefined) about["orgId"] = orgId
+/** Adds the org to the log lines of the request from now on, and to its span. */
+export const annotateOrg = (orgId: string): Effect.Effect<void> =>
+  Effect.flatMap(LogFields, (fields) => {
+    if (fields !== undefined) fields["orgId"] = orgId
     return Effect.annotateCurrentSpan("gatehouse.org.id", orgId)
   })

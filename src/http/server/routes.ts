@@ -3,7 +3,7 @@ import { HttpIncomingMessage } from "effect/http"
 import { HttpApi } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 
-/** A method at a path: an operation of the definition, or a page beside them. */
+/** An operation of the definition, or a page. */
 interface Route {
   readonly method: string
   readonly path: RegExp
@@ -33,13 +33,13 @@ HttpApi.reflect(Api, {
 
 const pathOf = (url: string) => url.split("?", 1)[0]!
 
-/** The operation that a method and a URL ask for. */
+/** The operation of a method and a URL. */
 export const operationAt = (method: string, url: string): Route | undefined => {
   const path = pathOf(url)
   return operations.find((one) => one.method === method && one.path.test(path))
 }
 
-/** The methods that the path of a URL has; none where there is nothing. */
+/** The methods of the path of a URL; empty for an unknown path. */
 export const methodsAt = (url: string): ReadonlyArray<string> => {
   const path = pathOf(url)
   const found = [...operations, ...pages].filter((one) => one.path.test(path)).map(({ method }) => method)
@@ -48,5 +48,5 @@ export const methodsAt = (url: string): ReadonlyArray<string> => {
 
 const defaultMaxBody = 1024 * 1024
 
-/** How many bytes the body of a request to a URL may have: what its endpoint is annotated with, else 1 MiB. */
+/** The limit of request bodies at a URL, in bytes: the annotation of its endpoint, else 1 MiB. */
 export const maxBodyAt = (url: string): number => ownMaxBody.get(pathOf(url)) ?? defaultMaxBody

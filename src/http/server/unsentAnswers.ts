@@ -8,17 +8,17 @@ import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 
 const MiB = 1024 * 1024
 
-/** How many characters of large answers may wait to be sent: to all clients, and to those of one org. */
+/** How many characters of large answers may be unsent: to all clients, and to the clients of one org. */
 const maxUnsent = { all: 64 * MiB, org: 32 * MiB }
-/** A smaller answer is not counted: what other bounds let in at one time is little. */
+/** Smaller answers are not counted: other limits bound their number. */
 const minCounted = MiB / 16
 
 const noRoom = new Unavailable({ error: "Too many large answers wait to be read; read them, then try again." })
 
-/** What waits just now. An org for which nothing waits has no entry. */
+/** Unsent characters now. An org without unsent answers has no entry. */
 const unsent = { all: 0, byOrg: new Map<string, number>() }
 
-/** What is to be done when a connection ends: pipelined answers whose turn has not come hear of nothing else. */
+/** What to run when a connection ends: a pipelined answer that has not begun gets no event of its own. */
 const endings = new WeakMap<Socket, Set<() => void>>()
 const onEnd = (socket: Socket) => {
   const known = endings.get(socket)
@@ -38,7 +38,7 @@ const add = (orgId: string, length: number) => {
   unsent.all += length
 }
 
-/** Counts an answer until it is sent or its connection has ended. */
+/** Counts an answer until it is sent or its connection ends. */
 const hold = (orgId: string, length: number, response: ServerResponse, socket: Socket) => {
   if (socket.destroyed) return
   const ends = onEnd(socket)
@@ -52,12 +52,12 @@ const hold = (orgId: string, length: number, response: ServerResponse, socket: S
 
 const org = Effect.map(RequestOrg, (orgId) => orgId ?? noOrg)
 
-/** Fails when an org has as many unread answers as it may have, before anything is done for another one. */
+/** Fails before an operation when the org has too many unread answers. */
 export const roomForAnswer = Effect.flatMap(org, (orgId) =>
   unsentOf(orgId) < maxUnsent.org ? Effect.void : Effect.fail(noRoom),
 )
 
-/** Counts an answer of so many characters; fails when there is no room for it, unless it `mustBeSent`. */
+/** Counts an answer of `length` characters. Fails above the limit, unless the answer `mustBeSent`. */
 export const holdAnswer = (length: number, mustBeSent: boolean) =>
   length < minCounted
     ? Effect.void
