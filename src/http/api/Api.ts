@@ -11,7 +11,7 @@ import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
 import { describeApi } from "./openapi.ts"
 
-/** The definition of everything the service answers; the server, the client and the OpenAPI document come from it. */
+/** The definition of all operations. The server, the client and the OpenAPI document come from it. */
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
   .add(OrgsGroup)
@@ -25,7 +25,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeliveriesGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
-  // All that is wrong with a body is said at once.
+  // One answer names all errors of a body.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
   .annotateMerge(
     OpenApi.annotations({

@@ -8,7 +8,7 @@ import { Authorization, ChatBodies } from "./middleware.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
-/** The UI message stream of the AI SDK: each event's data is one part in JSON, and the last is `[DONE]`. */
+/** The UI message stream of the AI SDK: each event has one part as JSON; the last event is `[DONE]`. */
 const UiMessageStream = HttpApiSchema.WithHeaders(
   HttpApiSchema.StreamSse({
     events: Schema.Struct({

@@ -1,4 +1,4 @@
-/** A schema of the OpenAPI document, as far as examples need it. */
+/** The parts of a JSON schema that examples need. */
 interface JsonSchema {
   readonly $ref?: string
   readonly type?: string
@@ -14,8 +14,8 @@ interface JsonSchema {
 const scalars: Record<string, unknown> = { string: "text", integer: 1, number: 1, boolean: true, null: null }
 
 /**
- * An example of a schema, put together from those of its fields. A field that is not required is left out, unless none
- * is required: then all are there.
+ * Builds an example of a schema from the examples of its fields. It has the required fields, or all fields if none is
+ * required.
  */
 export const exampleOf = (schema: JsonSchema, schemas: Readonly<Record<string, unknown>>): unknown => {
   if (schema.$ref !== undefined) return exampleOf(schemas[schema.$ref.split("/").at(-1)!] as JsonSchema, schemas)

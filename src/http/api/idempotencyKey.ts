@@ -12,7 +12,7 @@ const parameter = {
   example: "8e03978e-40d5-43dd-bc93-6894a57f9324",
 } as const
 
-/** For the OpenAPI document: the operation takes an `Idempotency-Key`. */
+/** Adds the header `Idempotency-Key` to an operation of the OpenAPI document. */
 export const idempotencyKey = OpenApi.annotations({
   transform: (operation) => ({ ...operation, parameters: [...operation["parameters"], parameter] }),
 })

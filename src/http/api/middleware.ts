@@ -12,24 +12,24 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 
-/** Every operation: a request that does not match its schema is a 400 that names the field. Lists the server's own faults. */
+/** Every operation: an invalid request is a 400 that names the field. Declares the errors that every operation can have. */
 export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("gatehouse/http/RequestErrors", {
   error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
 }) {}
 
-/** Decides who calls an operation, and lets in whom the operation's `Admits` names. */
+/** Finds the principal of a request, and refuses one that the operation's `Admits` excludes. */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
   { error: [Unauthorized, Unavailable] },
 ) {}
 
-/** Chats: their bodies wait until there is memory for them. */
+/** Chats: the body is read when there is memory for it. */
 export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires: CurrentPrincipal }>()(
   "gatehouse/http/ChatBodies",
   { error: [Unavailable] },
 ) {}
 
-/** `RequestErrors` in the shape of the webhook interface. */
+/** `RequestErrors` for the webhook interface. */
 export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(
   "gatehouse/http/WebhookRequestErrors",
   {
@@ -43,19 +43,19 @@ export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookReque
   },
 ) {}
 
-/** `Authorization` in the shape of the webhook interface. */
+/** `Authorization` for the webhook interface. */
 export class WebhookAuthorization extends HttpApiMiddleware.Service<
   WebhookAuthorization,
   { provides: CurrentPrincipal }
 >()("gatehouse/http/WebhookAuthorization", { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] }) {}
 
-/** Operations that create something: with an `Idempotency-Key` they do so once, for any number of requests. */
+/** Operations that create something: requests with the same `Idempotency-Key` create it once. */
 export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentPrincipal }>()(
   "gatehouse/http/Idempotent",
   { error: [InvalidRequest, Conflict, IdempotencyKeyReused, Unavailable] },
 ) {}
 
-/** The same at the webhook interface. */
+/** `Idempotent` for the webhook interface. */
 export class WebhookIdempotent extends HttpApiMiddleware.Service<WebhookIdempotent, { requires: CurrentPrincipal }>()(
   "gatehouse/http/WebhookIdempotent",
   {

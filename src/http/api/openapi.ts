@@ -7,7 +7,7 @@ type Operation = OpenApi.OpenAPISpecOperation
 const sentence = { type: "string", description: "A sentence for a person." } as const
 const code = { type: "string", description: "A word for a program." } as const
 
-/** The body of an error, and which of its fields is the sentence. */
+/** The schema of an error's body, and the field with the sentence. */
 const platformError = {
   sentence: "error",
   schema: { type: "object", required: ["error", "code"], properties: { error: sentence, code } },
@@ -25,7 +25,7 @@ type ErrorBody = typeof platformError | typeof webhookError
 type Schemas = OpenApi.OpenAPISpec["components"]["schemas"]
 type Content = Record<string, { readonly schema: object }>
 
-/** A request or a response with an example of its body. */
+/** Adds an example to the body of a request or response. */
 const withExample = <A extends { readonly content?: Content }>(part: A, schemas: Schemas, fields = {}): A => {
   if (part.content === undefined) return part
   const content = Object.entries(part.content).map(([type, media]) => {
@@ -38,7 +38,7 @@ const withExample = <A extends { readonly content?: Content }>(part: A, schemas:
 const describeParameter = (parameter: Operation["parameters"][number]) =>
   parameter.name === "limit" ? { ...parameter, ...limit } : parameter
 
-/** The definition has it as a string, as all of a query is. */
+/** The definition has a string, as for every query parameter. */
 const limit = {
   description: "The maximum number of entries. A page also ends after 4 MiB of text.",
   schema: { type: "integer", minimum: 1, maximum: 100, default: 50 },
@@ -47,7 +47,7 @@ const limit = {
 /** Headers that the security schemes describe. */
 const credentials = ["authorization", "x-api-key"]
 
-/** Statuses of a body that cannot be read, which no operation without one gives. */
+/** Statuses that only operations with a body have. */
 const bodyStatuses = ["413", "415"]
 
 const describeOperation = (operation: Operation, schemas: Schemas, error: ErrorBody): Operation => {
@@ -58,7 +58,7 @@ const describeOperation = (operation: Operation, schemas: Schemas, error: ErrorB
   })
     .filter(([status]) => operation.requestBody !== undefined || !bodyStatuses.includes(status))
     .map(([status, response]) => {
-      // What an error is described by is the sentence of its example.
+      // The example of an error has the error's description as its sentence.
       const fields = status.startsWith("2") ? {} : { [error.sentence]: response.description }
       return [status, withExample(response as { content?: Content }, schemas, fields)]
     })
@@ -85,7 +85,7 @@ const mapOperations = (paths: Paths, change: (operation: Operation, path: string
     ]),
   )
 
-/** A body that may be left out: the definition has it as a union of what it is and of nothing. */
+/** Removes `null` from the schema of an optional body: the definition has a union of the body and `undefined`. */
 const optionalBody = (operation: Operation): Operation => {
   const { schema } = operation.requestBody?.content["application/json"] ?? {}
   const [body, nothing] = (schema as { readonly anyOf?: ReadonlyArray<{ readonly type?: string }> })?.anyOf ?? []
@@ -93,7 +93,7 @@ const optionalBody = (operation: Operation): Operation => {
   return { ...operation, requestBody: { content: { "application/json": { schema: body } } } } as unknown as Operation
 }
 
-/** The schemas as they are; those of requests allow further fields, which are ignored. */
+/** Lets the schemas of requests have further fields, which the service ignores. */
 const openRequests = (api: OpenApi.OpenAPISpec): Schemas => {
   const requests = new Set(
     Object.values(api.paths)
@@ -113,7 +113,7 @@ const openRequests = (api: OpenApi.OpenAPISpec): Schemas => {
   )
 }
 
-/** Adds what the definition cannot say: security schemes, who may call in words, examples and the default response. */
+/** Adds to the OpenAPI document: security schemes, access in words, examples, and the default response. */
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
   const defined = spec as unknown as OpenApi.OpenAPISpec
   const api = { ...defined, paths: mapOperations(defined.paths, (operation) => optionalBody(operation)) }

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { TooManyRequests } from "../../domain/Errors.ts"
 
-/** `TooManyRequests` as it goes over the wire: how long to wait is in the `Retry-After` header. */
+/** `TooManyRequests` on the wire: the seconds to wait are in the `Retry-After` header. */
 export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
   HttpApiSchema.encodeToWithHeaders(
     {

@@ -15,9 +15,9 @@ export const securitySchemes = {
 } as const
 
 /**
- * Whom an operation lets in; its service decides what they may do. `credential`: whoever has a valid one, in open mode
- * anyone; `anyone`: none is needed, but one that is sent is checked; `key`: an API key in `x-api-key`; `ciRun`: the OIDC
- * token of a run that may register.
+ * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`. `ciRun`:
+ * the OIDC token of a run that may register.
  */
 export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun">("gatehouse/http/security/Admits", {
   defaultValue: () => "credential",
@@ -30,7 +30,7 @@ const describe = (
 ) =>
   OpenApi.annotations({
     override: {
-      // `{}` is open mode, where none is needed.
+      // `{}`: no credential needed, as in open mode.
       security: [
         ...(admits === "credential" || admits === "anyone" ? [{}] : []),
         ...schemes.map((scheme) => ({ [scheme]: [] })),
@@ -39,7 +39,7 @@ const describe = (
     },
   }).pipe(Context.add(Admits, admits))
 
-/** Who may call an operation: for the server, which holds to it, and for the OpenAPI document. */
+/** Who may call an operation. The server enforces it, and the OpenAPI document shows it. */
 export const access = {
   administrator: describe("credential", "Guarded mode: the administrator. Open mode: anyone.", ["adminToken"]),
   management: describe(

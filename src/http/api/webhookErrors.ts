@@ -3,7 +3,7 @@ import * as Errors from "../../domain/Errors.ts"
 
 type Code = { readonly error: string; readonly code: string }
 
-/** An error of the domain in the shape of the webhook interface: `{ "success": false, "message", "code" }`. */
+/** An error of the domain with the body of the webhook interface: `{ "success": false, "message", "code" }`. */
 const inWebhookShape = <E extends Code, C extends string>(
   error: Schema.Codec<E, unknown> & { new (fields: { readonly error: string }): E },
   code: C,

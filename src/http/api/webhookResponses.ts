@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** The answer to what was done. */
+/** The answer of an operation that returns nothing else. */
 export const Done = Schema.Struct({
   success: Schema.Literal(true),
   message: Schema.String.annotate({ description: "What was done, in a sentence.", examples: ["It is done."] }),

@@ -7,7 +7,7 @@ import { clientAddress } from "../server/clientAddress.ts"
 
 const event = (data: string) => ({ event: "message" as const, data })
 
-/** The parts as the AI SDK reads them: JSON, and a last event that says that there are no more. */
+/** The parts as the AI SDK reads them: JSON events, then `[DONE]`. */
 const uiMessageStream = (parts: Stream.Stream<AnswerPart>) =>
   HttpApiSchema.withHeaders({
     body: Stream.concat(

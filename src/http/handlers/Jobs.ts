@@ -11,7 +11,7 @@ import { done } from "../api/webhookResponses.ts"
 const created = ({ idempotency_key }: typeof CreateJob.Type) =>
   idempotency_key === undefined
     ? "The job is queued."
-    : "The job is queued, or was made before with this idempotency_key."
+    : "The job is queued, or already exists with this idempotency_key."
 
 const claimedAnswer = jsonAnswer(ClaimedJobs, true)
 const jobAnswer = jsonAnswer(Job)
@@ -23,7 +23,7 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
     handlers.handleAll({
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedAnswer),
-      heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts anew.")),
+      heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
       complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
       fail: ({ payload }) => Effect.as(jobs.fail(payload), done("The job is failed.")),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),

@@ -30,7 +30,7 @@ const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
       retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
       recover: ({ payload }) =>
         Effect.map(log.recover(payload), (recovered) => ({
-          ...done("What was not delivered is sent again."),
+          ...done("The missed deliveries are sent again."),
           recovered,
         })),
     }),
