@@ -15,6 +15,12 @@ export interface Owner {
   readonly from: () => Statement.Fragment
 }
 
+/** The org itself as the owner. */
+export const orgOwner = (sql: SqlClient.SqlClient, orgId: string): Owner => ({
+  key: orgId,
+  from: () => sql`orgs org WHERE id = ${orgId}`,
+})
+
 /** How many rows a creation counts at most in its own statement: some ten microseconds. */
 const cheapCount = 80
 /** Up to which limit rows are counted by the creations; larger ones are counted in the background. */
