@@ -5,7 +5,7 @@ import { PendingDeliveries } from "../../domain/orgs/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
-import { countBatch, countInBatches, limitOf } from "../orgs/orgCounts.ts"
+import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
 
 /** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */
 export const pendingSample = 1_000
@@ -31,7 +31,7 @@ export const samplePending = (sql: SqlClient.SqlClient) =>
 
 /** Counts an org's pending deliveries lane by lane, up to about `upTo`, and finds the endpoint that has the most. */
 export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, upTo: number) {
-  const batch = sql.literal(`${countBatch}`)
+  const batch = sql.literal(`${countBatchSize}`)
   const ofLane = (lane: string) => (after: string | undefined) =>
     Effect.map(
       sql<{ n: number; last: string }>`
