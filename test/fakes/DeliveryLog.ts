@@ -62,7 +62,8 @@ export const layer = Layer.effect(
 
       retry: Effect.fnUntraced(function* (orgId, deliveryId, now) {
         const delivery = yield* findOr(ownedBy(deliveries, orgId, deliveryId), deliveryNotFound)
-        if (isInFlight(delivery, now)) return yield* conflict("An attempt of this delivery is under way.")
+        if (isInFlight(delivery, now))
+          return yield* conflict("An attempt of this delivery is in flight; try again when it has ended.")
         const endpointId = delivery.row.webhook_endpoint_id
         if (endpointId !== null) {
           const endpoint = endpoints.get(endpointId)

@@ -3,10 +3,10 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { date } from "../database/fragments.ts"
 
 /**
- * A change together with its entry in the audit log: one statement, so both are made or neither, in one round trip. The
- * entry is kept in the org of the row that the change returns; a change that returns no row leaves none. Gives that row.
+ * Makes a change and its entry in the audit log in one statement: both or neither. The entry belongs to the org of the row
+ * that the change returns; a change without a row has no entry. Returns that row.
  *
- * @param change an INSERT, UPDATE or DELETE of one row that returns its org as "orgId", and what else is wanted of it
+ * @param change an INSERT, UPDATE or DELETE of one row that returns its org as "orgId", and any other columns
  */
 export const audited = (sql: SqlClient.SqlClient, entry: AuditEntry, change: Statement.Fragment) => sql`
   WITH changed AS (${change}),

@@ -5,25 +5,27 @@ import * as Batches from "../database/Batches.ts"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
 
-/** How many changes are one statement at most: each may have a name of a MiB. */
-const maxSize = 64
+/** Changes of one statement: each may have a name of 1 MiB. */
+const maxBatchSize = 64
 
-/** A row that a change returns: of which change, by the id that it was asked for with, and the org of its entry. */
+/** A row that a change returns. */
 interface Changed {
+  /** The id of the change that returned the row. */
   readonly id: string
+  /** The org of the audit entry. */
   readonly orgId: string
 }
 
-/** What came of a change: the row that it returned, if any. */
+/** The outcome of a change: the row that it returned, if any. */
 type Outcome<Row> = Exit.Exit<Row | undefined, Unavailable>
 
 /**
- * `audited` for one kind of change that many may make at the same time: the changes of one turn of the event loop are one
- * statement and one commit. A change inside a transaction is made in it, by itself. Should a statement fail, each of its
- * changes is tried by itself, so none fails for the sake of another caller's.
+ * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a transaction
+ * runs alone in that transaction. When a statement fails, each of its changes runs again alone, so that no change fails
+ * because of another caller.
  *
- * @param columns what a change is asked for with, its id among it, as the column definitions of `json_to_recordset`
- * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and what else is wanted
+ * @param columns the fields of a change, with its id, as column definitions of `json_to_recordset`
+ * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and any other columns
  */
 export const auditedTogether = <Asked extends { readonly id: string }, Row extends Changed = Changed>(
   sql: SqlClient.SqlClient,
@@ -35,7 +37,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     readonly entry: AuditEntry
   }
 
-  const change = (all: ReadonlyArray<Wanted>) => {
+  const runBatch = (all: ReadonlyArray<Wanted>) => {
     const rows = JSON.stringify(all.map(({ asked, entry }) => ({ ...asked, entry })))
     return sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
@@ -53,20 +55,20 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     )
   }
 
-  const outcomeOf = (made: Effect.Success<ReturnType<typeof change>>, { asked }: Wanted): Outcome<Row> =>
+  const outcomeOf = (made: Effect.Success<ReturnType<typeof runBatch>>, { asked }: Wanted): Outcome<Row> =>
     Exit.map(made, (rows) => rows.get(asked.id))
 
-  const alone = (wanted: Wanted) => Effect.map(change([wanted]), (made) => outcomeOf(made, wanted))
+  const alone = (wanted: Wanted) => Effect.map(runBatch([wanted]), (made) => outcomeOf(made, wanted))
 
   const together = (all: ReadonlyArray<Wanted>) =>
-    Effect.flatMap(change(all), (made) =>
+    Effect.flatMap(runBatch(all), (made) =>
       all.length > 1 && Exit.hasDies(made)
         ? Effect.forEach(all, alone)
         : Effect.succeed(all.map((wanted) => outcomeOf(made, wanted))),
     ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
 
   return Effect.map(
-    Batches.make(together, maxSize),
+    Batches.make(together, maxBatchSize),
     (changeTogether) => (asked: Asked, entry: AuditEntry) =>
       Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
         const wanted = { asked, entry }

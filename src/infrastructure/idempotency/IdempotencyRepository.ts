@@ -5,8 +5,8 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { date } from "../database/fragments.ts"
 
 /**
- * The records of keyed operations in PostgreSQL. An operation runs in the transaction that keeps its record, under a lock
- * on its key that ends with it: there is no moment at which one of the two is done and the other is not.
+ * The records of operations with an idempotency key, in PostgreSQL. An operation and its record share a transaction, under a
+ * lock of the key until the transaction ends: both are committed, or neither.
  */
 export const layer = Layer.effect(
   IdempotencyRepository,
@@ -16,11 +16,11 @@ export const layer = Layer.effect(
     return IdempotencyRepository.of({
       once: ({ caller, operation: name, key }, { now, expiresAt }, operation) =>
         Effect.gen(function* () {
-          const lock = JSON.stringify(["gatehouse:idempotency", caller, name, key])
-          const [locked] = yield* sql<{ free: boolean }>`
-            SELECT pg_try_advisory_xact_lock(hashtextextended(${lock}, 0)) AS free`
-          if (!locked!.free) return KeyedOutcome.UnderWay()
-          // Begins after the lock is held, so it sees what the holder before has committed.
+          const lockName = JSON.stringify(["gatehouse:idempotency", caller, name, key])
+          const [lock] = yield* sql<{ free: boolean }>`
+            SELECT pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) AS free`
+          if (!lock!.free) return KeyedOutcome.UnderWay()
+          // A separate statement after the lock, so that it sees what the previous holder of the lock has committed.
           const [found] = yield* sql<{ record: string }>`
             SELECT record FROM idempotency_keys
             WHERE caller = ${caller} AND operation = ${name} AND key = ${key} AND expires_at > ${date(now)}`

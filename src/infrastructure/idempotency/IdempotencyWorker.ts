@@ -1,7 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import { Idempotency } from "../../domain/Idempotency.ts"
 
-/** Once an hour: the answers of keyed operations that have expired are deleted. */
+/** Deletes expired idempotency keys and their answers every hour. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const { forgetExpired } = yield* Idempotency

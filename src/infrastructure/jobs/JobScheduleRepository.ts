@@ -1,8 +1,9 @@
 import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { JobSchedule } from "../../domain/jobs/JobSchedule.ts"
-import { JobScheduleRepository, scheduleNotFound } from "../../domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository, type NewJobSchedule, scheduleNotFound } from "../../domain/jobs/JobSchedules.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
@@ -20,8 +21,40 @@ const Row = Schema.Struct({
   created_at: Time,
 })
 const decode = decodePage(Row)
-/** What counts to a page's bytes. */
-const texts = ["workflow", "cron", "timezone", "input", "deployment_id", "callback_url"]
+/** The columns whose length counts towards the bytes of a page. */
+const sizedColumns = ["workflow", "cron", "timezone", "input", "deployment_id", "callback_url"]
+
+/** Inserts a schedule within the limits of its org. */
+const insertSchedule = (
+  sql: SqlClient.SqlClient,
+  limit: Limited.Limited,
+  bytes: StoredBytes.StoredBytes,
+  schedule: NewJobSchedule,
+  entry: AuditEntry,
+) => {
+  const { orgId } = schedule
+  const input = toJsonText(schedule.input)
+  const inputBytes = StoredBytes.byteLength(input)
+  const insert = (hasRoom: boolean) =>
+    audited(
+      sql,
+      entry,
+      sql`
+        INSERT INTO job_schedules (id, org_id, cron, timezone, next_at, created_at, ${templateColumns(sql)})
+        SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${date(schedule.nextAt)},
+          ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
+        FROM orgs org
+        WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId, inputBytes)}
+        RETURNING org_id AS "orgId"`,
+    ).pipe(
+      orUnavailable,
+      Effect.map(([made]) => made),
+    )
+  const isInserted = (made: unknown) => made !== undefined
+  return bytes
+    .storing(orgId, inputBytes, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
+    .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
+}
 
 /** Job schedules in PostgreSQL. */
 export const layer = Layer.effect(
@@ -32,37 +65,10 @@ export const layer = Layer.effect(
     const usage = yield* OrgUsage
     const limit = yield* Limited.make("schedules")
     const bytes = yield* StoredBytes.make
-    const room = yield* JobRoom.make
+    const findRoom = yield* JobRoom.make
 
     return JobScheduleRepository.of({
-      insert: (schedule, entry) => {
-        const { orgId } = schedule
-        const input = toJsonText(schedule.input)
-        const size = StoredBytes.byteLength(input)
-        const insert = (room: boolean) =>
-          audited(
-            sql,
-            entry,
-            sql`
-              INSERT INTO job_schedules (id, org_id, cron, timezone, next_at, created_at, ${templateColumns(sql)})
-              SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${date(schedule.nextAt)},
-                ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
-              FROM orgs org
-              WHERE org.id = ${orgId} AND ${limit.guard(sql`${room}::boolean`)} AND ${bytes.fits(orgId, size)}
-              RETURNING org_id AS "orgId"`,
-          ).pipe(
-            orUnavailable,
-            Effect.map(([made]) => made),
-          )
-        return bytes
-          .storing(
-            orgId,
-            size,
-            (made) => made !== undefined,
-            limit.admit({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` }, insert),
-          )
-          .pipe(Effect.flatMap((made) => (made === undefined ? bytes.refuse(orgId) : Effect.void)))
-      },
+      insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
 
       list: (orgId, page) =>
         pageOf(
@@ -73,7 +79,7 @@ export const layer = Layer.effect(
               next_at, created_at
             FROM job_schedules WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
           "schedule_id",
-          texts,
+          sizedColumns,
         ).pipe(decode, orUnavailable),
 
       remove: (orgId, scheduleId, entry) =>
@@ -93,7 +99,7 @@ export const layer = Layer.effect(
         ),
 
       fireDue: (batch) =>
-        fireSchedules(sql, random, batch, room).pipe(
+        fireSchedules(sql, random, batch, findRoom).pipe(
           sql.withTransaction,
           orUnavailableWithin("sweep"),
           Effect.map(({ stored, ...fired }) => {

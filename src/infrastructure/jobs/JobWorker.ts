@@ -3,15 +3,15 @@ import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
 import type { Unavailable } from "../../domain/Errors.ts"
 
-const everySecond = (what: string, effect: Effect.Effect<void, Unavailable>) =>
+const everySecond = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
   effect.pipe(
-    Effect.catch((error) => Effect.logWarning(`${what}: ${error.error}`)),
-    Effect.catchDefect((fault) => Effect.logError(what, fault)),
+    Effect.catch((error) => Effect.logWarning(`${problem}: ${error.error}`)),
+    Effect.catchDefect((fault) => Effect.logError(problem, fault)),
     Effect.repeat(Schedule.spaced("1 second")),
     Effect.forkScoped,
   )
 
-/** Once a second: jobs whose lease ran out are put back or failed, and schedules that are due create their jobs. */
+/** Every second: queues or fails jobs whose lease has expired, and creates the jobs of due schedules. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const jobs = yield* Jobs

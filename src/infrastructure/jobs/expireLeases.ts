@@ -10,7 +10,7 @@ interface Row {
   readonly next: string | null
 }
 
-/** The jobs of a batch, locked, as the CTE `picked`; and what the next batch comes after. */
+/** The CTE `picked`, which locks the jobs of a batch; and `next`, the org after which the next batch begins. */
 const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
   const { after, limit, now } = batch
   if (after === null) {
@@ -37,7 +37,7 @@ const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
   }
 }
 
-/** One batch, in one statement: queues the jobs again that have attempts left, and returns the others. */
+/** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
 export const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
   const { maxAttempts, now } = batch
   const { next, picked } = pick(sql, batch)

@@ -23,7 +23,7 @@ interface JobRow {
   readonly inactive: ReadonlyArray<string>
 }
 
-/** What a job is before its end, with the ids of its org's endpoints. */
+/** Reads a job, with the ids of its org's endpoints. */
 const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd) => sql<JobRow>`
   SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
     skip_callbacks, lease_expires_at,
@@ -32,14 +32,14 @@ const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd) => sql<JobR
   FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
 
 /**
- * How many deliveries are made with their event. The others are made right after it, in the background, so that a job
- * of an org with hundreds of endpoints is finished about as fast as one with a few.
+ * Deliveries that are inserted together with their event. A sweep inserts the others, so that to finish a job takes as long
+ * for an org with hundreds of endpoints as for one with a few.
  */
 const inlineReceivers = 32
 
 /**
- * The outcome, the event and its deliveries, in one statement; not done when the job has changed since it was read, or an
- * endpoint that is to receive the event was deleted or deactivated.
+ * Writes the outcome, the event and its deliveries in one statement. Writes nothing when the job has changed since it was
+ * read, or when an endpoint that receives the event was deleted or deactivated since.
  */
 const write = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -67,7 +67,7 @@ const write = Effect.fnUntraced(function* (
   const sweepId = yield* random.ulid
   const [written] = yield* sql<{ bytes: number }>`
     WITH endpoints AS (
-      -- Shared with other events, held against whoever would end an endpoint before its delivery is in.
+      -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
       SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
       WHERE org_id = ${orgId} AND id = ANY(${endpoints}) ORDER BY id FOR SHARE
     ), receivers AS (
@@ -96,9 +96,8 @@ const write = Effect.fnUntraced(function* (
 })
 
 /**
- * The outbox: a job's outcome, its event and its deliveries, all or nothing, if `isOpen` says so of the job. Returns
- * whether the rest of the deliveries follows in a sweep, and how many bytes were stored: the event counts once, however
- * many deliveries it has.
+ * Finishes a job if `isOpen` allows it: writes the outcome, the event and its deliveries, all or nothing. Returns whether a
+ * sweep inserts more deliveries, and how many bytes were stored. The event counts once, however many deliveries it has.
  */
 export const finishJob = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,

@@ -8,8 +8,8 @@ import { insertJobs, templateColumns } from "./insertJobs.ts"
 import type { JobRoom } from "./jobRoom.ts"
 import { nextOrg, orgsInTurn, share } from "../orgs/orgsInTurn.ts"
 
-/** How many bytes of inputs and callbacks one batch copies at most, the last schedule's excepted. */
-const maxBytes = 16 * 1024 * 1024
+/** Bytes of inputs and callbacks after which a batch takes no further schedule. */
+const maxBatchBytes = 16 * 1024 * 1024
 
 interface DueSchedule {
   readonly id: string
@@ -18,7 +18,7 @@ interface DueSchedule {
   readonly timezone: string
 }
 
-/** The schedules of a batch, locked, as the CTE `picked`; and what the next batch comes after. */
+/** The CTE `picked`, which locks the schedules of a batch; and `next`, the org after which the next batch begins. */
 const pick = (sql: SqlClient.SqlClient, batch: FireBatch) => {
   const { after, limit, now } = batch
   const columns = sql.literal(`id, org_id, cron, timezone, next_at,
@@ -47,7 +47,7 @@ const pick = (sql: SqlClient.SqlClient, batch: FireBatch) => {
   }
 }
 
-/** Locks the schedules of a batch; where their inputs are too large for one, the first of each org come first. */
+/** Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each org. */
 const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
   const { next, picked } = pick(sql, batch)
   return sql<{ schedules: ReadonlyArray<DueSchedule>; next: string | null }>`
@@ -56,7 +56,7 @@ const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
     ), summed AS (
       SELECT *, sum(bytes) OVER (ORDER BY rank, next_at, id) - bytes AS bytes_before FROM ranked
     ), fits AS MATERIALIZED (
-      SELECT id, org_id, cron, timezone FROM summed WHERE bytes_before < ${maxBytes}
+      SELECT id, org_id, cron, timezone FROM summed WHERE bytes_before < ${maxBatchBytes}
     )
     SELECT ${next} AS next,
       (SELECT coalesce(json_agg(json_build_object('id', id, 'orgId', org_id, 'cron', cron, 'timezone', timezone)), '[]')
@@ -64,9 +64,9 @@ const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
 }
 
 /**
- * One batch, in a transaction: a job for each schedule, and the schedule's next time, counted from now, so that firings
- * that were missed come as one. A schedule that never fires again is deleted. One whose org has no room for a job goes on
- * without one. Returns by how many bytes each org has stored more, too.
+ * Fires one batch of due schedules, in a transaction. Creates a job for each, and computes the next firing from now, so that
+ * missed firings create one job. Deletes a schedule that never fires again. A schedule whose org has no room for a job moves
+ * on without one. Also returns how many bytes each org has stored or freed.
  */
 export const fireSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -78,12 +78,12 @@ export const fireSchedules = Effect.fnUntraced(function* (
   const { next, schedules } = yield* lockDue(sql, batch)
   if (schedules.length === 0) return { orgs: [], moved: 0, stored: [], next }
 
-  const known = new Map<string, ReturnType<typeof nextFiring>>()
+  const firings = new Map<string, ReturnType<typeof nextFiring>>()
   const nextAt = ({ cron, timezone }: DueSchedule) => {
     const key = `${timezone} ${cron}`
-    const found = known.get(key) ?? nextFiring(cron, timezone, now)
-    known.set(key, found)
-    return Result.getOrNull(found)
+    const firing = firings.get(key) ?? nextFiring(cron, timezone, now)
+    firings.set(key, firing)
+    return Result.getOrNull(firing)
   }
   const nexts = schedules.map(nextAt)
   const ids = texts(schedules.map(({ id }) => id))

@@ -6,7 +6,7 @@ import { texts } from "../database/arrays.ts"
 import { limitOf } from "../orgs/orgCounts.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 
-/** What an org may still make. */
+/** The room of an org for more jobs. */
 interface Room {
   readonly orgId: string
   readonly unfinishedJobs: number
@@ -14,8 +14,8 @@ interface Room {
 }
 
 /**
- * Finds which orgs have room for another unfinished job with its input, in one statement for up to some hundred orgs.
- * Unfinished jobs are counted in the background for that: until the first count, what other replicas have is not known.
+ * Finds which orgs have room for another unfinished job, in one statement for a few hundred orgs. Unfinished jobs are
+ * counted in the background: until the first count, the jobs of other replicas are unknown.
  */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -29,7 +29,7 @@ export const make = Effect.gen(function* () {
       FROM orgs org WHERE org.id = ANY(${texts(orgIds)})`.pipe(
       Effect.map((rows) => {
         const rooms = new Map(rows.map((room) => [room.orgId, room]))
-        /** Takes the room of one job; counts the limit that an org has reached when there is none. */
+        /** Takes the room of one job and returns `true`; without room, counts the limit that the org has reached. */
         return (orgId: string) => {
           const { bytesLeft, unfinishedJobs } = rooms.get(orgId)!
           if (bytesLeft <= usage.unwrittenBytes(orgId)) return Effect.as(countReached("storedBytes"), false)

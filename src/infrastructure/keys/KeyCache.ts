@@ -4,15 +4,18 @@ import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
 import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as Batches from "../database/Batches.ts"
 
-/** What a replica hears of deleted keys. Between `Hearing` and the next `Deaf` it hears of every deletion. */
+/**
+ * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the next
+ * `Disconnected` a replica receives every revocation.
+ */
 export type Revocation = Data.TaggedEnum<{
-  Hearing: {}
-  Deaf: {}
+  Connected: {}
+  Disconnected: {}
   Revoked: { readonly keyId: string }
 }>
 export const Revocation = Data.taggedEnum<Revocation>()
 
-/** Word of deleted keys, from every replica. Without it nothing is answered from memory. */
+/** The revocations of every replica. Without this stream no key is cached. */
 export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
   "gatehouse/infrastructure/KeyCache/KeyRevocations",
   {
@@ -20,25 +23,23 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
   },
 )
 
-/** How many keys are held in memory; an org that has half of them replaces its own, else the longest held go first. 0: none. */
+/**
+ * Keys that a replica caches; 0 turns the cache off. A full cache drops its oldest key, or the oldest key of an org that has
+ * half of the cache and adds another.
+ */
 export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
   defaultValue: () => 100_000,
 })
 
-/** How many keys one statement looks up at most. */
-const maxLookUps = 256
+/** Keys that one statement looks up. */
+const lookUpBatchSize = 256
 
-/** Keys from memory only while this replica hears of every deletion. The scope that it is made in ends its hearing. */
-export const make = Effect.gen(function* () {
-  const capacity = yield* KeyCacheSize
-  const { findByHashes } = yield* ApiKeyRepository
-  const hashes = new Map<string, string>()
+/** Keys in memory, by hash and by id. */
+const makeMemory = (capacity: number) => {
   const grants = new Map<string, KeyGrant>()
-  /** The hashes of each org's keys, the longest held first. */
+  const hashes = new Map<string, string>()
+  /** The hashes of each org's keys, oldest first. */
   const byOrg = new Map<string, Set<string>>()
-  let hearing = false
-  /** Counts what may have outdated a look-up that is under way. */
-  let epoch = 0
 
   const remove = (hash: string) => {
     const grant = grants.get(hash)
@@ -51,60 +52,82 @@ export const make = Effect.gen(function* () {
     if (own.size === 0) byOrg.delete(orgId)
   }
 
-  const drop = (keyId: string) => {
-    epoch++
-    const hash = hashes.get(keyId)
-    if (hash !== undefined) remove(hash)
-  }
+  return {
+    get: (hash: string) => grants.get(hash),
 
-  const hear = (now: boolean) => {
-    epoch++
-    hearing = now
-    grants.clear()
-    hashes.clear()
-    byOrg.clear()
-  }
+    put: (hash: string, grant: KeyGrant) => {
+      if (capacity === 0) return
+      remove(hash)
+      if (grants.size >= capacity) {
+        const own = byOrg.get(grant.orgId)
+        const [oldest] = own !== undefined && own.size >= capacity / 2 ? own : grants.keys()
+        remove(oldest!)
+      }
+      grants.set(hash, grant)
+      hashes.set(grant.keyId, hash)
+      const own = byOrg.get(grant.orgId) ?? new Set()
+      byOrg.set(grant.orgId, own.add(hash))
+    },
 
-  const put = (hash: string, grant: KeyGrant) => {
-    remove(hash)
-    if (grants.size >= capacity) {
-      const own = byOrg.get(grant.orgId)
-      const [oldest] = own !== undefined && own.size >= capacity / 2 ? own : grants.keys()
-      remove(oldest!)
-    }
-    grants.set(hash, grant)
-    hashes.set(grant.keyId, hash)
-    const own = byOrg.get(grant.orgId) ?? new Set()
-    byOrg.set(grant.orgId, own.add(hash))
+    removeKey: (keyId: string) => {
+      const hash = hashes.get(keyId)
+      if (hash !== undefined) remove(hash)
+    },
+
+    clear: () => {
+      grants.clear()
+      hashes.clear()
+      byOrg.clear()
+    },
+  }
+}
+
+/** Caches keys while this replica receives every revocation, until its scope closes. */
+export const make = Effect.gen(function* () {
+  const memory = makeMemory(yield* KeyCacheSize)
+  const { findByHashes } = yield* ApiKeyRepository
+  let isConnected = false
+  /** Changes whenever the result of a look-up in flight may have become outdated. */
+  let epoch = 0
+
+  const revoke = (keyId: string) => {
+    epoch++
+    memory.removeKey(keyId)
+  }
+  const setConnected = (connected: boolean) => {
+    epoch++
+    isConnected = connected
+    memory.clear()
   }
 
   yield* (yield* KeyRevocations).pipe(
     Stream.runForEach((revocation) =>
-      Effect.sync(() => (revocation._tag === "Revoked" ? drop(revocation.keyId) : hear(revocation._tag === "Hearing"))),
+      Effect.sync(() =>
+        revocation._tag === "Revoked" ? revoke(revocation.keyId) : setConnected(revocation._tag === "Connected"),
+      ),
     ),
-    Effect.ensuring(Effect.sync(() => hear(false))),
+    Effect.ensuring(Effect.sync(() => setConnected(false))),
     Effect.forkScoped,
   )
 
-  const lookUp = yield* Batches.make(
-    (asked: ReadonlyArray<string>) =>
-      Effect.suspend(() => {
-        const began = epoch
-        // Requests wait for it: it has no part in the share of background work.
-        const found = Effect.provideService(findByHashes(asked), RequestOrg, noOrg)
-        return Effect.tap(found, (found) =>
+  const findBatch = (hashes: ReadonlyArray<string>) =>
+    Effect.suspend(() => {
+      const startEpoch = epoch
+      // Counted as a request, not as background work: requests wait for the look-up.
+      return Effect.provideService(findByHashes(hashes), RequestOrg, noOrg).pipe(
+        Effect.tap((found) =>
           Effect.sync(() => {
-            // A deletion heard of meanwhile keeps its result out of memory.
-            if (hearing && epoch === began && capacity > 0) found.forEach((grant, hash) => put(hash, grant))
+            // A revocation during the look-up may concern its result, which is then not cached.
+            if (isConnected && epoch === startEpoch) found.forEach((grant, hash) => memory.put(hash, grant))
           }),
-        )
-      }),
-    maxLookUps,
-  )
+        ),
+      )
+    })
+  const lookUp = yield* Batches.make(findBatch, lookUpBatchSize)
 
   return KeyLookup.of({
-    forget: (keyId) => Effect.sync(() => drop(keyId)),
-    held: (hash) => grants.get(hash),
+    forget: (keyId) => Effect.sync(() => revoke(keyId)),
+    held: memory.get,
     lookUp: (hash, done) => void lookUp(hash, done),
   })
 })

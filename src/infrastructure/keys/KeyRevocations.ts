@@ -2,18 +2,18 @@ import { Effect, Layer, Stream } from "effect"
 import { KeyRevocations, Revocation } from "./KeyCache.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"
 
-/** The channel on which it is told that a key was deleted, or ends sooner than it did; the payload is its id. */
-export const channel = "gatehouse_key_deleted"
+/** The channel of revocations; the payload is the key's id. */
+export const revocationChannel = "gatehouse_key_deleted"
 
-/** Word of deleted keys by the database's notifications, which a deletion sends in its own transaction. */
+/** Revocations from the database's notifications. Each is sent in the transaction that revokes the key. */
 export const layer = Layer.effect(
   KeyRevocations,
   Effect.map(Notifications, (notifications) =>
-    notifications.listen(channel).pipe(
+    notifications.listen(revocationChannel).pipe(
       Stream.map(
         Notification.$match({
-          Up: () => Revocation.Hearing(),
-          Down: () => Revocation.Deaf(),
+          Up: () => Revocation.Connected(),
+          Down: () => Revocation.Disconnected(),
           Message: ({ payload }) => Revocation.Revoked({ keyId: payload }),
         }),
       ),

@@ -1,7 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 
-/** Writes down, every five seconds and at the end, when keys were last used: never on a request's path. */
+/** Writes when keys were last used, every five seconds and when the process stops, so that no request waits for it. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const { flushUsage } = yield* ApiKeys

@@ -3,11 +3,11 @@ import type { SqlClient } from "effect/sql"
 import type { KeyReplacement } from "../../domain/keys/ApiKeyRepository.ts"
 import { keyExpired, keyNotFound, keyReplaced } from "../../domain/keys/ApiKeyRepository.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { channel } from "./KeyRevocations.ts"
+import { revocationChannel } from "./KeyRevocations.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
-import type { Limited } from "../orgs/limited.ts"
+import { type Limited, orgOwner } from "../orgs/limited.ts"
 
 interface OldKey {
   readonly name: string
@@ -17,7 +17,7 @@ interface OldKey {
   readonly room: boolean
 }
 
-/** Puts a new key in the place of an org's; the old one's end, and word of it, are committed together. */
+/** Replaces a key of an org. Commits the end of the old key and its notification together. */
 export const rotateKey = (
   sql: SqlClient.SqlClient,
   limit: Limited,
@@ -35,7 +35,7 @@ export const rotateKey = (
     if (old === undefined) return yield* keyNotFound()
     if (old.replacedBy !== null) return yield* keyReplaced()
     if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
-    if (!old.room) yield* limit.take({ key: orgId, from: () => sql`orgs org WHERE id = ${orgId}` })
+    if (!old.room) yield* limit.take(orgOwner(sql, orgId))
     yield* sql`
       INSERT INTO api_keys (id, org_id, project_id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window)
       SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
@@ -47,7 +47,7 @@ export const rotateKey = (
       sql`
         UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
         WHERE id = ${keyId} AND org_id = ${orgId}
-        RETURNING org_id AS "orgId", pg_notify(${channel}, id)`,
+        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
     )
     return { name: old.name }
   }).pipe(sql.withTransaction, orUnavailable)

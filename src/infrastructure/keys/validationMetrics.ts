@@ -3,23 +3,23 @@ import { ValidationCounter, type ValidationOutcome, type ValidationSource } from
 
 const series = (outcome: ValidationOutcome, source: ValidationSource) =>
   Metric.counter("gatehouse_key_validations_total", {
-    description: "Validations of keys, by outcome and by what answered them.",
+    description: "Validations of keys, by outcome and by source: memory or database.",
     incremental: true,
     attributes: { outcome, source },
   })
 
-const both = (outcome: ValidationOutcome) => ({
+const bySource = (outcome: ValidationOutcome) => ({
   memory: series(outcome, "memory"),
   database: series(outcome, "database"),
 })
 const counters = {
-  valid: both("valid"),
-  invalid: both("invalid"),
-  limited: both("limited"),
-  unavailable: both("unavailable"),
+  valid: bySource("valid"),
+  invalid: bySource("invalid"),
+  limited: bySource("limited"),
+  unavailable: bySource("unavailable"),
 }
 
-/** Counts validations without a fiber. Every series is there from the start. */
+/** Counts validations without a fiber. Every series exists from the start. */
 export const layer = Layer.effect(
   ValidationCounter,
   Effect.map(Effect.context<never>(), (context) => {

@@ -7,7 +7,7 @@ import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
-import * as Usage from "./orgAmounts.ts"
+import * as OrgAmounts from "./orgAmounts.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
@@ -19,7 +19,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const { columns: amounts, used } = yield* Usage.make
+    const { columns: amounts, used } = yield* OrgAmounts.make
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -41,7 +41,7 @@ export const layer = Layer.effect(
 
       findWithUsage: (orgId) =>
         Effect.gen(function* () {
-          const rows = yield* sql<Usage.Sampled>`
+          const rows = yield* sql<OrgAmounts.Sampled>`
             SELECT ${columns}, ${amounts} FROM orgs org WHERE id = ${orgId}`
           const [org] = yield* decode(Effect.succeed(rows))
           if (org === undefined) return yield* orgNotFound()

@@ -2,112 +2,74 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 
-/** What is counted row by row. */
+/** The limits that count rows. */
 export type CountedLimit = Exclude<OrgLimitName, "storedBytes">
 
-/** What was counted of an org, and what this replica has added since. */
+/** A count of an org's rows, and what this replica has added since. */
 export interface Counted {
   readonly name: CountedLimit
   readonly orgId: string
   readonly limit: number
   readonly count: number
-  /** When it was counted, and when it was last known to hold, in monotonic milliseconds. */
+  /** When the rows were counted, in monotonic milliseconds. */
   readonly countedAt: number
-  at: number
+  /** When the count was last counted or confirmed, in monotonic milliseconds. */
+  confirmedAt: number
   added: number
-  /** Whether it was asked for since the last look of the background. */
+  /** Whether it was read since the last `takeUsed`. */
   used: boolean
 }
 
 /**
- * How far below its limit an org must be for a creation that takes no lock. It covers the creations that are in flight
- * at one time, which do not see each other: two batches of 64 of each of two replicas.
+ * Free rows below a limit with which a creation takes no lock. It covers the creations in flight, which do not see each
+ * other: two batches of 64 in each of two replicas.
  */
-export const margin = 256
+export const lockFreeMargin = 256
 
-/** How long a count is believed, in milliseconds. */
+/** How long a count is valid, in milliseconds. */
 const maxAgeMillis = 10_000
-/** The same, as long as the background confirms it, of an org that is below half of its limit. */
+/** How long a count below half of its limit is valid while `confirm` renews it, in milliseconds. */
 const maxConfirmedMillis = 60_000
-/** How many counts, and how many orgs with new pending deliveries, are kept at most. */
-const maxKept = 10_000
+/** Entries of each cache. */
+const maxCacheEntries = 10_000
 
-const first = <A>(all: Iterable<A>, limit: number) => {
-  const some: Array<A> = []
-  for (const one of all) {
-    if (some.length === limit) break
-    some.push(one)
-  }
-  return some
-}
-
-const make = Effect.map(Clock.Clock, (clock) => {
-  const counts = new LRUCache<string, Counted>({ max: maxKept })
-  const owners = new LRUCache<string, string>({ max: maxKept })
-  const unwritten = new Map<string, number>()
-  const withPending = new LRUCache<string, string>({ max: maxKept })
-
+/** Counts of the last seconds, by limit and org. */
+const makeCounts = (clock: Clock.Clock) => {
+  const counts = new LRUCache<string, Counted>({ max: maxCacheEntries })
   const keyOf = (name: CountedLimit, orgId: string) => `${name} ${orgId}`
-  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  const fresh = (name: CountedLimit, orgId: string) => {
-    const counted = counts.get(keyOf(name, orgId))
-    if (counted === undefined || now() - counted.at > maxAgeMillis) return undefined
-    counted.used = true
-    return counted
-  }
-  const counted = (name: CountedLimit, orgId: string, limit: number, count: number) => {
-    const key = keyOf(name, orgId)
-    const used = counts.get(key)?.used ?? true
-    const at = now()
-    counts.set(key, { name, orgId, limit, count, countedAt: at, at, added: 0, used })
-  }
+  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
   return {
-    counted,
-
-    /** What was counted lately. */
-    known: (name: CountedLimit, orgId: string) => fresh(name, orgId),
-
-    /**
-     * Whether the org of an owner certainly has room for one more, which is then counted as added. Other replicas add at
-     * the same time, so a replica trusts a count for a quarter of the room that it left.
-     *
-     * @param owner an org's id, or what `owns` has said to be of an org
-     */
-    take: (name: CountedLimit, owner: string) => {
-      const known = fresh(name, owners.get(owner) ?? owner)
-      if (known === undefined || known.added >= (known.limit - margin - known.count) / 4) return false
-      known.added++
-      return true
+    /** Stores a new count. */
+    counted: (name: CountedLimit, orgId: string, limit: number, count: number) => {
+      const key = keyOf(name, orgId)
+      const used = counts.get(key)?.used ?? true
+      const now = nowMillis()
+      counts.set(key, { name, orgId, limit, count, countedAt: now, confirmedAt: now, added: 0, used })
     },
 
-    /** Remembers whose an owner is. */
-    owns: (owner: string, orgId: string) => {
-      if (owner !== orgId) owners.set(owner, orgId)
+    /** Returns a count that is still valid. */
+    known: (name: CountedLimit, orgId: string) => {
+      const known = counts.get(keyOf(name, orgId))
+      if (known === undefined || nowMillis() - known.confirmedAt > maxAgeMillis) return undefined
+      known.used = true
+      return known
     },
 
-    /** Counts one more where the background counts; tells whether the limit was reached before. */
-    addWatched: (name: CountedLimit, orgId: string, limit: number) => {
-      if (fresh(name, orgId) === undefined) counted(name, orgId, limit, 0)
-      const known = fresh(name, orgId)!
-      if (known.count + known.added >= known.limit) return false
-      known.added++
-      return true
-    },
-
-    /** Goes on believing a count of an org that is far below its limit; tells whether it does. */
+    /** Renews a count that is below half of its limit; returns whether it did. */
     confirm: (known: Counted, limit: number) => {
-      const isFar = known.count + known.added < limit / 2 && now() - known.countedAt < maxConfirmedMillis
-      if (isFar && limit === known.limit) known.at = now()
-      return isFar && limit === known.limit
+      const isFarBelow = known.count + known.added < limit / 2
+      const isConfirmed = isFarBelow && limit === known.limit && nowMillis() - known.countedAt < maxConfirmedMillis
+      if (isConfirmed) known.confirmedAt = nowMillis()
+      return isConfirmed
     },
 
-    /** Forgets what was counted of an org: its limits have changed. */
+    /** Deletes the counts of an org, whose limits have changed. */
     forget: (orgId: string) => {
       for (const [key, known] of [...counts]) if (known.orgId === orgId) counts.delete(key)
     },
 
-    /** The counts that were asked for since the last call; the others are forgotten. */
+    /** Returns the counts that were read since the last call, and deletes the others. */
     takeUsed: (): ReadonlyArray<Counted> => {
       const used: Array<Counted> = []
       for (const [key, known] of [...counts]) {
@@ -117,30 +79,92 @@ const make = Effect.map(Clock.Clock, (clock) => {
       }
       return used
     },
+  }
+}
 
-    /** Counts bytes that an org stores (or no longer stores, below zero), until they are written down. */
-    addBytes: (orgId: string, bytes: number) => {
-      if (bytes === 0) return
-      const left = (unwritten.get(orgId) ?? 0) + bytes
-      if (left === 0) unwritten.delete(orgId)
-      else unwritten.set(orgId, left)
-    },
-    unwrittenBytes: (orgId: string) => unwritten.get(orgId) ?? 0,
-    /** Up to `limit` orgs with bytes that are not written down yet; they stay until `addBytes` takes them back. */
-    unwritten: (limit: number): ReadonlyArray<readonly [orgId: string, bytes: number]> => first(unwritten, limit),
+/** Decides from counts whether an org has room for one more row. */
+const makeRoom = ({ counted, known: knownOf }: ReturnType<typeof makeCounts>) => {
+  const orgOfOwner = new LRUCache<string, string>({ max: maxCacheEntries })
 
-    /** Notes that an org may have new pending deliveries, so that they are counted. */
-    notePending: (orgId: string) => {
-      withPending.set(orgId, orgId)
+  return {
+    /**
+     * Takes room for one row if the org of an owner certainly has it. Other replicas add rows at the same time, so a replica
+     * uses a quarter of the room that a count leaves.
+     *
+     * @param owner an org's id, or an owner that `owns` knows
+     */
+    take: (name: CountedLimit, owner: string) => {
+      const known = knownOf(name, orgOfOwner.get(owner) ?? owner)
+      if (known === undefined || known.added >= (known.limit - lockFreeMargin - known.count) / 4) return false
+      known.added++
+      return true
     },
-    /** Up to `limit` orgs with new pending deliveries, which are then no longer noted. */
-    takeWithPending: (limit: number): ReadonlyArray<string> => {
-      return Array.from({ length: Math.min(limit, withPending.size) }, () => withPending.pop()!)
+
+    /** Remembers the org of an owner. */
+    owns: (owner: string, orgId: string) => {
+      if (owner !== orgId) orgOfOwner.set(owner, orgId)
+    },
+
+    /** Takes room for one row of a limit that the background counts; returns `false` when the limit is reached. */
+    addWatched: (name: CountedLimit, orgId: string, limit: number) => {
+      if (knownOf(name, orgId) === undefined) counted(name, orgId, limit, 0)
+      const known = knownOf(name, orgId)!
+      if (known.count + known.added >= known.limit) return false
+      known.added++
+      return true
     },
   }
+}
+
+/** Bytes that this replica has stored and not yet added to the database's count, by org. */
+const makeUnwrittenBytes = () => {
+  const unwritten = new Map<string, number>()
+
+  return {
+    /** Counts bytes that an org stores, or frees when below zero. */
+    addBytes: (orgId: string, bytes: number) => {
+      if (bytes === 0) return
+      const sum = (unwritten.get(orgId) ?? 0) + bytes
+      if (sum === 0) unwritten.delete(orgId)
+      else unwritten.set(orgId, sum)
+    },
+
+    unwrittenBytes: (orgId: string) => unwritten.get(orgId) ?? 0,
+
+    /** Returns up to `limit` orgs with unwritten bytes. They stay until `addBytes` takes the bytes back. */
+    unwritten: (limit: number): ReadonlyArray<readonly [orgId: string, bytes: number]> => {
+      const first: Array<readonly [orgId: string, bytes: number]> = []
+      for (const entry of unwritten) {
+        if (first.length === limit) break
+        first.push(entry)
+      }
+      return first
+    },
+  }
+}
+
+/** Orgs that may have new pending deliveries. */
+const makePendingNotes = () => {
+  const orgs = new LRUCache<string, string>({ max: maxCacheEntries })
+
+  return {
+    /** Notes that an org may have new pending deliveries, which must be counted. */
+    notePending: (orgId: string) => {
+      orgs.set(orgId, orgId)
+    },
+
+    /** Removes and returns up to `limit` of the noted orgs. */
+    takeWithPending: (limit: number): ReadonlyArray<string> =>
+      Array.from({ length: Math.min(limit, orgs.size) }, () => orgs.pop()!),
+  }
+}
+
+const make = Effect.map(Clock.Clock, (clock) => {
+  const counts = makeCounts(clock)
+  return { ...counts, ...makeRoom(counts), ...makeUnwrittenBytes(), ...makePendingNotes() }
 })
 
-/** What this replica has in memory of how much each org has: counts of a few seconds ago, and what is not written yet. */
+/** How much each org has, as far as this replica has it in memory: counts of the last seconds, and unwritten bytes. */
 export class OrgUsage extends Context.Service<OrgUsage, Effect.Success<typeof make>>()(
   "gatehouse/infrastructure/OrgUsage",
 ) {

@@ -3,19 +3,19 @@ import type { Unavailable } from "../../domain/Errors.ts"
 import { startCounting } from "../../domain/orgs/OrgLimits.ts"
 import { PendingLimit } from "../../domain/orgs/PendingLimit.ts"
 import { OrgUsage } from "./OrgUsage.ts"
-import * as Usage from "./orgAmounts.ts"
+import * as OrgAmounts from "./orgAmounts.ts"
 
-const logged = (what: string, effect: Effect.Effect<void, Unavailable>) =>
+const logged = (problem: string, effect: Effect.Effect<void, Unavailable>) =>
   effect.pipe(
-    Effect.catch((error) => Effect.logWarning(`${what}: ${error.error}`)),
-    Effect.catchDefect((fault) => Effect.logError(what, fault)),
+    Effect.catch((error) => Effect.logWarning(`${problem}: ${error.error}`)),
+    Effect.catchDefect((fault) => Effect.logError(problem, fault)),
   )
 
-/** Every five seconds: what orgs have is written down and counted, and the limit of pending deliveries is held. */
+/** Every five seconds: writes and counts the usage of orgs, and enforces the limit of pending deliveries. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     yield* startCounting
-    const refresh = logged("What orgs have is not counted", yield* Usage.refresh)
+    const refresh = logged("Usage of orgs is not counted", yield* OrgAmounts.refresh)
     const { enforce } = yield* PendingLimit
     yield* Effect.addFinalizer(() => refresh)
     yield* Effect.andThen(refresh, logged("Pending deliveries are not counted", enforce)).pipe(

@@ -2,101 +2,117 @@ import { Effect, Option, PartitionedSemaphore } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
-import { margin, OrgUsage } from "./OrgUsage.ts"
+import { lockFreeMargin, OrgUsage } from "./OrgUsage.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { type CountedRows, countUpTo, limitOf } from "./orgCounts.ts"
 
 /** Whose room a creation takes. */
 export interface Owner {
-  /** What the caller names: an org's id, a project's, or a word for the default org. */
+  /** What the caller knows: the id of an org or of a project, or a word for the default org. */
   readonly key: string
-  /** What comes after FROM to find the owner's org as `org`; made only where it is needed. */
+  /** SQL after FROM that finds the owner's org as `org`; evaluated only when it is needed. */
   readonly from: () => Statement.Fragment
 }
 
-/** How many rows a creation counts at most in its own statement: some ten microseconds. */
-const cheapCount = 80
-/** Up to which limit rows are counted by the creations; larger ones are counted in the background. */
-const exactUpTo = 20_000
-/** How many creations wait for the lock of their org at one time: each holds a connection. Orgs take turns. */
-const maxLocking = 3
+/** The org itself as the owner. */
+export const orgOwner = (sql: SqlClient.SqlClient, orgId: string): Owner => ({
+  key: orgId,
+  from: () => sql`orgs org WHERE id = ${orgId}`,
+})
+
+/** Rows that a creation counts in its own statement: some ten microseconds. */
+const maxGuardCount = 80
+/** The largest limit whose rows each creation counts; the rows of a larger limit are counted in the background. */
+const maxExactLimit = 20_000
+/** Creations of an org that use a connection to wait for the lock of a limit; the others wait without a connection. */
+const maxLockingPerOrg = 3
 
 interface Room {
   readonly orgId: string
   readonly limit: number
-  /** `null`: counted in the background. */
+  /** `null` when the background counts the rows. */
   readonly count: number | null
 }
 
-/**
- * Holds a limit against the creations of one kind of rows.
- *
- * The statement that inserts has the condition `guard`, which counts up to 80 rows by an index, or none when the
- * org certainly has room (`OrgUsage.take`): no round trip more. Near the limit it inserts nothing, and `admit` decides
- * under a lock of the org and the limit. So a limit of up to 20,000 is exact however many create at once, as long as no
- * more than 256 creations of one org are in flight at one time over all replicas; past that, by as many as there are
- * more. Larger limits are counted every few seconds in the background: what other replicas add between two counts can
- * exceed them, and what an org does not have any more counts until the next.
- */
-export const make = Effect.fnUntraced(function* (name: CountedRows) {
+/** Reads the room of orgs, and takes it. */
+const makeRooms = Effect.fnUntraced(function* (name: CountedRows, limit: string) {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
-  const defaults = yield* DefaultLimits
-  const turns = yield* PartitionedSemaphore.make<string>({ permits: maxLocking })
-  const limit = limitOf(name, defaults[name])
-  const cheap = `least(${limit} - ${margin}, ${cheapCount})`
-  const isCheap = sql.literal(`${countUpTo(name, `greatest(${cheap}, 0)`)} < ${cheap}`)
-  const room = sql.literal(`
+  const columns = sql.literal(`
     org.id AS "orgId", ${limit}::float8 AS "limit",
-    CASE WHEN ${limit} <= ${exactUpTo} THEN ${countUpTo(name, limit)}::int END AS count`)
+    CASE WHEN ${limit} <= ${maxExactLimit} THEN ${countUpTo(name, limit)}::int END AS count`)
 
-  const look = ({ key, from }: Owner) =>
-    sql<Room>`SELECT ${room} FROM ${from()}`.pipe(
+  /** Reads the room of an owner's org; no row when there is no such owner. */
+  const find = ({ key, from }: Owner) =>
+    sql<Room>`SELECT ${columns} FROM ${from()}`.pipe(
       Effect.tap(([room]) => Effect.sync(() => room && usage.owns(key, room.orgId))),
     )
 
-  /** Refuses when there is no room, as far as the background has counted. */
-  const watched = ({ orgId, limit }: Room) =>
+  /** Fails when the count of the background leaves no room. */
+  const takeWatched = ({ orgId, limit }: Room) =>
     Effect.suspend(() => (usage.addWatched(name, orgId, limit) ? Effect.void : limitReached(name, limit)))
 
-  /** In a transaction: refuses when there is no room, and keeps others from taking it until the transaction ends. */
+  /** In a transaction: locks the limit of the org until the transaction ends, and fails when there is no room. */
   const takeLocked = Effect.fnUntraced(function* (owner: Owner, { orgId }: Room) {
     yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:limit:${name}:${orgId}`}, 0))`
-    // A statement of its own: it sees what the holder before has committed.
-    const [room] = yield* look(owner)
+    // A separate statement, so that it sees what the previous holder of the lock has committed.
+    const [room] = yield* find(owner)
     if (room !== undefined && room.count !== null && room.count >= room.limit) {
       return yield* limitReached(name, room.limit)
     }
   })
 
-  /** In a transaction that creates: refuses when there is no room. An owner that there is not is the caller's affair. */
+  return { find, takeWatched, takeLocked }
+})
+
+/**
+ * The limit of one kind of rows.
+ *
+ * The INSERT has the condition `guard`. It counts up to 80 rows by an index, or none when the org certainly has room
+ * (`OrgUsage.take`), so it needs no extra round trip. Near the limit it inserts nothing, and `admit` decides under a lock of
+ * the org and the limit.
+ *
+ * A limit of up to 20,000 is exact while an org has at most 256 creations in flight over all replicas. Each further creation
+ * in flight may exceed it by one. Larger limits are counted in the background every few seconds. Rows that other replicas
+ * insert between two counts may exceed them, and deleted rows count until the next count.
+ */
+export const make = Effect.fnUntraced(function* (name: CountedRows) {
+  const sql = yield* SqlClient.SqlClient
+  const usage = yield* OrgUsage
+  const turns = yield* PartitionedSemaphore.make<string>({ permits: maxLockingPerOrg })
+  const limit = limitOf(name, (yield* DefaultLimits)[name])
+  const guarded = `least(${limit} - ${lockFreeMargin}, ${maxGuardCount})`
+  const isFarBelow = sql.literal(`${countUpTo(name, `greatest(${guarded}, 0)`)} < ${guarded}`)
+  const { find, takeLocked, takeWatched } = yield* makeRooms(name, limit)
+
+  /** In a transaction that creates a row: fails when there is no room. Does nothing when there is no such owner. */
   const take = Effect.fnUntraced(function* (owner: Owner) {
-    const [room] = yield* look(owner)
-    if (room !== undefined) yield* room.count === null ? watched(room) : takeLocked(owner, room)
+    const [room] = yield* find(owner)
+    if (room !== undefined) yield* room.count === null ? takeWatched(room) : takeLocked(owner, room)
   })
 
   /**
-   * Decides when the guard has let nothing through. Each statement is an operation by itself: one that waits for others
-   * must not hold a connection meanwhile.
+   * Inserts a row that the guard did not let through, if there is room. Each statement is an operation of its own, so that it
+   * holds no connection while it waits for others.
    */
   const decide = Effect.fnUntraced(function* <Row, E, R>(owner: Owner, insert: Effect.Effect<Row | undefined, E, R>) {
-    const [room] = yield* orUnavailable(look(owner))
+    const [room] = yield* orUnavailable(find(owner))
     if (room === undefined) return undefined
     const { orgId, limit, count } = room
-    if (count === null) return yield* Effect.andThen(watched(room), insert)
+    if (count === null) return yield* Effect.andThen(takeWatched(room), insert)
     if (count >= limit) return yield* limitReached(name, limit)
-    if (limit - count > margin) {
+    if (limit - count > lockFreeMargin) {
       usage.counted(name, orgId, limit, count)
       return yield* insert
     }
     const locked = orUnavailable(sql.withTransaction(Effect.andThen(takeLocked(owner, room), insert)))
-    // In a transaction it has its connection already: it must not wait for those who wait for one.
-    const inTransaction = Option.isSome(yield* Effect.serviceOption(sql.transactionService))
-    if (inTransaction) return yield* locked
+    // A transaction has its connection already: it must not wait for creations that wait for a connection.
+    const isInTransaction = Option.isSome(yield* Effect.serviceOption(sql.transactionService))
+    if (isInTransaction) return yield* locked
     return yield* Effect.timeoutOrElse(turns.withPermit(orgId)(locked), {
       duration: deadlines.request,
-      orElse: () => Effect.fail(new Unavailable({ error: "Too many creations near a limit wait; try again." })),
+      orElse: () => Effect.fail(new Unavailable({ error: "Too many requests wait for the same limit; try again." })),
     })
   })
 
@@ -104,12 +120,12 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     /**
      * The condition of an INSERT … SELECT … FROM orgs org.
      *
-     * @param room whether the org certainly has room
+     * @param hasRoom whether the org certainly has room
      */
-    guard: (room: Statement.Fragment) => sql`(${room} OR ${isCheap})`,
+    guard: (hasRoom: Statement.Fragment) => sql`(${hasRoom} OR ${isFarBelow})`,
 
-    /** Inserts a row, or fails with `LimitReached`; `undefined` when there is no such owner. */
-    admit: <Row, E, R>(owner: Owner, insert: (room: boolean) => Effect.Effect<Row | undefined, E, R>) =>
+    /** Inserts a row, or fails with `LimitReached`; returns `undefined` when there is no such owner. */
+    admit: <Row, E, R>(owner: Owner, insert: (hasRoom: boolean) => Effect.Effect<Row | undefined, E, R>) =>
       Effect.flatMap(
         Effect.suspend(() => insert(usage.take(name, owner.key))),
         (made) => (made === undefined ? decide(owner, insert(true)) : Effect.succeed(made)),
@@ -119,5 +135,5 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
   }
 })
 
-/** A limit of one kind of rows. */
+/** The limit of one kind of rows. */
 export type Limited = Effect.Success<ReturnType<typeof make>>

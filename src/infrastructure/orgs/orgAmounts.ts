@@ -8,51 +8,53 @@ import { countPending, pendingSample, samplePending } from "../webhooks/PendingD
 import { writeStoredBytes } from "./storedBytes.ts"
 
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
-/** How many rows of a kind are counted to be shown; past that, what the background has counted lately. */
-const shownAtOnce = 10_000
-/** How far an org is counted to be shown. */
-const shownUpTo = 10_000_000
+/** Rows of a kind that one statement counts for display; past that, a recent count or a count in batches is shown. */
+const maxInlineCount = 10_000
+/** Rows of a kind that are counted for display in all. */
+const maxShownCount = 10_000_000
 
-/** What is counted of an org in the statement that reads it. */
+/** The amounts that the statement that reads an org counts, each up to `sampleLimit`. */
 export interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
   readonly orgId: string
   readonly overrides: OrgLimitOverrides | null
 }
 
-/** What `orgs` have, counted when it is shown. */
+/** Counts what an org has, for display. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const defaults = yield* DefaultLimits
 
-  const counts = countedNames.map((name) => `${countUpTo(name, `${shownAtOnce}`)}::int AS "${name}"`)
+  const counts = countedNames.map((name) => `${countUpTo(name, `${maxInlineCount}`)}::int AS "${name}"`)
 
   /** The columns of a SELECT … FROM orgs org that `used` needs. */
   const columns = sql`
     org.limits AS overrides, ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
     coalesce((SELECT stored_bytes FROM org_usage WHERE org_id = org.id), 0)::float8 AS "storedBytes"`
 
-  const most = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : shownAtOnce)
+  const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
   const count = (name: CountedLimit, orgId: string) =>
     name === "pendingDeliveries"
-      ? Effect.map(countPending(sql, orgId, shownUpTo), ({ pending }) => pending)
-      : countRows(sql, name, orgId, shownUpTo)
+      ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
+      : countRows(sql, name, orgId, maxShownCount)
 
-  const exactly = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
-    if (sampled[name] < most(name)) return sampled[name]
+  const exactCount = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
+    if (sampled[name] < sampleLimit(name)) return sampled[name]
     const known = usage.known(name, orgId)
-    // What was counted no further than a limit may be more.
-    if (known !== undefined && known.count > most(name) && known.count < known.limit) return known.count + known.added
+    // A count that reached its limit stopped there, so the org may have more.
+    if (known !== undefined && known.count > sampleLimit(name) && known.count < known.limit) {
+      return known.count + known.added
+    }
     const counted = yield* count(name, orgId)
     usage.counted(name, orgId, limitsOf(defaults, overrides ?? {})[name], counted)
     return counted
   })
 
-  /** How much an org has, of what its row says. */
+  /** The amounts of an org, from its row with `columns`. */
   const used = Effect.fnUntraced(function* (sampled: Sampled) {
     const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
     const counted = yield* Effect.forEach(names, (name) =>
-      Effect.map(exactly(name, sampled), (n) => [name, n] as const),
+      Effect.map(exactCount(name, sampled), (n) => [name, n] as const),
     )
     const storedBytes = Math.max(0, sampled.storedBytes + usage.unwrittenBytes(sampled.orgId))
     return { ...Object.fromEntries(counted), storedBytes } as unknown as OrgAmounts
@@ -61,7 +63,7 @@ export const make = Effect.gen(function* () {
   return { columns, used }
 })
 
-/** Writes down what this replica has stored, and counts again what it was asked for since the last time. */
+/** Writes the bytes that this replica has stored, and renews the counts that were read since the last call. */
 export const refresh = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage

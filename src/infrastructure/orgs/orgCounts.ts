@@ -4,7 +4,7 @@ import type { OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 import type { CountedLimit } from "./OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 
-/** Which rows a limit counts: their table, and the conditions of its parts, each of which has an index by org and id. */
+/** The rows that each limit counts: a table, and conditions of disjoint parts, each with an index by org and id. */
 export const countedRows: Readonly<
   Record<Exclude<CountedLimit, "pendingDeliveries">, { readonly table: string; readonly parts: ReadonlyArray<string> }>
 > = {
@@ -16,27 +16,27 @@ export const countedRows: Readonly<
 }
 export type CountedRows = keyof typeof countedRows
 
-/** SQL: how many of the rows that a limit counts the row `org` has; no more are read than `upTo`. */
+/** SQL: the number of rows that a limit counts for the row `org`, up to `upTo`. */
 export const countUpTo = (name: CountedRows, upTo: string) => {
   const { table, parts } = countedRows[name]
   const rows = parts.map((part) => `SELECT 1 FROM ${table} WHERE org_id = org.id AND ${part}`).join(" UNION ALL ")
   return `(SELECT count(*) FROM (${rows} LIMIT ${upTo}) AS counted)`
 }
 
-/** SQL: the limit of the row `org`: its own, else the default. */
+/** SQL: the limit of the row `org`: its own, or the default. */
 export const limitOf = (name: OrgLimitName, defaultValue: number) =>
   `coalesce((org.limits->>'${name}')::bigint, ${defaultValue})`
 
-/** How many rows one statement counts at most. */
-export const countBatch = 5_000
+/** Rows that one statement counts. */
+export const countBatchSize = 5_000
 
 const bounded = orUnavailableWithin("sweep")
 
 /**
  * Counts rows in the order of an index, batch by batch; each batch has the deadline of a sweep.
  *
- * @param count counts up to `countBatch` rows after a cursor, and gives the last one's; `undefined`: from the start
- * @param upTo where to stop
+ * @param count counts up to `countBatchSize` rows after a cursor (`undefined` is the start), and returns the last cursor
+ * @param upTo the count at which it stops
  */
 export const countInBatches = Effect.fnUntraced(function* <Cursor, E, R>(
   count: (after: Cursor | undefined) => Effect.Effect<{ readonly n: number; readonly last: Cursor }, E, R>,
@@ -47,13 +47,13 @@ export const countInBatches = Effect.fnUntraced(function* <Cursor, E, R>(
   while (total < upTo) {
     const { n, last } = yield* bounded(count(after))
     total += n
-    if (n < countBatch) break
+    if (n < countBatchSize) break
     after = last
   }
   return total
 })
 
-/** How many of the rows that a limit counts an org has, batch by batch and no further than about `upTo`. */
+/** Counts the rows of an org's limit batch by batch, up to about `upTo`. */
 export const countRows = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   name: CountedRows,
@@ -66,7 +66,7 @@ export const countRows = Effect.fnUntraced(function* (
       sql<{ n: number; last: string }>`
         SELECT count(*)::int AS n, max(id) AS last FROM (
           SELECT id FROM ${sql.literal(table)} WHERE org_id = ${orgId} AND ${sql.literal(part)} AND id > ${after ?? ""}
-          ORDER BY id LIMIT ${sql.literal(`${countBatch}`)}
+          ORDER BY id LIMIT ${sql.literal(`${countBatchSize}`)}
         ) AS counted`,
       ([row]) => row!,
     )

@@ -3,18 +3,18 @@ import type { SqlClient } from "effect/sql"
 import type { TurnBatch } from "../../domain/orgs/Turns.ts"
 import { date } from "../database/fragments.ts"
 
-/** Rows that a sweep takes when their time has come. They need an index on `(org_id, time)`, partial or not. */
+/** Rows that a sweep takes when they are due. They need an index on `(org_id, time)`, which may be partial. */
 interface DueRows {
   readonly table: string
-  /** The column that says when a row is due. */
+  /** The column with the time at which a row is due. */
   readonly time: string
-  /** The condition of a partial index, if it is one. */
+  /** The condition of the index, if it is partial. */
   readonly where?: string
 }
 
 /**
- * CTEs for a sweep's batch (after `WITH RECURSIVE`): `seen`, the next orgs that have such rows, `limit` of them at most, and
- * `due`, those of them of which a row is due. One look at the index for each org, whatever the number of its rows.
+ * The CTEs of a sweep's batch, after `WITH RECURSIVE`: `seen` has the next `limit` orgs with such rows, and `due` has those
+ * with a due row. Reads one index entry for each org, however many rows it has.
  */
 export const orgsInTurn = (
   sql: SqlClient.SqlClient,
@@ -39,10 +39,10 @@ export const orgsInTurn = (
     )`
 }
 
-/** How many rows each of the `due` orgs has in a batch. */
+/** SQL: the rows of a batch for each of the `due` orgs. */
 export const share = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
   sql`greatest(1, ${limit}::int / (SELECT count(*) FROM due))`
 
-/** The org after which the next batch begins; null when these were the last. */
+/** SQL: the org after which the next batch begins; null after the last batch. */
 export const nextOrg = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
   sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`

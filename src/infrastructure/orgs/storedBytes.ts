@@ -6,14 +6,14 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { texts } from "../database/arrays.ts"
 import { limitOf } from "./orgCounts.ts"
 
-/** How many bytes a stored text has. */
+/** Bytes of a stored text. */
 export const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
 
-/** How many orgs are written down in one statement. */
-const batch = 1_000
+/** Orgs whose bytes one statement writes. */
+const writeBatchSize = 1_000
 
-/** Changes by how much orgs have stored; never below zero. In one order, so that no two wait for each other. */
-const change = (sql: SqlClient.SqlClient, bytes: Iterable<readonly [orgId: string, bytes: number]>) => {
+/** Adds to the stored bytes of orgs; a sum below zero becomes zero. Writes in the order of ids, to avoid deadlocks. */
+const addStoredBytes = (sql: SqlClient.SqlClient, bytes: Iterable<readonly [orgId: string, bytes: number]>) => {
   const all = [...bytes]
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   return sql`
@@ -24,38 +24,38 @@ const change = (sql: SqlClient.SqlClient, bytes: Iterable<readonly [orgId: strin
 }
 
 /**
- * Subtracts what orgs no longer have stored, in the transaction that removes it: once for each batch of rows, never for
- * each request. For retention, and for whatever else removes jobs and events.
+ * Subtracts the bytes of removed jobs and events, in the transaction that removes them. Call it once for a batch of rows,
+ * not for each request.
  *
- * @param bytes by org: octet_length of what the removed rows had of input, result, error, mapped_stack and body
+ * @param bytes by org: octet_length of input, result, error, mapped_stack and body of the removed rows
  */
 export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap<string, number>) =>
   bytes.size === 0
     ? Effect.void
     : Effect.asVoid(
-        change(
+        addStoredBytes(
           sql,
           [...bytes].map(([orgId, by]) => [orgId, -by] as const),
         ),
       )
 
-/** Writes down what this replica has counted of stored bytes. What cannot be written is kept for the next time. */
+/** Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call. */
 export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) {
-  let written = batch
-  while (written === batch) {
-    const some = usage.unwritten(batch)
-    written = some.length
+  let written = writeBatchSize
+  while (written === writeBatchSize) {
+    const batch = usage.unwritten(writeBatchSize)
+    written = batch.length
     if (written === 0) return
-    yield* orUnavailableWithin("sweep")(change(sql, some))
-    // Meanwhile they counted twice, which errs on the side of the limit.
-    for (const [orgId, bytes] of some) usage.addBytes(orgId, -bytes)
+    yield* orUnavailableWithin("sweep")(addStoredBytes(sql, batch))
+    // Until here the bytes count twice, so the limit is never exceeded because of the write.
+    for (const [orgId, bytes] of batch) usage.addBytes(orgId, -bytes)
   }
 })
 
 /**
- * Holds the limit of stored bytes. What this replica has stored counts at once, what others have after they have written
- * it down, some seconds later: by that much the limit can be exceeded. A replica that is killed loses the count of its
- * last seconds.
+ * The limit of stored bytes. The bytes of this replica count at once. The bytes of other replicas count when they have
+ * written them, a few seconds later, so together they may exceed the limit by that much. A killed replica loses the count of
+ * its last seconds.
  */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -66,14 +66,14 @@ export const make = Effect.gen(function* () {
   const always = sql.literal("true")
 
   return {
-    /** The condition of an INSERT … SELECT … FROM orgs org that stores bytes, which `storing` has counted already. */
+    /** The condition of an INSERT … SELECT … FROM orgs org that stores bytes. `storing` must have counted the bytes. */
     fits: (orgId: string, bytes: number) =>
       bytes === 0 ? always : sql`${`${usage.unwrittenBytes(orgId)}`}::bigint ${atMostLeft}`,
 
-    /** SQL: how many bytes the row `org` has left, of those that are written down; below zero past its limit. */
+    /** SQL: the bytes that the row `org` has left by the database's count; below zero past its limit. */
     left: sql.literal(left),
 
-    /** Counts the bytes that an effect stores while it runs, and for good when `isStored` says so of what it gives. */
+    /** Counts the bytes that an insert stores while it runs; afterwards only if `isStored` accepts its result. */
     storing: <A, E, R>(orgId: string, bytes: number, isStored: (made: A) => boolean, insert: Effect.Effect<A, E, R>) =>
       Effect.suspend(() => {
         usage.addBytes(orgId, bytes)
@@ -84,7 +84,7 @@ export const make = Effect.gen(function* () {
         )
       }),
 
-    /** Says why nothing was inserted, when it was not for the number of rows. */
+    /** Fails with `LimitReached`, for an insert that the limit of rows did not refuse. */
     refuse: (orgId: string) =>
       sql<{ limit: number }>`SELECT ${sql.literal(limit)}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`.pipe(
         orUnavailable,
@@ -94,3 +94,6 @@ export const make = Effect.gen(function* () {
       ),
   }
 })
+
+/** The limit of stored bytes. */
+export type StoredBytes = Effect.Success<typeof make>

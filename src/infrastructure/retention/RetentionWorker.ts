@@ -1,7 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import { Retention } from "../../domain/Retention.ts"
 
-/** Once an hour or so, not at the same moment as every other replica: what is past its time is removed. */
+/** Removes old jobs and events about every hour. The jitter spreads the work of replicas. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const { removeOld } = yield* Retention

@@ -1,21 +1,27 @@
 import { Clock, DateTime, Duration, Effect, Layer, Schedule } from "effect"
-import { type CorrectedTimes, DeliveryQueue, type QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
+import {
+  type CorrectedTimes,
+  DeliveryQueue,
+  type QueuePlace,
+  type TimesCorrection,
+} from "../../domain/webhooks/DeliveryQueue.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 import { DeliveryWorkerOptions, leaseFor } from "./DeliveryWorker.ts"
 
-/** By how many milliseconds the wall clock may fall behind the monotonic one from one look to the next. */
-const tolerance = 1_000
+/** How far the wall clock may fall behind the monotonic clock between two checks, in milliseconds. */
+const maxClockDriftMillis = 1_000
 /**
- * For how many milliseconds after a step times are put right: a transaction that began before it may be under way, and
- * its times are those of the clock as it was.
+ * How long after a step the worker corrects times, in milliseconds. A transaction that began before the step may commit
+ * after it, with times of the old clock.
  */
-const aftermath = 15_000
-/** How many deliveries are moved in one statement: few enough to be done in some hundred milliseconds. */
-const batch = 5_000
+const correctionMillis = 15_000
+/** Deliveries that one statement moves: a statement takes a few hundred milliseconds. */
+const correctionBatchSize = 5_000
 
 /**
- * Once a second: looks whether the wall clock was set back, and then puts the times of pending deliveries right, which
- * would wait until the clock is there again. At the start as well: the step may have come while no process ran.
+ * Checks every second whether the wall clock was set back. After a step, corrects the times of pending deliveries, which
+ * would otherwise wait until the clock reaches them again. Corrects them at the start too: the clock may have stepped while
+ * no process ran.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -23,39 +29,42 @@ export const layer = Layer.effectDiscard(
     const wakeups = yield* Wakeups
     const { attemptTimeout } = yield* DeliveryWorkerOptions
     const clock = yield* Clock.Clock
-    const monotonic = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-    const offset = () => clock.currentTimeMillisUnsafe() - monotonic()
-    let before = offset()
-    let until = monotonic()
-    let isOwed = true
+    const monotonicMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+    const offset = () => clock.currentTimeMillisUnsafe() - monotonicMillis()
+    let lastOffset = offset()
+    let correctUntil = monotonicMillis()
+    let isCorrectionDue = true
 
-    const putRight = Effect.gen(function* () {
+    const correctTimes = Effect.gen(function* () {
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       let after: QueuePlace | null = null
       do {
-        const { moved, next }: CorrectedTimes = yield* queue.correctTimes({ now, leaseUntil, limit: batch, after })
+        const correction: TimesCorrection = { now, leaseUntil, limit: correctionBatchSize, after }
+        const { moved, next }: CorrectedTimes = yield* queue.correctTimes(correction)
         if (moved > 0) yield* wakeups.deliveries
         after = next
       } while (after !== null)
     })
 
-    const look = Effect.gen(function* () {
-      const back = before - offset()
-      before -= back
-      if (back > tolerance) {
-        until = monotonic() + aftermath
-        yield* Effect.logWarning(`The clock was set back by ${Duration.format(Duration.millis(Math.round(back)))}`)
+    const check = Effect.gen(function* () {
+      const stepMillis = lastOffset - offset()
+      lastOffset -= stepMillis
+      if (stepMillis > maxClockDriftMillis) {
+        correctUntil = monotonicMillis() + correctionMillis
+        yield* Effect.logWarning(
+          `The clock was set back by ${Duration.format(Duration.millis(Math.round(stepMillis)))}`,
+        )
       }
-      isOwed ||= monotonic() < until
-      if (!isOwed) return
-      yield* putRight
-      isOwed = false
+      isCorrectionDue ||= monotonicMillis() < correctUntil
+      if (!isCorrectionDue) return
+      yield* correctTimes
+      isCorrectionDue = false
     })
 
-    yield* look.pipe(
-      Effect.catch((error) => Effect.logWarning(`Times of deliveries are not put right: ${error.error}`)),
-      Effect.catchDefect((fault) => Effect.logError("Times of deliveries are not put right", fault)),
+    yield* check.pipe(
+      Effect.catch((error) => Effect.logWarning(`Times of deliveries are not corrected: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Times of deliveries are not corrected", fault)),
       Effect.repeat(Schedule.spaced("1 second")),
       Effect.forkScoped,
     )

@@ -5,13 +5,13 @@ import type { AttemptOutcome, FailureKind } from "../../domain/webhooks/WebhookS
 
 const counter = (outcome: string) =>
   Metric.counter("gatehouse_deliveries_total", {
-    description: "Attempts that were recorded, by what became of the delivery.",
+    description: "Recorded attempts, by the outcome for the delivery.",
     incremental: true,
     attributes: { outcome },
   })
 
-/** What became of a delivery by its attempt. Those that an endpoint's end cancels are not among them. */
-const deliveries: Record<Verdict["_tag"], Metric.Counter<number>> = {
+/** The outcome of an attempt for its delivery. Deliveries that are canceled with their endpoint are not counted. */
+const outcomes: Record<Verdict["_tag"], Metric.Counter<number>> = {
   Delivered: counter("delivered"),
   Retry: counter("retried"),
   Exhausted: counter("failed"),
@@ -22,7 +22,7 @@ type Result = "2xx" | "3xx" | "4xx" | "5xx" | "other" | Exclude<FailureKind, "se
 
 const histogram = (result: Result) =>
   Metric.histogram("gatehouse_delivery_attempt_duration_seconds", {
-    description: "How long attempts took that were sent, in seconds, by the answer's status or why there was none.",
+    description: "Duration of attempts that were sent, in seconds, by the status of the answer or the kind of failure.",
     boundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20],
     attributes: { result },
   })
@@ -39,13 +39,13 @@ const durations = new Map<string, Metric.Histogram<number>>(
 const resultOf = ({ status, failure }: AttemptOutcome) =>
   failure?.kind ?? (status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : "other")
 
-const endings = new Set<Verdict["_tag"]>(["Exhausted", "Deactivate"])
+const endsInFailure = new Set<Verdict["_tag"]>(["Exhausted", "Deactivate"])
 
-const logEnding = ({ delivery, outcome, verdict }: AttemptRecord) =>
+const logFailedDelivery = ({ delivery, outcome, verdict }: AttemptRecord) =>
   Effect.logInfo(
     verdict._tag === "Exhausted"
       ? "A delivery failed: no attempt is left"
-      : "A delivery failed, and its endpoint is deactivated",
+      : "A delivery failed and deactivated its endpoint",
   ).pipe(
     Effect.annotateLogs({
       orgId: delivery.orgId,
@@ -56,15 +56,15 @@ const logEnding = ({ delivery, outcome, verdict }: AttemptRecord) =>
     }),
   )
 
-/** The outbox, which counts what is recorded in it and says which deliveries ended without a success. */
+/** Decorates the delivery queue: counts and times recorded attempts, and logs the deliveries that failed. */
 export const layer = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const queue = yield* DeliveryQueue
     const context = yield* Effect.context<never>()
-    for (const series of Object.values(deliveries)) series.updateUnsafe(0, context)
-    const recorded = ({ outcome, verdict }: AttemptRecord) => {
-      deliveries[verdict._tag].updateUnsafe(1, context)
+    for (const series of Object.values(outcomes)) series.updateUnsafe(0, context)
+    const count = ({ outcome, verdict }: AttemptRecord) => {
+      outcomes[verdict._tag].updateUnsafe(1, context)
       if (reachedOut(outcome)) {
         durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
       }
@@ -73,9 +73,9 @@ export const layer = Layer.effect(
       ...queue,
       record: (records, now) =>
         Effect.tap(queue.record(records, now), () => {
-          for (const record of records) recorded(record)
-          const ended = records.filter(({ verdict }) => endings.has(verdict._tag))
-          return Effect.forEach(ended, logEnding, { discard: true })
+          records.forEach(count)
+          const failed = records.filter(({ verdict }) => endsInFailure.has(verdict._tag))
+          return Effect.forEach(failed, logFailedDelivery, { discard: true })
         }),
     })
   }),

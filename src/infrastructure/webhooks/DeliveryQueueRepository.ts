@@ -7,7 +7,7 @@ import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Database } from "../database/Database.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
-import { claimSql, maxHead, minHead } from "./claimDeliveries.ts"
+import { claimSql, maxHeadSize, minHeadSize } from "./claimDeliveries.ts"
 import { type ClaimedRow, toClaimed } from "./claimedRows.ts"
 import { correctTimes } from "./correctTimes.ts"
 import { countDue } from "./countDue.ts"
@@ -15,9 +15,10 @@ import { date } from "../database/fragments.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
- * Releases claims; of what was canceled meanwhile, which is in the queue no more, the claim ends. The deliveries are
- * locked first, in the order of their ids, as by everyone who changes them. Arrays and no joins: a join that was planned
- * beside few deliveries reads all that there are. `commit` is evaluated in the transaction.
+ * Releases claims. A delivery that was canceled in flight is not in the queue; its own row loses the claim. Locks the
+ * deliveries first, in the order of their ids, like every statement that changes deliveries. Uses arrays in place of joins:
+ * PostgreSQL may have planned a join when the table was small, and that plan reads the whole table. `commit` is evaluated in
+ * the transaction.
  */
 const releaseSql = (
   sql: SqlClient.SqlClient,
@@ -44,44 +45,44 @@ const releaseSql = (
     WHERE d.id = ANY(${ids}) AND d.claim_id = (SELECT claim_id FROM held WHERE id = d.id)`
 }
 
-/** For how many orgs this process knows where their turn ended; the others begin with their first lane. */
-const maxTurns = 256
+/** Orgs whose last lane this process remembers; the turn of any other org begins at its first lane. */
+const maxRememberedOrgs = 256
 
-/** Where the claims of this process go on. */
+/** Remembers where the next claim of this process continues. */
 const makeTurns = () => {
-  const lastLanes = new LRUCache<string, string>({ max: maxTurns })
+  const lastLanes = new LRUCache<string, string>({ max: maxRememberedOrgs })
   let lastOrg = ""
-  let head = minHead
+  let headSize = minHeadSize
   return {
-    now: () => ({ lastOrg, lastLanes, head }),
-    claimed: ([first]: ReadonlyArray<ClaimedRow>) => {
+    current: () => ({ lastOrg, lastLanes, headSize }),
+    advance: ([first]: ReadonlyArray<ClaimedRow>) => {
       const { turns, last_org, parked } = first!
       lastOrg = last_org ?? ""
       for (const [org, lane] of Object.entries(turns ?? {})) lastLanes.set(org, lane)
-      head = parked > head / 2 ? Math.min(2 * head, maxHead) : minHead
+      headSize = parked > headSize / 2 ? Math.min(2 * headSize, maxHeadSize) : minHeadSize
     },
   }
 }
 
-/** The outbox in PostgreSQL. */
+/** The queue of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const { kind } = yield* Database
-    // A claim or a record that a crash of PostgreSQL takes is made again, and a release when its lease ends: it is not waited for until it is on the disk. For
-    // the embedded database the end of the process is such a crash, and nothing but commits that wait puts its log there: a
-    // claim ends with the process in any case, a record is to be kept.
-    const soon = sql`set_config('synchronous_commit', 'off', true)`
-    const recorded = kind === "postgres" ? soon : sql`NULL`
+    // A claim, record or release need not survive a crash of PostgreSQL: it is repeated, or its lease expires. So its commit
+    // does not wait for the disk. The embedded database crashes whenever the process ends, and only commits that wait reach
+    // its disk. A claim ends with the process anyway, but a record must survive.
+    const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
+    const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
     const turns = makeTurns()
 
     return DeliveryQueue.of({
       claim: (claim) =>
-        Effect.suspend(() => claimSql(sql, claim, turns.now(), soon)).pipe(
+        Effect.suspend(() => claimSql(sql, claim, turns.current(), asyncCommit)).pipe(
           Effect.map((rows) => {
-            turns.claimed(rows)
+            turns.advance(rows)
             const { more, short } = rows[0]!
             return { deliveries: toClaimed(rows, claim.claimId), more, short }
           }),
@@ -89,12 +90,14 @@ export const layer = Layer.effect(
         ),
 
       record: (records, now) =>
-        records.length === 0 ? Effect.void : recordAttempts(sql, random, records, now, recorded).pipe(orUnavailable),
+        records.length === 0
+          ? Effect.void
+          : recordAttempts(sql, random, records, now, recordCommit).pipe(orUnavailable),
 
       release: (deliveries, now) =>
         deliveries.length === 0
           ? Effect.void
-          : releaseSql(sql, deliveries, now, recorded).pipe(Effect.asVoid, orUnavailable),
+          : releaseSql(sql, deliveries, now, recordCommit).pipe(Effect.asVoid, orUnavailable),
 
       nextDueAt: sql<{ next: Date | null }>`
         SELECT min(due_at) AS next FROM pending_deliveries WHERE NOT parked`.pipe(

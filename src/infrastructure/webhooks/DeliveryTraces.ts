@@ -4,7 +4,7 @@ import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 
-/** By OpenTelemetry's conventions for clients: an attempt that went wrong says how in `error.type`. */
+/** Span attributes by OpenTelemetry's conventions for HTTP clients: a failed attempt has an `error.type`. */
 const outcomeOf = ({ outcome: { status, failure }, verdict }: AttemptRecord) => ({
   "gatehouse.delivery.verdict": verdict._tag,
   ...(status === null ? {} : { "http.response.status_code": status }),
@@ -15,7 +15,7 @@ const outcomeOf = ({ outcome: { status, failure }, verdict }: AttemptRecord) => 
     : { "error.type": failure.kind }),
 })
 
-/** Makes each attempt a trace of its own, with one span that tells where it went, whose it was and what came of it. */
+/** Traces each attempt: a root span with the host, the org, the delivery and the outcome. */
 export const dispatcher = Layer.effect(
   Dispatcher,
   Effect.map(Dispatcher, ({ attempt }) =>
@@ -35,14 +35,14 @@ export const dispatcher = Layer.effect(
               "server.address": new URL(delivery.url).hostname,
             },
           }),
-          // The worker has its own switched off.
+          // The delivery worker turns tracing off for itself.
           Effect.withTracerEnabled(true),
         ),
     }),
   ),
 )
 
-/** Tells receivers which span they were called in, by `traceparent` (W3C Trace Context). */
+/** Sends the span of the attempt to the receiver, in the header `traceparent` (W3C Trace Context). */
 export const sender = Layer.effect(
   WebhookSender,
   Effect.map(WebhookSender, ({ send }) =>

@@ -19,16 +19,16 @@ import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type SlotCommand, type SlotEvent, step } from "../../domain/webhooks/Slots.ts"
 import { type ClaimRequest, makeSlots, startClaim } from "../../domain/webhooks/slotState.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
-import { makeRecorder, releaseClaims } from "./attemptRecorder.ts"
+import { makeRecorder, makeReleaser } from "./attemptRecorder.ts"
 
 export interface DeliveryWorkerOptions {
-  /** Deliveries that this process has claimed and not yet recorded. */
+  /** Deliveries in flight in this process: claimed and not yet recorded. */
   readonly maxInFlight: number
-  /** Bytes of their bodies. */
+  /** Bytes of the bodies of deliveries in flight. */
   readonly maxBytes: number
-  /** Attempts in flight to one receiver. */
+  /** Attempts in flight of one lane. */
   readonly laneCap: number
-  /** The longest that an attempt takes. */
+  /** Deadline of an attempt. */
   readonly attemptTimeout: Duration.Duration
 }
 
@@ -39,74 +39,69 @@ export const defaultOptions: DeliveryWorkerOptions = {
   attemptTimeout: Duration.seconds(15),
 }
 
-/** Limits of the delivery worker. */
+/** The options of the delivery worker of this process. */
 export const DeliveryWorkerOptions = Context.Reference<DeliveryWorkerOptions>(
   "gatehouse/infrastructure/webhooks/DeliveryWorker/DeliveryWorkerOptions",
   { defaultValue: () => defaultOptions },
 )
 
-/** How long a claim holds: an attempt, and twice as long and some more for a database that is away when it is recorded. */
+/** The lease of a claim: three times the deadline of an attempt and 5 s, so that a record can wait for an unreachable database. */
 export const leaseFor = (attemptTimeout: Duration.Duration) =>
   Duration.sum(Duration.times(attemptTimeout, 3), Duration.seconds(5))
 
-/** The most deliveries of one claim. */
+/** Deliveries that one claim takes. */
 const claimBatchSize = 512
-/** How often the worker claims at least: for what another replica left behind. */
+/** The longest sleep between two claims: another replica may have left deliveries. */
 const pollInterval = Duration.seconds(5)
-/** How long it sleeps at least when it could not claim what is due: another claim has locked it, or it is parked. */
+/** The shortest sleep when due deliveries could not be claimed: another claim has locked them, or they are parked. */
 const minSleep = Duration.millis(1)
-/** How long it sleeps when a claim took nothing and did not look at the whole backlog. */
+/** The sleep after a claim that took nothing and did not read the whole backlog. */
 const backlogSleep = Duration.millis(25)
-/** How long it waits before it asks a database again that did not answer. */
+/** The wait after a failed claim. */
 const retryDelay = Duration.seconds(1)
-/** How long the end of the worker waits for the records, after the attempts had their time. */
+/** How long the stop of the worker waits for records, after the deadline of the attempts. */
 const recordingGrace = Duration.seconds(5)
 
-/** Makes the attempts that the slots order, and reports what becomes of them to the slots. */
+/** Performs the commands of the slots, and tells the slots the outcome. */
 const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, laneCap }: DeliveryWorkerOptions) {
-  const queue = yield* DeliveryQueue
   const dispatcher = yield* Dispatcher
   const clock = yield* Clock.Clock
-  // Detached: the end of the worker waits for attempts, it does not interrupt them.
+  // Detached: the stop of the worker waits for attempts and does not interrupt them.
   const detach = Effect.runForkWith(yield* Effect.context())
   const woken = yield* Queue.sliding<void>(1)
   /** Closed while any slot is in use. */
   const idle = yield* Latch.make(true)
   const slots = makeSlots({ slots: maxInFlight, bytes: maxBytes, laneCap, claimBatchSize })
-  const at = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const openIfIdle = Effect.suspend(() => (slots.total === 0 ? idle.open : Effect.void))
 
   const tell = (event: SlotEvent) => step(slots, event).forEach(perform)
   const recorder = yield* makeRecorder((records) => {
-    tell({ _tag: "Recorded", records, at: at() })
+    tell({ _tag: "Recorded", records, at: nowMillis() })
+    return openIfIdle
+  })
+
+  const releaser = yield* makeReleaser((deliveries) => {
+    tell({ _tag: "Released", deliveries })
     return openIfIdle
   })
 
   const died = (delivery: ClaimedDelivery, cause: Cause.Cause<never>) =>
-    Effect.logError("An attempt could not be made; it is made again when its lease has run out", cause).pipe(
+    Effect.logError("An attempt could not be made; its delivery is due again when the lease expires", cause).pipe(
       Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
-      Effect.andThen(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: at() }))),
+      Effect.andThen(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() }))),
     )
   const attempt = (delivery: ClaimedDelivery) =>
     detach(dispatcher.attempt(delivery)).addObserver((exit) => {
       if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))
-      tell({ _tag: "AttemptEnded", record: exit.value, at: at() })
+      tell({ _tag: "AttemptEnded", record: exit.value, at: nowMillis() })
       recorder.add(exit.value)
     })
-  /** What lanes release; no more than what is claimed. */
-  const released = yield* Queue.unbounded<ClaimedDelivery>()
-  // Of many lanes together: thousands that fail at one time would keep the connections of the claims busy for seconds.
-  const release = Effect.gen(function* () {
-    const deliveries = yield* Queue.takeBetween(released, 1, claimBatchSize)
-    yield* releaseClaims(queue, deliveries)
-    tell({ _tag: "Released", deliveries })
-    yield* openIfIdle
-  })
-  // One lane at a time, each after the next claim could be sent: the database works on it meanwhile.
+  // One lane at a time, with a yield before each, so that the next claim is sent to the database first.
   const takeTurn = (lane: string) =>
     Effect.andThen(
       Effect.yieldNow,
-      Effect.sync(() => tell({ _tag: "LaneTurn", lane, at: at() })),
+      Effect.sync(() => tell({ _tag: "LaneTurn", lane, at: nowMillis() })),
     )
   const perform = (command: SlotCommand) => {
     switch (command._tag) {
@@ -115,19 +110,18 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       case "TakeTurns":
         return void detach(Effect.forEach(command.lanes, takeTurn, { discard: true }))
       case "Release":
-        return void Queue.offerAllUnsafe(released, command.deliveries)
+        return releaser.add(command.deliveries)
       case "Claim":
         return void Queue.offerUnsafe(woken, undefined)
     }
   }
 
-  yield* Effect.forkScoped(Effect.forever(release))
-  return { slots, tell, at, woken, idle, untilKeepingUp: recorder.untilKeepingUp }
+  return { slots, tell, nowMillis, woken, idle, untilKeepingUp: recorder.untilKeepingUp }
 })
 
 /**
- * The delivery worker: claims what is due, makes the attempts, records them in batches, and claims again. The backlog stays
- * in the database. At its end it claims no more, and finishes and records the attempts in flight.
+ * The delivery worker: claims due deliveries, makes the attempts, records them in batches, and claims again. The backlog stays
+ * in the database. When it stops, it claims no more, and finishes and records the attempts in flight.
  */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -136,7 +130,7 @@ export const layer = Layer.effectDiscard(
     const random = yield* SecureRandom.SecureRandom
     const options = yield* DeliveryWorkerOptions
     const { attemptTimeout } = options
-    const { at, idle, slots, tell, untilKeepingUp, woken } = yield* makePerformer(options)
+    const { idle, nowMillis, slots, tell, untilKeepingUp, woken } = yield* makePerformer(options)
     const wokenWithin = (time: Duration.Duration) => Effect.timeoutOption(Queue.take(woken), time)
 
     const claim = Effect.fnUntraced(function* (request: ClaimRequest) {
@@ -145,9 +139,9 @@ export const layer = Layer.effectDiscard(
       const claim = { ...request, claimId: yield* random.ulid, now, leaseUntil }
       const claimed = yield* queue.claim(claim)
       if (claimed.deliveries.length > 0) yield* idle.close
-      tell({ _tag: "Claimed", claim, claimed, at: at() })
+      tell({ _tag: "Claimed", claim, claimed, at: nowMillis() })
       return { count: claimed.deliveries.length, more: claimed.more }
-      // What was claimed is attempted, or it would wait for its lease to run out.
+      // An interrupted claim would leave its deliveries until their leases expire.
     }, Effect.uninterruptible)
 
     const work = Effect.gen(function* () {
@@ -173,12 +167,14 @@ export const layer = Layer.effectDiscard(
       Effect.sync(() => tell({ _tag: "Stopping" })),
       idle.await,
     )
-    // The recorder was started first, so it ends last: first no more claims, then the attempts, then their records.
+    // Finalizers run in reverse order, so the recorder, which was started first, stops after the attempts.
     yield* Effect.addFinalizer(() =>
       Effect.timeoutOrElse(stop, {
         duration: Duration.sum(attemptTimeout, recordingGrace),
         orElse: () =>
-          Effect.logWarning(`${slots.total} attempts are not recorded; they are made again when their leases end`),
+          Effect.logWarning(
+            `${slots.total} attempts are not recorded; their deliveries are due again when the leases expire`,
+          ),
       }),
     )
     yield* Effect.forkScoped(Effect.forever(work))

@@ -5,18 +5,18 @@ import { PendingDeliveries } from "../../domain/orgs/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
-import { countBatch, countInBatches, limitOf } from "../orgs/orgCounts.ts"
+import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
 
-/** How many pending deliveries are counted of every org; one that has as many is counted lane by lane. */
+/** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */
 export const pendingSample = 1_000
-/** The same for an endpoint of such an org. */
+/** Pending deliveries that one statement counts of each lane; a lane with as many is counted batch by batch. */
 const laneSample = 100
-/** How many orgs are looked at in one check. */
-const maxOrgs = 200
+/** Orgs that one check counts. */
+const maxOrgsPerCheck = 200
 
 const bounded = orUnavailableWithin("sweep")
 
-/** How many pending deliveries the row `org` has, up to `pendingSample`. */
+/** SQL: the number of pending deliveries of the row `org`, up to `pendingSample`. */
 export const samplePending = (sql: SqlClient.SqlClient) =>
   sql.literal(`(
     SELECT count(*) FROM (
@@ -29,9 +29,9 @@ export const samplePending = (sql: SqlClient.SqlClient) =>
     ) AS counted
   )`)
 
-/** Counts an org's pending deliveries lane by lane, no further than about `upTo`; and finds the endpoint with the most. */
+/** Counts an org's pending deliveries lane by lane, up to about `upTo`, and finds the endpoint that has the most. */
 export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, upTo: number) {
-  const batch = sql.literal(`${countBatch}`)
+  const batch = sql.literal(`${countBatchSize}`)
   const ofLane = (lane: string) => (after: string | undefined) =>
     Effect.map(
       sql<{ n: number; last: string }>`
@@ -41,7 +41,7 @@ export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClien
         ) AS counted`,
       ([row]) => row!,
     )
-  // The lanes of its callbacks are its id, a space and a number.
+  // A callback lane is the org's id, a space and a number.
   const ofCallbacks = (after: readonly [lane: string, id: string] = [`${orgId} `, ""]) =>
     Effect.map(
       sql<{ n: number; lane: string; id: string }>`
@@ -71,7 +71,7 @@ export const countPending = Effect.fnUntraced(function* (sql: SqlClient.SqlClien
   return { pending, endpointId: largest?.id ?? null }
 })
 
-/** Pending deliveries in PostgreSQL, counted by the primary key of their queue. */
+/** Counts of pending deliveries in PostgreSQL, by the primary key of the queue. */
 export const layer = Layer.effect(
   PendingDeliveries,
   Effect.gen(function* () {
@@ -79,14 +79,14 @@ export const layer = Layer.effect(
     const usage = yield* OrgUsage
     const limit = sql.literal(limitOf("pendingDeliveries", (yield* DefaultLimits).pendingDeliveries))
 
-    /** Whether a count of the last minute is below half of the limit: a large backlog is not counted every time. */
+    /** Whether a count of the last minute is below half of the limit, so that a large backlog is not counted again. */
     const isFarBelow = (orgId: string, limit: number) => {
       const known = usage.known("pendingDeliveries", orgId)
       return known !== undefined && usage.confirm(known, limit)
     }
 
     const overLimit = Effect.gen(function* () {
-      const orgs = usage.takeWithPending(maxOrgs)
+      const orgs = usage.takeWithPending(maxOrgsPerCheck)
       if (orgs.length === 0) return []
       const suspects = yield* bounded(sql<{ orgId: string; limit: number }>`
         SELECT org.id AS "orgId", ${limit}::float8 AS "limit" FROM orgs org
@@ -98,7 +98,7 @@ export const layer = Layer.effect(
           const found = isFar ? undefined : yield* countPending(sql, orgId, limit + 1)
           if (found !== undefined) usage.counted("pendingDeliveries", orgId, limit, found.pending)
           const isOver = found !== undefined && found.pending > limit
-          // Looked at again until it is counted and below, whether or not more comes here.
+          // The next check repeats until a count is below the limit, even without new deliveries.
           if (isFar || isOver) usage.notePending(orgId)
           return isOver ? [{ orgId, limit, ...found }] : []
         }),

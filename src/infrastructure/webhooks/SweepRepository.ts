@@ -23,8 +23,38 @@ interface SweepRow {
   readonly created_at: Date
 }
 
-/** How many deliveries of an event are made at once: each is new rows in nine indexes. */
-const maxReceivers = 500
+/** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
+const maxReceiversPerBatch = 500
+
+/** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
+const runBatch = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  sweep: SweepRow,
+  now: DateTime.Utc,
+  limit: number,
+) {
+  switch (sweep.kind) {
+    case "cancel": {
+      const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
+      return { rows, doneTo: rows === limit ? last : null }
+    }
+    case "recover": {
+      const since = DateTime.fromDateUnsafe(sweep.since)
+      const until = sweep.until && DateTime.fromDateUnsafe(sweep.until)
+      const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
+      const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
+      return { rows, doneTo: rows === limit ? last : null }
+    }
+    case "deliver": {
+      const left = sweep.receivers.filter((id) => id > sweep.done_to)
+      const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
+      const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
+      yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
+      return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
+    }
+  }
+})
 
 /** Sweeps in PostgreSQL. */
 export const layer = Layer.effect(
@@ -34,35 +64,9 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
 
-    /** Makes the next batch of a sweep; returns how many rows it looked at, and the last of them when there may be more. */
-    const batch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
-      switch (sweep.kind) {
-        case "cancel": {
-          const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
-          return { rows, doneTo: rows === limit ? last : null }
-        }
-        case "recover": {
-          const [since, until] = [
-            DateTime.fromDateUnsafe(sweep.since),
-            sweep.until && DateTime.fromDateUnsafe(sweep.until),
-          ]
-          const recovery = { orgId: sweep.org_id, endpointId: sweep.endpoint_id, since, until }
-          const { last, rows } = yield* recoverBatch(sql, recovery, sweep.done_to, limit, now)
-          return { rows, doneTo: rows === limit ? last : null }
-        }
-        case "deliver": {
-          const left = sweep.receivers.filter((id) => id > sweep.done_to)
-          const endpoints = left.slice(0, Math.min(limit, maxReceivers))
-          const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
-          yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
-          return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
-        }
-      }
-    })
-
     return SweepRepository.of({
       next: (afterOrg, setAside) => {
-        // What a recovery means may be canceled and not yet swept: those rows come first.
+        // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it covers.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
             WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (kind = 'recover' AND EXISTS (
@@ -79,7 +83,7 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const { doneTo, rows } = yield* batch(sweep, now, limit)
+          const { doneTo, rows } = yield* runBatch(sql, random, sweep, now, limit)
           if (sweep.kind !== "cancel") usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`

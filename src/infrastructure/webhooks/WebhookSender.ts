@@ -2,23 +2,24 @@ import { Duration, Effect, Layer } from "effect"
 import { type AttemptOutcome, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 import { type SafeAnswer, SafeHttp } from "../net/SafeHttp.ts"
 
-/** How much of an answer's body is read, and how much of that is kept, in bytes (contract 7). */
-const maxRead = 64 * 1024
-const keep = 4 * 1024
+/** Bytes of an answer's body that are read (contract 7). */
+const maxReadBytes = 64 * 1024
+/** Bytes of an answer's body that are kept (contract 7). */
+const maxKeptBytes = 4 * 1024
 
-/** The kept bytes as text that PostgreSQL can keep; a character that the cut went through is left out. */
+/** The kept bytes as text that PostgreSQL can store, without a character that the end cuts in two. */
 const bodyText = ({ body, bytesRead }: SafeAnswer) =>
   bytesRead === 0 ? "" : new TextDecoder().decode(body, { stream: bytesRead > body.length }).replaceAll("\0", "\uFFFD")
 
-const seen = (answer: SafeAnswer | undefined) => ({
+const answered = (answer: SafeAnswer | undefined) => ({
   status: answer?.status ?? null,
   body: answer === undefined ? null : bodyText(answer),
   retryAfter: answer?.headers["retry-after"] ?? null,
 })
 
 /**
- * An answer that is longer than is read has not ended within the time, "body included", so a 2xx of that kind does not
- * count: it is a `bad_response`. With every other status the status alone says what has to be known (410 above all).
+ * A 2xx is a success only when its body ended in time. A body that is longer than 64 KiB is not read to its end, so such a
+ * 2xx is a `bad_response`. Any other status decides alone, 410 above all.
  */
 const failureOf = ({ status, truncated }: SafeAnswer): AttemptOutcome["failure"] =>
   truncated && status >= 200 && status < 300
@@ -26,7 +27,7 @@ const failureOf = ({ status, truncated }: SafeAnswer): AttemptOutcome["failure"]
     : null
 
 export interface WebhookSenderOptions {
-  /** What an attempt has for everything, connection and body included; default 15 s (contract 7). */
+  /** The deadline of an attempt, from the connection to the end of the body; default 15 s (contract 7). */
   readonly timeout?: Duration.Input
 }
 
@@ -38,23 +39,26 @@ export const layer = (options: WebhookSenderOptions = {}) =>
       const http = yield* SafeHttp
       const timeout = Duration.fromInputUnsafe(options.timeout ?? "15 seconds")
       return WebhookSender.of({
-        // Without a span: it would cost a fifth of an attempt, and every attempt is recorded anyway.
+        // Without a span: it would add a fifth to the CPU of an attempt, and every attempt is recorded anyway.
         send: ({ url, headers, body }) =>
           Effect.clockWith((clock) => {
-            const since = clock.monotonicTimeNanosUnsafe()
-            const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - since)
-            return Effect.match(http.request({ url, method: "POST", headers, body, timeout, maxRead, keep }), {
-              onSuccess: (answer): AttemptOutcome => ({
-                ...seen(answer),
-                failure: failureOf(answer),
-                duration: took(),
-              }),
-              onFailure: ({ kind, message, partial }): AttemptOutcome => ({
-                ...seen(partial),
-                failure: { kind, message },
-                duration: took(),
-              }),
-            })
+            const startedAt = clock.monotonicTimeNanosUnsafe()
+            const took = () => Duration.nanos(clock.monotonicTimeNanosUnsafe() - startedAt)
+            return Effect.match(
+              http.request({ url, method: "POST", headers, body, timeout, maxRead: maxReadBytes, keep: maxKeptBytes }),
+              {
+                onSuccess: (answer): AttemptOutcome => ({
+                  ...answered(answer),
+                  failure: failureOf(answer),
+                  duration: took(),
+                }),
+                onFailure: ({ kind, message, partial }): AttemptOutcome => ({
+                  ...answered(partial),
+                  failure: { kind, message },
+                  duration: took(),
+                }),
+              },
+            )
           }),
       })
     }),

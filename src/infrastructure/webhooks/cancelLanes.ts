@@ -5,22 +5,22 @@ import type { SqlClient } from "effect/sql"
 import { texts } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 
-/** A lane that its endpoint has no more: whatever is pending in it is canceled. */
+/** A lane that its endpoint has left: all pending deliveries in it are canceled. */
 export interface EndedLane {
   readonly orgId: string
   readonly endpointId: string
   readonly lane: string
 }
 
-/** How many deliveries are canceled with the change of their endpoint; a sweep follows for the others. */
-const inlineRows = 500
+/** Deliveries that are canceled together with the change of their endpoint; a sweep cancels the others. */
+const inlineCancellations = 500
 
 /**
- * Cancels the first deliveries that are pending in ended lanes, after `doneTo`. The deliveries are locked first, in the
- * order of their ids, as by everyone who changes them. An attempt in flight is still recorded: its delivery keeps the claim
- * and its lease.
+ * Cancels the next pending deliveries in ended lanes, after `doneTo`. Locks the deliveries first, in the order of their ids,
+ * like every statement that changes deliveries. An attempt in flight is still recorded: its delivery keeps the claim and
+ * the lease.
  *
- * @returns how many were looked at, and the last of them
+ * @returns how many deliveries it read, and the last of them
  */
 export const cancelBatch = (
   sql: SqlClient.SqlClient,
@@ -39,11 +39,11 @@ export const cancelBatch = (
       SELECT head.* FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
       CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
     ), gone AS (
-      -- Arrays and no joins: a join that was planned beside few deliveries reads all that there are.
+      -- Arrays in place of joins: a join that was planned for a small table reads the whole table.
       DELETE FROM pending_deliveries WHERE lane = ANY(${texts(lanes)}) AND delivery_id = ANY(ARRAY(SELECT id FROM held))
       RETURNING delivery_id AS id, claim_id, lease_until
     ), claimed AS MATERIALIZED (
-      -- Few: to look in all that are gone, for each of them, takes the square of the batch.
+      -- A small set: a search of all gone rows for each of them would take quadratic time.
       SELECT id, claim_id, lease_until FROM gone WHERE claim_id IS NOT NULL
     ), changed AS (
       UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)},
@@ -53,9 +53,9 @@ export const cancelBatch = (
     SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
 
 /**
- * Cancels what is pending in lanes that have just ended: the first deliveries now, the others by sweeps. All of them are
- * canceled from the commit on, for whoever reads or claims. In the transaction that ends the lanes, after their endpoints
- * were changed: whoever creates a delivery holds its endpoint until the delivery is in.
+ * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the commit on,
+ * every reader and every claim takes all of them as canceled. Runs in the transaction that ends the lanes, after the change
+ * of the endpoints: whoever inserts a delivery locks its endpoint first.
  */
 export const cancelLanes = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -67,8 +67,8 @@ export const cancelLanes = Effect.fnUntraced(function* (
   yield* sql`
     DELETE FROM sweeps WHERE kind = 'recover' AND endpoint_id = ANY(${texts(ended.map(({ endpointId }) => endpointId))})`
   const lanes = ended.map(({ lane }) => lane)
-  const { rows } = yield* cancelBatch(sql, lanes, "", inlineRows, now)
-  if (rows < inlineRows) return
+  const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
+  if (rows < inlineCancellations) return
   yield* sql`
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
     SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}

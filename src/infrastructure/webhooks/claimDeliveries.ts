@@ -5,31 +5,33 @@ import type { ClaimedRow } from "./claimedRows.ts"
 import { claimRoom } from "./claimRoom.ts"
 import { liveEndpoint } from "./lanes.ts"
 
-/** How many of the queue's head a claim reads: more while what it reads has no room, for then the rest is parked. */
-export const minHead = 512
-export const maxHead = 4_096
+/** Rows that a claim reads at the head of the queue, at least. */
+export const minHeadSize = 512
+/** Rows that a claim reads at the head of the queue, at most: the number doubles while a claim parks most of them. */
+export const maxHeadSize = 4_096
 
-/** How many orgs with a backlog have their turn in one claim. */
-const maxOrgs = 32
-/** How many lanes are looked at in one claim, of all orgs together, and of each at least. */
-const maxLanes = 512
-const minLanes = 64
+/** Orgs with a backlog that get a turn in one claim. */
+const maxOrgsPerClaim = 32
+/** Lanes with a backlog that one claim reads, of all orgs together. */
+const maxLanesPerClaim = 512
+/** Lanes of each org that one claim may read, however many orgs there are. */
+const minLanesPerOrg = 64
 
-/** Where a claim goes on in the backlog. */
+/** Where a claim continues in the backlog. */
 export interface Turns {
-  /** The org that had its turn last. */
+  /** The org that had the last turn. */
   readonly lastOrg: string
-  /** Of each org, the last lane that was looked at. */
+  /** The last lane of each org that a claim read. */
   readonly lastLanes: Iterable<readonly [orgId: string, lane: string]>
-  /** How many of the queue's head are read. */
-  readonly head: number
+  /** Rows to read at the head of the queue. */
+  readonly headSize: number
 }
 
 /**
- * The values of `column` in `pending_deliveries` that have a backlog, from the one after `last` on, and around once. Both ends
- * are conditions of the index, so that the last look does not read on behind `last`: no id is behind `~`.
+ * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after `last`
+ * around to `last`. Both ends are conditions of the index, so the last step does not read past `last`. `~` sorts after every id.
  */
-const around = (
+const valuesInTurn = (
   sql: SqlClient.SqlClient,
   name: string,
   column: string,
@@ -56,44 +58,52 @@ const around = (
 
 type Sql = SqlClient.SqlClient
 
-/** The endpoint `w` of a lane `l`, and when a callback lane began to fail. */
+/** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
 const endpointOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL ${liveEndpoint(sql)} w ON true
   LEFT JOIN LATERAL (SELECT failing_since AS since FROM failing_callbacks WHERE lane = l.lane) f ON w.id IS NULL`
 
 /**
- * The head of the queue. When the head is full, also its tail: what came last of orgs that are not in the head, so that they
- * do not wait until the rest is parked.
+ * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that are not
+ * in the head, so that these orgs do not wait until the rows between are parked.
  */
-const dueNow = (sql: Sql, at: Date, { head }: Turns) => {
+const dueNow = (sql: Sql, at: Date, { headSize }: Turns) => {
   const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS parked`
   const isDue = sql`NOT parked AND due_at <= ${at}`
   return sql`
     head AS (
       SELECT ${columns} FROM pending_deliveries WHERE ${isDue}
-      ORDER BY due_at LIMIT ${head} FOR UPDATE SKIP LOCKED
+      ORDER BY due_at LIMIT ${headSize} FOR UPDATE SKIP LOCKED
     ), tail AS (
       SELECT ${columns} FROM pending_deliveries WHERE ${isDue} AND ctid = ANY(ARRAY(
         SELECT place FROM (
           SELECT ctid AS place, org_id FROM pending_deliveries
-          WHERE ${isDue} AND (SELECT count(*) FROM head) >= ${head} ORDER BY due_at DESC LIMIT ${maxHead}
+          WHERE ${isDue} AND (SELECT count(*) FROM head) >= ${headSize} ORDER BY due_at DESC LIMIT ${maxHeadSize}
         ) AS newest WHERE org_id NOT IN (SELECT org_id FROM head)
       )) FOR UPDATE SKIP LOCKED
     )`
 }
 
-/** The parked deliveries of orgs in turns, from the org after the last, and of the lanes of each org in turns. */
+/** The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. */
 const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
   const { byteRoom, laneRoom, orgHas, orgRoom } = claimRoom(sql, claim)
-  const orgTurns = around(sql, "org_turns", "org_id", sql`${lastOrg}`, sql`true`, sql.literal(`${maxOrgs}`))
+  const orgTurns = valuesInTurn(
+    sql,
+    "org_turns",
+    "org_id",
+    sql`${lastOrg}`,
+    sql`true`,
+    sql.literal(`${maxOrgsPerClaim}`),
+  )
   const [firstLane, laneLimit] = [sql`(SELECT lane FROM start)`, sql`o.max_lanes`]
-  const laneTurns = around(sql, "lane_turns", "lane", firstLane, sql`p.org_id = o.org_id`, laneLimit)
-  // open_orgs: the orgs that have room, and their shares of the claim.
-  // looked: the lanes of each that have a backlog.
-  // backlog: what is taken of each lane, and no row more, because a row that is read is locked.
+  const laneTurns = valuesInTurn(sql, "lane_turns", "lane", firstLane, sql`p.org_id = o.org_id`, laneLimit)
+  // open_orgs: the orgs that have room, with their shares of the claim.
+  // looked: the lanes of these orgs that have a backlog.
+  // backlog: the rows that fit into each lane. It reads no others, because a row that is read is locked.
   return sql`
     ${orgTurns}, open_orgs AS MATERIALIZED (
-      SELECT *, least(greatest(share, ${minLanes}::int), greatest(${maxLanes}::int / orgs, ${minLanes}::int)) AS max_lanes
+      SELECT *, least(greatest(share, ${minLanesPerOrg}::int),
+        greatest(${maxLanesPerClaim}::int / orgs, ${minLanesPerOrg}::int)) AS max_lanes
       FROM (
         SELECT org_id, turn, count(*) OVER () AS orgs,
           ${orgRoom("org_id")} AS room, ceil(${claim.limit}::numeric / count(*) OVER ())::int AS turn_share,
@@ -127,13 +137,14 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
     )`
 }
 
-/** Which of the due deliveries have room in their lane, and are in the share of their org. */
+/** The CTE `ranked`: the due deliveries, with `has_room` for those that fit into their lane and into the share of their org. */
 const shares = (sql: Sql, claim: Claim) => {
   const { byteRoom, commonRoom, laneHas, laneRoom, laneWorks, orgRoom } = claimRoom(sql, claim)
-  // lanes: each due lane with its endpoint and its room.
-  // in_orgs: of an org, first the lanes that work or have nothing here, and the first of each lane before the second of any.
-  // shared: what the org's share of slots and bytes allows.
-  // ranked: of all orgs together no more bytes than are free, but for the first delivery of each.
+  // lanes: the due lanes with their endpoints and their room.
+  // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come first.
+  //   The first delivery of each lane comes before the second of any.
+  // shared: the deliveries within the org's share of slots and bytes.
+  // ranked: the deliveries of all orgs within the free bytes; the first delivery of each org always fits.
   return sql`
     due AS (
       SELECT * FROM head UNION ALL SELECT * FROM tail UNION ALL SELECT * FROM backlog
@@ -164,10 +175,10 @@ const shares = (sql: Sql, claim: Claim) => {
     )`
 }
 
-/** Parks what has no room and claims the rest, one delivery of each org at a time; `claimed` is what the worker reads of it. */
+/** Parks the deliveries without room and claims the others, orgs in turn. The CTE `claimed` is what the worker reads. */
 const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
-  // A parked row keeps its place in its index: that is the cheaper half of a claim, and of draining a backlog.
-  // Events are numbered before their bodies are joined: sorting the bodies would take longer than all else.
+  // A claimed row that is parked keeps its index entry, which makes draining a backlog cheaper.
+  // Rows are numbered by event before the bodies are joined: a sort with bodies would take most of the time.
   sql`
     parking AS (
       UPDATE pending_deliveries SET parked = true
@@ -189,7 +200,7 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
     )`
 
-/** Where the next claim goes on in the backlog. An org that had its share goes on after the last lane that gave of it. */
+/** The CTE `orgs`: where the next claim continues. An org that used its share continues after the last lane that it used. */
 const nextTurns = (sql: Sql) => sql`
     orgs AS (
       SELECT o.org_id, o.turn, b.gave >= o.share AND o.turn_share < o.room AS is_full, l.lanes >= o.max_lanes AS is_cut,
@@ -202,12 +213,12 @@ const nextTurns = (sql: Sql) => sql`
     )`
 
 /**
- * Claims due deliveries: those at the head of the queue and those of the backlog that have room. The rest of the head is
- * parked, so that no claim reads it again and a backlog costs the others nothing. `commit` is evaluated in the claim's
- * transaction.
+ * Claims the due deliveries that have room, at the head of the queue and in the backlog. Parks the rest of the head, so that
+ * no claim reads it again and the backlog of one org costs the others nothing. `commit` is evaluated in the transaction of the
+ * claim.
  *
- * A statement is planned once, perhaps while its tables were empty. So rows that are held are found again by their place
- * (`ctid`), and others by a lateral look that `OFFSET 0` keeps apart: no plan can read a table whole for either.
+ * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and others by
+ * a lateral subquery that `OFFSET 0` keeps separate: no plan can then read a whole table.
  */
 export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement.Fragment) => {
   const at = date(claim.now)
@@ -224,7 +235,7 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
       SELECT (SELECT json_object_agg(org_id, last_lane) FROM orgs WHERE is_full OR is_cut) AS turns,
         (SELECT org_id FROM org_turns ORDER BY turn DESC LIMIT 1) AS last_org,
         coalesce((SELECT bool_or(is_full OR is_cut) FROM orgs), false)
-          OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(String(maxOrgs))} AS more,
+          OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)} AS more,
         EXISTS (SELECT FROM ranked WHERE fits AND NOT has_room)
           OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))
           AS short,

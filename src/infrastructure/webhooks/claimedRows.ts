@@ -2,9 +2,9 @@ import { DateTime } from "effect"
 import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
 import type { EventType } from "../../domain/webhooks/Delivery.ts"
 
-/** What a claim returns: a row for each delivery, and at least one, for `turns` and `more`. */
+/** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
 export interface ClaimedRow {
-  /** `null` in the one row of a claim that took nothing. */
+  /** `null` in the only row of a claim without deliveries. */
   readonly id: string | null
   readonly org_id: string
   readonly endpoint_id: string | null
@@ -12,7 +12,7 @@ export interface ClaimedRow {
   readonly attempts: number
   readonly tries: number
   readonly type: EventType
-  /** `null` but in the first row of each event. */
+  /** `null` except in the first row of each event. */
   readonly body: string | null
   readonly event_id: string
   readonly url: string
@@ -21,19 +21,19 @@ export interface ClaimedRow {
   readonly previous_secret: string | null
   readonly failing_since: Date | null
   readonly failures: number
-  /** Of each org that had a turn, the last lane that was looked at. */
+  /** The last lane of each org whose turn is not over. */
   readonly turns: Readonly<Record<string, string>> | null
-  /** The org that had its turn last. */
+  /** The org that had the last turn. */
   readonly last_org: string | null
-  /** Whether a backlog was not looked through to its end, or an org had its share of it. */
+  /** Whether the claim did not read a backlog to its end, or an org used its share of the claim. */
   readonly more: boolean
-  /** Whether an org had no share left for something that is due. */
+  /** Whether due deliveries were left because their org had no share. */
   readonly short: boolean
-  /** How many due deliveries at the head had no room. */
+  /** Deliveries at the head that the claim parked. */
   readonly parked: number
 }
 
-/** The deliveries of a claim's rows, in the order of their ids. */
+/** Reads the rows of a claim as deliveries, in the order of their ids. */
 export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): ReadonlyArray<ClaimedDelivery> => {
   const bodies = new Map<string, string>()
   for (const { body, event_id } of rows) if (body !== null) bodies.set(event_id, body)

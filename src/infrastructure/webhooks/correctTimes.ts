@@ -3,12 +3,12 @@ import type { SqlClient } from "effect/sql"
 import type { TimesCorrection } from "../../domain/webhooks/DeliveryQueue.ts"
 import { date } from "../database/fragments.ts"
 
-/** How many lanes of the backlog are looked at in one batch. */
-const maxLanes = 1_000
+/** Lanes of the backlog that one batch reads. */
+const maxLanesPerBatch = 1_000
 
 /**
- * Corrects times by the indexes that claims read: of what is parked no more is looked at than is moved. Rows are locked
- * as by a claim, which waits for nobody.
+ * Makes overdue deliveries due again after the clock was set back. Reads the indexes of claims, and no more parked rows than
+ * it moves. Skips rows that others have locked, as a claim does.
  */
 export const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limit, now }: TimesCorrection) =>
   sql<{ moved: number; org_id: string | null; lane: string }>`
@@ -19,7 +19,7 @@ export const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limi
               SELECT org_id, lane FROM pending_deliveries p
               WHERE p.parked AND (p.org_id, p.lane) > (before.org_id, before.lane)
               ORDER BY p.org_id, p.lane LIMIT 1
-            ) AS next WHERE before.turn < ${maxLanes}
+            ) AS next WHERE before.turn < ${maxLanesPerBatch}
           ), ready AS (
             SELECT ctid AS place FROM pending_deliveries
             WHERE NOT parked AND due_at > ${date(now)}
@@ -41,10 +41,10 @@ export const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limi
             WHERE ctid = ANY(ARRAY(SELECT place FROM late)) RETURNING 1
           )
           SELECT (SELECT count(*)::int FROM moved) AS moved, last.* FROM (SELECT) AS one
-          LEFT JOIN (SELECT org_id, lane FROM parked_lanes WHERE turn = ${maxLanes}) AS last ON true`.pipe(
+          LEFT JOIN (SELECT org_id, lane FROM parked_lanes WHERE turn = ${maxLanesPerBatch}) AS last ON true`.pipe(
     Effect.map(([row]) => {
       const { lane, moved, org_id } = row!
-      // What was too many for one batch is in the same lanes.
+      // A full batch may have left rows in the same lanes.
       if (moved === limit) return { moved, next: after ?? { orgId: "", lane: "" } }
       return { moved, next: org_id === null ? null : { orgId: org_id, lane } }
     }),

@@ -2,12 +2,12 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
 
-/** Of how many lanes the age of the backlog is read. */
-const maxLanes = 1_000
+/** Lanes whose oldest parked delivery is read. */
+const maxLanesRead = 1_000
 
 /**
- * Counts the due deliveries by the indexes that claims read: no more rows than the limit are looked at, and of the
- * parked ones' ages the first of each of the first thousand lanes.
+ * Counts the due deliveries, up to `limit`, and finds the oldest. Reads the indexes of claims. For the oldest parked delivery
+ * it reads the first of each lane, up to `maxLanesRead` lanes.
  */
 export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: number) => {
   const unclaimed = sql`(p.lease_until IS NULL OR p.lease_until <= ${date(now)})`
@@ -19,7 +19,7 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
               SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
               WHERE p.parked AND (p.org_id, p.lane) > (heads.org_id, heads.lane) AND ${unclaimed}
               ORDER BY p.org_id, p.lane, p.due_at LIMIT 1
-            ) AS next WHERE heads.turn < ${maxLanes}
+            ) AS next WHERE heads.turn < ${maxLanesRead}
           ), due AS (
             SELECT 1 FROM pending_deliveries WHERE NOT parked AND due_at <= ${date(now)}
             UNION ALL

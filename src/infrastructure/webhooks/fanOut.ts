@@ -6,30 +6,30 @@ import { type Candidate, endpointReceivers } from "../../domain/webhooks/Receive
 import { texts } from "../database/arrays.ts"
 import { insertDeliveries } from "./insertDeliveries.ts"
 
-/** The endpoints that an event has still to be queued for. */
+/** The endpoints whose delivery of an event does not exist yet. */
 export interface FanOut {
   readonly orgId: string
   readonly eventId: string
   readonly endpoints: ReadonlyArray<string>
-  /** When the event was made. */
+  /** When the event was created. */
   readonly createdAt: DateTime.Utc
 }
 
 /**
- * Makes the deliveries of an event to endpoints, in a transaction. They are parked from the start: many at once stay out
- * of the other lanes' way.
+ * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do not
+ * delay other lanes.
  */
 export const fanOut = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   { orgId, eventId, endpoints, createdAt }: FanOut,
 ) {
-  // Shared with other events, held against whoever would deactivate an endpoint before its delivery is in.
-  const held = yield* sql<Candidate & { readonly lane: string }>`
+  // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+  const candidates = yield* sql<Candidate & { readonly lane: string }>`
     SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
     WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
-  const lanes = new Map(held.map(({ id, lane }) => [id, lane]))
-  const to = endpointReceivers(held)
+  const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
+  const to = endpointReceivers(candidates)
   const ids = yield* Effect.forEach(to, () => random.ulid)
   yield* sql`
     WITH receivers AS (

@@ -3,10 +3,10 @@ import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
 
 /**
- * Inserts the deliveries of an event and queues the pending ones, as the CTEs `made` and `queued`. Reads the CTEs
- * `event` (id, job_id, bytes), without whose row nothing is inserted, and `receivers` (id, endpoint, state, lane).
+ * The CTEs `made` and `queued`, which insert the deliveries of an event and queue the pending ones. They read the CTEs
+ * `event` (id, job_id, bytes) and `receivers` (id, endpoint, state, lane). Without a row in `event` they insert nothing.
  *
- * @param parked whether all of them join the backlog; else those whose lane has one
+ * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
  */
 export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: DateTime.Utc, parked: boolean) => sql`
   made AS (

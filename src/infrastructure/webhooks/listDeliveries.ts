@@ -1,68 +1,104 @@
+import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { DeliveryFilter } from "../../domain/webhooks/DeliveryLog.ts"
 import type { Page } from "../../domain/Page.ts"
 import { afterCursor } from "../database/fragments.ts"
+import { decodeDeliveries, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
+import { stateNow } from "./lanes.ts"
+
+type Sql = SqlClient.SqlClient
 
 /**
- * How many deliveries a list looks at for one page. What is asked for may be rare among millions that are not, or about to
- * be swept: then the page is short, and its cursor goes on.
+ * Deliveries that one page reads at most. Matches may be rare among millions of deliveries, or about to be swept: the page
+ * is then short, and its cursor continues after the last delivery that was read.
  */
-export const maxLooked = 10_000
+const maxReadPerPage = 10_000
+/** Lanes or sweeps of an org that one page reads at most. */
+const maxSources = 1_000
+
+/** The newest pending deliveries of each of some lanes. `lanes` is a SELECT of a column `lane`. */
+const pendingIn = (sql: Sql, lanes: Statement.Fragment, page: Page) => sql`
+  (SELECT p.id FROM (${lanes}) AS l CROSS JOIN LATERAL (
+    SELECT id FROM (SELECT lane, delivery_id AS id FROM pending_deliveries) AS p
+    WHERE p.lane = l.lane AND ${afterCursor(sql, page, "newest")}
+    ORDER BY id DESC LIMIT ${page.limit + 1}
+  ) AS p)`
+
+/** The callback lanes of an org. Reads one index entry for each. */
+const callbackLanes = (sql: Sql, orgId: string) => sql`
+  WITH RECURSIVE lanes AS (
+    SELECT (${orgId}::text || ' ') COLLATE "C" AS lane
+    UNION ALL
+    SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
+      SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId}::text || '!'
+      ORDER BY p.lane LIMIT 1
+    ) AS next
+  ) SELECT lane FROM lanes LIMIT ${sql.literal(`${maxSources}`)}`
 
 /**
- * The ids among which a list finds its deliveries, newest first, as the start of a SELECT without its LIMIT. They are read
- * from an index that has the state that is asked for, where there is one.
+ * The ids that a list filters, newest first: the start of a SELECT without its LIMIT. Reads an index on the wanted state
+ * where there is one.
  */
-export const sourceOf = (
-  sql: SqlClient.SqlClient,
+const candidates = (
+  sql: Sql,
   orgId: string,
   { job_id, state, webhook_endpoint_id: endpoint }: DeliveryFilter,
   page: Page,
 ) => {
+  const all = sql.literal("true")
+  const limit = sql.literal(`LIMIT ${maxSources}`)
   const after = afterCursor(sql, page, "newest")
-  const ofEndpoint = endpoint === undefined ? sql.literal("true") : sql`endpoint_id = ${endpoint}`
+  const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
   const rows = (condition: Statement.Fragment) => sql`
     SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined) return rows(sql`job_id = ${job_id}`)
-  if (state === undefined || state === "delivered") return rows(sql`true`)
+  if (state === undefined || state === "delivered") return rows(all)
 
-  /** The newest of each of some lanes; what they come from has a column `lane`. */
-  const pendingIn = (lanes: Statement.Fragment) => sql`
-    (SELECT p.id FROM (${lanes}) AS l CROSS JOIN LATERAL (
-      SELECT id FROM (SELECT lane, delivery_id AS id FROM pending_deliveries) AS p WHERE p.lane = l.lane AND ${after}
-      ORDER BY id DESC LIMIT ${page.limit + 1}
-    ) AS p)`
-  // Canceled, or recovered since, and not swept yet.
-  const ended = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} LIMIT 1000`
+  // Deliveries in ended lanes: canceled or recovered, but not swept yet.
+  const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
+  const inEndedLanes = pendingIn(sql, endedLanes, page)
   if (state === "pending") {
-    const live = sql`SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE org_id = ${orgId}
-      AND ${endpoint === undefined ? sql.literal("true") : sql`id = ${endpoint}`}`
-    // The lanes of callbacks, one after the other: a skip scan.
-    const callbacks = sql`
-      WITH RECURSIVE lanes AS (
-        SELECT (${orgId}::text || ' ') COLLATE "C" AS lane
-        UNION ALL
-        SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
-          SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId}::text || '!'
-          ORDER BY p.lane LIMIT 1
-        ) AS next
-      ) SELECT lane FROM lanes LIMIT 1000`
+    const liveLanes = sql`
+      SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE org_id = ${orgId}
+      AND ${endpoint === undefined ? all : sql`id = ${endpoint}`}`
+    const inCallbackLanes =
+      endpoint === undefined ? sql`UNION ALL ${pendingIn(sql, callbackLanes(sql, orgId), page)}` : sql.literal("")
     const recovering = sql`
       (SELECT d.id FROM (
-        SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id LIMIT 1000
+        SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
       ) AS s CROSS JOIN LATERAL (
         SELECT id FROM deliveries WHERE endpoint_id = s.endpoint_id AND unsuccessful IS NOT NULL AND id > s.done_to
           AND created_at >= s.since AND (s.until IS NULL OR created_at < s.until) AND ${after}
         ORDER BY id DESC LIMIT ${page.limit + 1}
       ) AS d)`
-    return sql`SELECT id FROM (
-      ${pendingIn(live)} ${endpoint === undefined ? sql`UNION ALL ${pendingIn(callbacks)}` : sql.literal("")}
-      UNION ${pendingIn(ended)} UNION ${recovering}
-    ) AS candidates ORDER BY id DESC`
+    return sql`
+      SELECT id FROM (
+        ${pendingIn(sql, liveLanes, page)} ${inCallbackLanes} UNION ${inEndedLanes} UNION ${recovering}
+      ) AS candidates ORDER BY id DESC`
   }
   const unsuccessful = rows(sql`unsuccessful = ${state}`)
   if (state !== "canceled") return unsuccessful
-  return sql`SELECT id FROM (
-    (${unsuccessful} LIMIT ${maxLooked}) UNION ${pendingIn(ended)}
-  ) AS candidates ORDER BY id DESC`
+  return sql`
+    SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
 }
+
+/** Lists an org's deliveries, newest first. */
+export const listDeliveries = Effect.fnUntraced(function* (
+  sql: Sql,
+  orgId: string,
+  filter: DeliveryFilter,
+  page: Page,
+) {
+  const state = filter.state ?? null
+  const source = candidates(sql, orgId, filter, page)
+  const deliveries = yield* sql`
+    SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} OFFSET 0) AS d
+    ${deliveryJoins(sql)}
+    WHERE ${state}::text IS NULL OR ${stateNow(sql)} = ${state}
+    ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
+  if (deliveries.length > page.limit) return { deliveries, lookedTo: null }
+  const [last] = yield* sql<{ id: string }>`
+    SELECT id FROM (${source} LIMIT ${maxReadPerPage}) AS looked OFFSET ${maxReadPerPage - 1}`
+  return { deliveries, lookedTo: last?.id ?? null }
+})

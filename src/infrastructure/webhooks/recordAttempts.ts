@@ -7,7 +7,7 @@ import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { cancelLanes } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
-import { endpointNews, endpointsOf, recordEndpoints } from "./recordEndpoints.ts"
+import { findReceivers, receiverChanges, recordReceivers } from "./recordReceivers.ts"
 
 const states: Record<Verdict["_tag"], string> = {
   Delivered: "delivered",
@@ -16,7 +16,7 @@ const states: Record<Verdict["_tag"], string> = {
   Deactivate: "failed",
 }
 
-/** PostgreSQL keeps no NUL, and what one receiver said must not keep a whole batch from being recorded. */
+/** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
 
 const text = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => string | null) =>
@@ -26,7 +26,7 @@ const integer = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecor
 const time = (records: ReadonlyArray<AttemptRecord>, f: (record: AttemptRecord) => DateTime.Utc | null) =>
   times(records.map(f))
 
-/** The attempts whose claim is still theirs: in the queue, or kept by a delivery that was canceled in flight. */
+/** The attempts whose claim is still valid: in the queue, or in the row of a delivery that was canceled in flight. */
 const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) =>
   sql<{ id: string }>`
     SELECT d.id FROM unnest(${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)})
@@ -43,13 +43,13 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
   )
 
 /**
- * Writes attempts and moves their deliveries on, in one statement. Whoever changes a delivery locks its row, in the order of
- * the ids. The row in the queue, which another claim may have changed, says whose delivery it is.
- * Returns the ids of the deliveries whose claim belongs to another worker.
+ * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
+ * every statement that changes deliveries. The row in the queue decides whose delivery it is: another claim may have changed
+ * it. Returns the ids of the deliveries whose claim belongs to another worker.
  *
- * made: the attempts. held: each with the delivery's row and its place in the queue. ended: leaves the queue.
- * again: is due again later. theirs: the deliveries that are still this worker's. moved: the delivery's new state.
- * written: the attempt before this one, which was kept in the delivery's row.
+ * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave the
+ * queue. again: the rows that wait for a retry. theirs: the deliveries that this worker still has. moved: their new state.
+ * written: the previous attempt, which the delivery's row held until now.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -102,7 +102,7 @@ const moveOn = (
   )
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
 
-/** Writes attempts, moves their deliveries on, and updates the health of their endpoints. `commit` is evaluated in the transaction. */
+/** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -113,23 +113,24 @@ export const recordAttempts = Effect.fnUntraced(function* (
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
   const move = Effect.gen(function* () {
     const others = new Set((yield* moveOn(sql, records, now, commit)).map(({ id }) => id))
-    // A recovery that this waited for has given the claim back to the queue, which the statement could not see yet.
-    if (others.size > 0)
+    // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it yet.
+    if (others.size > 0) {
       yield* moveOn(
         sql,
         records.filter(({ delivery }) => others.has(delivery.deliveryId)),
         now,
         commit,
       )
+    }
   })
-  // Without a lock: of a healthy endpoint nothing changes, and nobody waits for it.
-  const endpoints = yield* endpointsOf(sql, records)
-  if (endpointNews(unsorted, endpoints) === undefined) return yield* move
+  // Reads without a lock: attempts of healthy endpoints change nothing, and do not wait for a lock.
+  const receivers = yield* findReceivers(sql, records)
+  if (receiverChanges(unsorted, receivers) === undefined) return yield* move
   yield* Effect.gen(function* () {
     const theirs = yield* claimsHeld(sql, unsorted)
-    const ended = yield* recordEndpoints(sql, random, theirs, endpoints, now)
+    const ended = yield* recordReceivers(sql, random, theirs, receivers, now)
     yield* move
-    // After the deliveries that got the answer have moved to failed.
+    // Last, so that the deliveries that deactivated their endpoint are `failed` and not `canceled`.
     yield* cancelLanes(sql, random, ended, now)
   }).pipe(sql.withTransaction)
 })

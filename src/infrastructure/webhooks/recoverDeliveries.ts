@@ -1,28 +1,37 @@
 import { DateTime, Duration, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
+import { Conflict } from "../../domain/Errors.ts"
 import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
+import { endpointNotFound } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
+import { endpointInactive } from "./retryDelivery.ts"
 
-const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-/** How much earlier than its delivery was created an id may be made, at most. */
-const idMargin = Duration.hours(1)
+/** Sweeps of an endpoint with which a recovery still starts another. */
+const maxSweepsPerEndpoint = 10
+/** Deliveries that a recovery makes due itself; a sweep does the others. */
+const inlineRecoveries = 500
 
-/** An id before those of all deliveries that were created from a time on: an id begins with the milliseconds of its time. */
+const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+/** How much older an id may be than its delivery's `created_at`. */
+const maxIdAge = Duration.hours(1)
+
+/** A lower bound for the ids of deliveries that were created at `since` or later: a ULID begins with its time in milliseconds. */
 const idBefore = (since: DateTime.Utc) => {
-  const millis = Math.max(0, DateTime.toEpochMillis(since) - Duration.toMillis(idMargin))
-  return Array.from({ length: 10 }, (_, n) => digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
+  const millis = Math.max(0, DateTime.toEpochMillis(since) - Duration.toMillis(maxIdAge))
+  return Array.from({ length: 10 }, (_, n) => base32Digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
 }
 
-/** Which unsuccessful deliveries `d` a recovery means. The id is for the index: no older delivery is read. */
-const meant = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
+/** The condition of the unsuccessful deliveries `d` of a recovery. The bound of the id keeps older index entries unread. */
+const isCovered = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
   d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL AND d.id > ${idBefore(since)}
   AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)})`
 
 /**
- * Makes the first deliveries of a recovery due now, after `doneTo`. They are parked from the start: a backlog that comes due
- * at once stays out of the other lanes' way. An attempt in flight goes on, and its result is recorded.
+ * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does not
+ * delay other lanes. An attempt in flight continues, and its result is recorded.
  *
- * @returns how many were looked at, the last of them, and how many are due now
+ * @returns how many deliveries it read, the last of them, and how many are due now
  */
 export const recoverBatch = (
   sql: SqlClient.SqlClient,
@@ -36,7 +45,7 @@ export const recoverBatch = (
       SELECT id, coalesce(lane, id) AS lane FROM webhook_endpoints
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
-      SELECT d.id FROM deliveries d WHERE ${meant(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
+      SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
       ORDER BY d.id LIMIT ${limit}
     ), held AS (
       SELECT d.*, endpoint.lane, octet_length(e.body) AS bytes FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
@@ -60,12 +69,12 @@ export const recoverBatch = (
   )
 
 /**
- * How many deliveries a recovery means: the unsuccessful ones, and those that are canceled and whose sweep has not come to
- * them. Read from indexes alone, but for pages that changed lately.
+ * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached. Reads only
+ * indexes, and the pages that changed lately.
  */
 export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
   sql<{ count: number }>`
-    SELECT (SELECT count(*) FROM deliveries d WHERE ${meant(sql, recovery)} AND NOT EXISTS (
+    SELECT (SELECT count(*) FROM deliveries d WHERE ${isCovered(sql, recovery)} AND NOT EXISTS (
         SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
           AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until)
       ))::int + (
@@ -74,3 +83,39 @@ export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
         WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' AND d.created_at >= ${date(recovery.since)}
           AND (${dateOrNull(recovery.until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(recovery.until)})
       )::int AS count`.pipe(Effect.map(([row]) => row!.count))
+
+/**
+ * Starts a recovery, in a transaction: makes the first deliveries due now, and leaves the others to a sweep.
+ *
+ * @returns how many deliveries it recovers in all, and whether a sweep follows
+ */
+export const recoverDeliveries = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  recovery: Recovery,
+  now: DateTime.Utc,
+) {
+  const { orgId, endpointId, since, until } = recovery
+  const [endpoint] = yield* sql<{ active: boolean; sweeps: number }>`
+    SELECT active, (SELECT count(*)::int FROM sweeps s WHERE s.endpoint_id = w.id) AS sweeps
+    FROM webhook_endpoints w WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
+  if (endpoint === undefined) return yield* endpointNotFound()
+  if (!endpoint.active) return yield* endpointInactive()
+  if (endpoint.sweeps >= maxSweepsPerEndpoint) {
+    return yield* new Conflict({
+      error: "Other recoveries of this endpoint are still running; try again when they have ended.",
+    })
+  }
+  // Earlier sweeps of the endpoint run first, so this recovery leaves all its deliveries to its own sweep.
+  const first =
+    endpoint.sweeps === 0
+      ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now)
+      : { rows: inlineRecoveries, last: "", recovered: 0 }
+  if (first.rows < inlineRecoveries) return { recovered: first.recovered, hasMore: false }
+  const others = yield* countRecovery(sql, recovery)
+  yield* sql`
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, until, done_to, created_at)
+    VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)}, ${first.last},
+      ${date(now)})`
+  return { recovered: first.recovered + others, hasMore: true }
+})

@@ -84,7 +84,7 @@ const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: strin
       minBacklog: 1,
       orgs: new Map(),
     },
-    { lastOrg: "", lastLanes: new Map(), head: 512 },
+    { lastOrg: "", lastLanes: new Map(), headSize: 512 },
     sql`NULL`,
   )
   const [row] = yield* sql<{ "QUERY PLAN": ReadonlyArray<{ readonly Plan: PlanNode }> }>`

@@ -231,4 +231,4 @@ export const otherOutcome = conflict("The job is finished with the other outcome
 export const notRunning = conflict("The job is not running: nobody holds a lease on it.")
 export const endpointInactive = conflict("The webhook endpoint is inactive; activate it first.")
 export const endpointDeleted = conflict("The webhook endpoint was deleted.")
-export const inFlight = conflict("An attempt of this delivery is under way.")
+export const inFlight = conflict("An attempt of this delivery is in flight; try again when it has ended.")

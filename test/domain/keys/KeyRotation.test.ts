@@ -91,7 +91,7 @@ describe("rotating a key that is held in memory", () => {
           KeyRevocations,
           Effect.gen(function* () {
             const told = yield* Queue.unbounded<Revocation>()
-            yield* Queue.offer(told, Revocation.Hearing())
+            yield* Queue.offer(told, Revocation.Connected())
             return Stream.fromQueue(told)
           }),
         ),

@@ -145,7 +145,12 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
           yield* tenant.call("webhooks/update", { id: endpoint, url: hanging.url })
           yield* retry(tenant, delivery_id)
           yield* hanging.arrived(1)
-          yield* expectConflict(tenant, path, { delivery_id }, "An attempt of this delivery is under way.")
+          yield* expectConflict(
+            tenant,
+            path,
+            { delivery_id },
+            "An attempt of this delivery is in flight; try again when it has ended.",
+          )
           yield* tenant.call("webhooks/delete", { id: endpoint })
           expect(yield* tenant.delivery(delivery_id)).toMatchObject({ state: "canceled", attempts: 2 })
         }),

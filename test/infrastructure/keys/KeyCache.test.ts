@@ -55,13 +55,13 @@ const makeWorld = Effect.gen(function* () {
 /** Lets the fiber that hears run. */
 const settle = Effect.repeat(Effect.yieldNow, { times: 20 })
 
-const { Hearing, Deaf, Revoked } = KeyCache.Revocation
+const { Connected, Disconnected, Revoked } = KeyCache.Revocation
 
 it.effect("asks every time until it hears, and once from then on", () =>
   Effect.gen(function* () {
     const { ask, tell } = yield* makeWorld
     assert.strictEqual(yield* ask(3), 3)
-    yield* tell(Hearing())
+    yield* tell(Connected())
     assert.strictEqual(yield* ask(3), 1)
   }),
 )
@@ -69,11 +69,11 @@ it.effect("asks every time until it hears, and once from then on", () =>
 it.effect("asks every time while it is deaf, and forgets what it held", () =>
   Effect.gen(function* () {
     const { ask, tell } = yield* makeWorld
-    yield* tell(Hearing())
+    yield* tell(Connected())
     yield* ask(1)
-    yield* tell(Deaf())
+    yield* tell(Disconnected())
     assert.strictEqual(yield* ask(2), 2)
-    yield* tell(Hearing())
+    yield* tell(Connected())
     assert.strictEqual(yield* ask(2), 1)
   }),
 )
@@ -81,7 +81,7 @@ it.effect("asks every time while it is deaf, and forgets what it held", () =>
 it.effect("forgets a key that was deleted, here or elsewhere, and no other", () =>
   Effect.gen(function* () {
     const { ask, cache, tell } = yield* makeWorld
-    yield* tell(Hearing())
+    yield* tell(Connected())
     yield* ask(1)
     yield* tell(Revoked({ keyId: "another" }))
     assert.strictEqual(yield* ask(1), 0)
@@ -93,16 +93,16 @@ it.effect("forgets a key that was deleted, here or elsewhere, and no other", () 
 )
 
 // Each word makes the look-up's result too old to keep: seen failing without the epoch.
-for (const word of [Revoked({ keyId: "key of hash" }), Deaf(), Hearing()]) {
+for (const word of [Revoked({ keyId: "key of hash" }), Disconnected(), Connected()]) {
   it.effect(`does not keep what was looked up while it was told ${word._tag}`, () =>
     Effect.gen(function* () {
       const { ask, database, find, tell } = yield* makeWorld
-      yield* tell(Hearing())
+      yield* tell(Connected())
       const answer = yield* Deferred.make<KeyGrant>()
       database.answer = Deferred.await(answer)
       const asking = yield* Effect.forkChild(find("hash"))
       yield* settle
-      yield* tell(word, Hearing())
+      yield* tell(word, Connected())
       yield* Deferred.succeed(answer, grant)
       assert.strictEqual((yield* Fiber.join(asking))?.keyId, "key of hash")
       assert.strictEqual(yield* ask(1), 1)
@@ -113,7 +113,7 @@ for (const word of [Revoked({ keyId: "key of hash" }), Deaf(), Hearing()]) {
 it.effect("does not keep that a key is unknown, nor that the database was out of reach", () =>
   Effect.gen(function* () {
     const { ask, database, find, tell } = yield* makeWorld
-    yield* tell(Hearing())
+    yield* tell(Connected())
     database.answer = Effect.undefined
     assert.strictEqual(yield* find("hash"), undefined)
     database.answer = Effect.fail(new Unavailable({ error: "down" }))
@@ -171,7 +171,7 @@ it.effect("holds a bounded number of keys, the latest; none when told so", () =>
       [0, ""],
     ] as const) {
       const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, size)
-      yield* tell(Hearing())
+      yield* tell(Connected())
       for (const hash of ["a", "b", "c"]) yield* find(hash)
       assert.strictEqual(["a", "b", "c"].filter((hash) => cache.held(hash) !== undefined).join(""), held)
     }
@@ -181,7 +181,7 @@ it.effect("holds a bounded number of keys, the latest; none when told so", () =>
 it.effect("an org that has half of the memory replaces its own keys", () =>
   Effect.gen(function* () {
     const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 4)
-    yield* tell(Hearing())
+    yield* tell(Connected())
     yield* Effect.forEach(["b1", "b2", "a1", "a2", "a3", "a4", "a5"], find)
     const held = (hashes: ReadonlyArray<string>) => hashes.filter((hash) => cache.held(hash) !== undefined)
     assert.deepStrictEqual(held(["b1", "b2", "a1", "a2", "a3", "a4", "a5"]), ["b1", "b2", "a4", "a5"])

@@ -53,7 +53,7 @@ const pagesOf = Effect.fnUntraced(function* (
   return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!
 })
 
-const start: Turns = { lastOrg: "", lastLanes: new Map(), head: 512 }
+const start: Turns = { lastOrg: "", lastLanes: new Map(), headSize: 512 }
 
 describe.each(Object.entries(databases))("a claim that was planned on a small queue, %s", (_, database) => {
   // Seen failing, of 500 lanes: what follows a lane was found by a bitmap scan of all that is behind it, 214,049 pages in all.

@@ -9,20 +9,17 @@ import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import { nextLane } from "./lanes.ts"
 
-/** A receiver of deliveries: an endpoint, or a lane of callbacks, which has no url of its own. */
+/** The health of an endpoint or of a callback lane. A callback lane has no URL. */
 interface Receiver {
   readonly id: string
   readonly url: string | null
   readonly failing: boolean
-  /** How many attempts of it have failed since it worked last. */
+  /** Failed attempts since the last success. */
   readonly failures: number
 }
 
-/**
- * The receivers of attempts that may tell something new of them, by `slotOf`: a success tells nothing of a receiver that
- * works.
- */
-export const endpointsOf = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
+/** The receivers whose health the attempts may change, by `slotOf`. A success of a healthy receiver changes nothing. */
+export const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
   const failed = records.some(({ verdict }) => verdict._tag !== "Delivered")
   const endpoints = new Set(records.map(({ delivery }) => delivery.endpointId))
   const callbacks = new Set(records.flatMap(({ delivery }) => (delivery.endpointId === null ? [delivery.lane] : [])))
@@ -35,28 +32,32 @@ export const endpointsOf = (sql: SqlClient.SqlClient, records: ReadonlyArray<Att
     WHERE lane IS NOT NULL OR ${failed}`.pipe(Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))))
 }
 
-/** What attempts tell of their receivers. */
-interface News {
-  /** Those that work again. */
+/** How attempts change the health of their receivers. */
+interface ReceiverChanges {
+  /** Receivers that work again. */
   readonly working: ReadonlySet<string>
-  /** How many attempts failed, of those that fail now; no more are counted than it takes to deactivate. */
+  /** Failed attempts of receivers that fail now; counted as far as a deactivation needs. */
   readonly failing: ReadonlyMap<string, number>
-  /** The attempts that deactivate their endpoints. */
+  /** Attempts that deactivate their endpoints. */
   readonly ending: ReadonlyArray<AttemptRecord>
 }
 
-/** What attempts tell of their receivers, in the order in which they ended; `undefined` when it is nothing new. */
-export const endpointNews = (
+/**
+ * How attempts change the health of their receivers; `undefined` when they change nothing.
+ *
+ * @param records in the order in which the attempts ended
+ */
+export const receiverChanges = (
   records: ReadonlyArray<AttemptRecord>,
   receivers: ReadonlyMap<string, Receiver>,
-): News | undefined => {
+): ReceiverChanges | undefined => {
   const working = new Set<string>()
   const failing = new Map<string, number>()
   const ending: Array<AttemptRecord> = []
   for (const record of records) {
     const { delivery, outcome, verdict } = record
     const receiver = receivers.get(slotOf(delivery))
-    // An endpoint whose url was changed since is another receiver: what the old one said does not tell of it.
+    // An endpoint with a new URL is another receiver: attempts at the old URL say nothing about it.
     if (receiver === undefined || !reachedOut(outcome)) continue
     if (receiver.url !== null && receiver.url !== delivery.url) continue
     const { id } = receiver
@@ -71,11 +72,11 @@ export const endpointNews = (
   return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
 }
 
-/** Writes which lanes of callbacks work and which fail. */
+/** Writes which callback lanes work again and which fail. */
 const recordCallbacks = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   records: ReadonlyArray<AttemptRecord>,
-  { failing, working }: News,
+  { failing, working }: ReceiverChanges,
   now: DateTime.Utc,
 ) {
   const lanes = new Map(
@@ -92,7 +93,7 @@ const recordCallbacks = Effect.fnUntraced(function* (
     ON CONFLICT (lane) DO NOTHING`
 })
 
-/** Deactivates the endpoints of attempts that end them, with an entry in the audit log; returns their lanes. */
+/** Deactivates the endpoints of these attempts, with an entry in the audit log each; returns the lanes that end. */
 const deactivate = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -101,7 +102,7 @@ const deactivate = Effect.fnUntraced(function* (
 ) {
   const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
   const records = [...byEndpoint.values()]
-  // 410 ends it as it is; five days of failures, unless it has worked or was activated since the claim.
+  // 410 always deactivates. Five days of failures do so unless the endpoint has worked or was activated since the claim.
   const failingSince = records.map(({ delivery, outcome }) => (outcome.status === 410 ? null : delivery.failingSince))
   const entries = yield* Effect.forEach(records, () => random.ulid)
   return yield* sql<EndedLane>`
@@ -127,19 +128,19 @@ const deactivate = Effect.fnUntraced(function* (
 })
 
 /**
- * Writes what attempts tell of their receivers; returns the lanes of the endpoints that were deactivated. To be run in a
+ * Writes how attempts change the health of their receivers; returns the lanes of deactivated endpoints. Runs in a
  * transaction, before any delivery is locked.
  */
-export const recordEndpoints = Effect.fnUntraced(function* (
+export const recordReceivers = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
   records: ReadonlyArray<AttemptRecord>,
   receivers: ReadonlyMap<string, Receiver>,
   now: DateTime.Utc,
 ) {
-  const news = endpointNews(records, receivers)
-  if (news === undefined) return []
-  const { working, failing, ending } = news
+  const changes = receiverChanges(records, receivers)
+  if (changes === undefined) return []
+  const { working, failing, ending } = changes
   const changing = [...working, ...failing.keys(), ...ending.map(({ delivery }) => delivery.endpointId)]
   yield* sql`SELECT id FROM webhook_endpoints WHERE id = ANY(${texts(changing)}) ORDER BY id FOR NO KEY UPDATE`
   if (working.size > 0) {
@@ -151,6 +152,6 @@ export const recordEndpoints = Effect.fnUntraced(function* (
         failures = CASE WHEN failing_since IS NULL THEN 0 ELSE w.failures END + f.failures
       FROM unnest(${texts(failing.keys())}, ${integers(failing.values())}) AS f (id, failures) WHERE w.id = f.id`
   }
-  yield* recordCallbacks(sql, records, news, now)
+  yield* recordCallbacks(sql, records, changes, now)
   return ending.length === 0 ? [] : yield* deactivate(sql, random, ending, now)
 })
