@@ -23,7 +23,7 @@ it.live.each([
     env: { HOST: "0.0.0.0" },
     code: 1,
     out: "",
-    err: "gatehouse: HOST is 0.0.0.0, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1\n",
+    err: "gatehouse: HOST is 0.0.0.0, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1\n",
   },
 ])("gatehouse $args ends with $code, and one line at most", ({ args, code, env, err, out }) =>
   Effect.map(spawnCli(args, env === undefined ? {} : { env }), (ended) => expect(ended).toEqual({ code, err, out })),
