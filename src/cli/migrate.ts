@@ -4,7 +4,7 @@ import * as Config from "../boot/config.ts"
 import { json, rated } from "../infrastructure/telemetry/logLines.ts"
 import { print } from "./output.ts"
 
-/** Migrates the database and ends: for those who do so before the new version starts. */
+/** Migrates the database and exits, for deployments that migrate before the new version starts. */
 export const migrate = Command.make(
   "migrate",
   {},

@@ -16,7 +16,7 @@ it.live.each([
     args: ["bogus"],
     code: 2,
     out: "",
-    err: 'gatehouse: Unknown subcommand "bogus" for "gatehouse"; gatehouse --help says how\n',
+    err: 'gatehouse: Unknown subcommand "bogus" for "gatehouse"; see gatehouse --help\n',
   },
   {
     args: ["serve"],
