@@ -168,7 +168,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
   return Chats.layer.pipe(
     Layer.provide([
       model,
-      Documents.layer({ room: caches.documents }),
+      Documents.layer({ maxBytes: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: releaseMemory })),
