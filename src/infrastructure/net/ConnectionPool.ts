@@ -55,6 +55,26 @@ const makeIdleConnections = () => {
   }
 }
 
+/** Opens a connection. Calls `retire` when it is idle and either too old or closed by the server. */
+const openConnection = (
+  origin: string,
+  options: ConnectionPoolOptions,
+  retire: (connection: Connection) => void,
+): Connection => {
+  const { connect, abort } = pinnedConnector(options)
+  const client = new Client(origin, { ...clientOptions, connect })
+  const ageTimer = setTimeout(() => {
+    connection.isTooOld = true
+    if (connection.state === "idle") retire(connection)
+  }, options.maxAgeMillis)
+  ageTimer.unref()
+  const connection: Connection = { origin, client, abort, ageTimer, state: "busy", isTooOld: false }
+  client.on("disconnect", () => {
+    if (connection.state === "idle") retire(connection)
+  })
+  return connection
+}
+
 /**
  * A pool of keep-alive connections, checked by `pinnedConnector`. A request takes an idle connection of its origin or opens
  * one. It never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
@@ -86,18 +106,8 @@ export const makeConnectionPool = (options: ConnectionPoolOptions) => {
     connection.client.destroy(() => {})
   }
 
-  const open = (origin: string): Connection => {
-    const { connect, abort } = pinnedConnector(options)
-    const client = new Client(origin, { ...clientOptions, connect })
-    const ageTimer = setTimeout(() => {
-      connection.isTooOld = true
-      if (connection.state === "idle") retire(connection)
-    }, options.maxAgeMillis)
-    ageTimer.unref()
-    const connection: Connection = { origin, client, abort, ageTimer, state: "busy", isTooOld: false }
-    client.on("disconnect", () => {
-      if (connection.state === "idle") retire(connection)
-    })
+  const open = (origin: string) => {
+    const connection = openConnection(origin, options, retire)
     all.add(connection)
     return connection
   }

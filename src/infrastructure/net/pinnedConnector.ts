@@ -46,7 +46,9 @@ const checkedAddresses = async (hostname: string, options: ConnectorOptions): Pr
   return addresses.map((address) => ({ address, family: isIP(address) }))
 }
 
-/** An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad certificate. */
+/**
+ * An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad certificate.
+ */
 const tlsFault = (error: Error) => {
   const code = codeOf(error)
   if (/^E(?!RR_|PROTO)/.test(code)) return error

@@ -8,7 +8,9 @@ import { StartupError } from "../../StartupError.ts"
 
 /** PostgreSQL inside this process, with byte streams instead of sockets. */
 export interface EmbeddedDatabase {
-  /** Opens a stream of the PostgreSQL protocol. The engine has one session, so the next stream waits until this one ends. */
+  /**
+   * Opens a stream of the PostgreSQL protocol. The engine has one session, so the next stream waits until this one ends.
+   */
   readonly connect: () => Duplex
   /** Subscribes to notifications and to the loss of the engine with its LISTENs. Returns a function that unsubscribes. */
   readonly subscribe: (subscriber: Subscriber) => () => void
@@ -28,8 +30,8 @@ export interface Subscriber {
 export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupError, Scope.Scope> = Effect.fn(
   "EmbeddedDatabase.make",
 )(function* (dataDir: string) {
-  const inMemory = dataDir === "memory"
-  const { exists, folder } = inMemory ? { exists: true, folder: undefined } : yield* DataFolder.acquire(dataDir)
+  const { exists, folder } =
+    dataDir === "memory" ? { exists: true, folder: undefined } : yield* DataFolder.acquire(dataDir)
   const failed = (cause: unknown) =>
     new StartupError({
       message: `The database in DATA_DIR ${dataDir} cannot be opened: ${(cause as Error).message}. See docs/embedded-database.md`,
@@ -44,27 +46,12 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
   }
 
   const subscribers = new Set<Subscriber>()
-  let closing = false
-  let current: Thread | undefined
-  const engine = (): Promise<Engine> => {
-    if (current === undefined) {
-      const thread = startThread({ folder })
-      current = thread
-      thread.ended.catch((cause: Error) => {
-        // A database in memory is lost with its engine; a new engine would look like an empty database.
-        if (!inMemory) current = undefined
-        // A copy, because a subscriber may reconnect, which adds a subscriber that must not hear of this loss.
-        for (const { onLost } of [...subscribers]) onLost(cause)
-      })
-    }
-    return closing ? Promise.reject(new Error("The embedded database is closed")) : current.opened
-  }
-  yield* Effect.acquireRelease(Effect.tryPromise({ try: engine, catch: failed }), () =>
-    Effect.promise(async () => {
-      closing = true
-      current?.worker.postMessage("close")
-      await current?.ended.catch(() => {})
-    }),
+  const engine = superviseEngine(folder, (cause) => {
+    // A copy, because a subscriber may reconnect, which adds a subscriber that must not hear of this loss.
+    for (const { onLost } of [...subscribers]) onLost(cause)
+  })
+  yield* Effect.acquireRelease(Effect.tryPromise({ try: engine.current, catch: failed }), () =>
+    Effect.promise(engine.close),
   )
 
   let turn: Promise<void> = Promise.resolve()
@@ -73,7 +60,7 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
       const session = new EmbeddedSession({
         // The driver may open a session before the one that it replaces has ended.
         takeTurn: (ended) => {
-          const mine = turn.then(engine)
+          const mine = turn.then(engine.current)
           turn = turn.then(() => ended)
           return mine
         },
@@ -91,6 +78,32 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
     },
   }
 })
+
+/** Runs an engine. After a panic it starts a new one on demand, unless the database is in memory. */
+const superviseEngine = (folder: string | undefined, onLost: (cause: Error) => void) => {
+  let isClosing = false
+  let thread: Thread | undefined
+  const start = () => {
+    const started = startThread({ folder })
+    started.ended.catch((cause: Error) => {
+      // A database in memory is lost with its engine; a new engine would look like an empty database.
+      if (folder !== undefined) thread = undefined
+      onLost(cause)
+    })
+    return started
+  }
+  return {
+    current: (): Promise<Engine> => {
+      thread ??= start()
+      return isClosing ? Promise.reject(new Error("The embedded database is closed")) : thread.opened
+    },
+    close: async () => {
+      isClosing = true
+      thread?.worker.postMessage("close")
+      await thread?.ended.catch(() => {})
+    },
+  }
+}
 
 interface Thread {
   readonly worker: Worker
