@@ -101,7 +101,10 @@ const platform = (settings: Settings) => {
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 
-/** The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the cipher. */
+/**
+ * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
+ * cipher.
+ */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,

@@ -15,7 +15,10 @@ const isExpected = (error: unknown): error is Expected =>
 
 const expectedError = (cause: Cause.Cause<unknown>) => Option.filter(Cause.findErrorOption(cause), isExpected)
 
-/** Prints on standard error why the program ends: one line for an error that the user can fix, the whole cause for a defect. */
+/**
+ * Prints on standard error why the program ends: one line for an error that the user can fix, the whole cause for a
+ * defect.
+ */
 export const reported = <A, E, R>(program: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.tapCause(program, (cause) => {
     if (Cause.hasInterruptsOnly(cause)) return Effect.void

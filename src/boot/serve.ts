@@ -28,7 +28,9 @@ const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer
   return yield* Effect.never
 }, Effect.scoped)
 
-/** Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line `StartupError`. */
+/**
+ * Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line `StartupError`.
+ */
 export const serve = Effect.flatMap(Config.load, (settings) => {
   const { logLevel: level, logFormat: format, otlpEndpoint } = settings
   return Effect.provide(untilStopped(app(settings)), Telemetry.layer({ level, format, otlpEndpoint }))

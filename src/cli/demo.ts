@@ -12,7 +12,10 @@ import { makeStandInRunner } from "./standInRunner.ts"
 
 const audience = "https://gatehouse.demo"
 
-/** Starts the whole service in this process, on a free port, with the database in memory and without logs. Returns its URL. */
+/**
+ * Starts the whole service in this process, on a free port, with the database in memory and without logs. Returns its
+ * URL.
+ */
 const startService = Effect.fnUntraced(function* (issuer: string) {
   const variables = { PORT: "0", DATA_DIR: "memory", OIDC_AUDIENCE: audience, GITHUB_OIDC_ISSUER: issuer }
   const settings = yield* Effect.provide(Config.load, ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables)))

@@ -26,7 +26,9 @@ const flagNames = new Map([
   ["workflow", "the workflow"],
 ])
 
-/** Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them. */
+/**
+ * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
+ */
 export const inFlags = (sentence: string): string =>
   sentence
     .split("; ")

@@ -9,7 +9,10 @@ const faultOf = (error: CliError.CliError) => {
   return suggestions.length === 0 ? fault : `${fault} (did you mean ${suggestions.join(" or ")}?)`
 }
 
-/** Prints requested help on standard output and usage errors on standard error, so that scripts do not read help as output. */
+/**
+ * Prints requested help on standard output and usage errors on standard error, so that scripts do not read help as
+ * output.
+ */
 export const presenter: CliOutput.Presenter = {
   present: Effect.fnUntraced(function* (event) {
     if (event._tag === "InvalidInvocation") {

@@ -56,7 +56,9 @@ export type WebhookHeaders =
 
 export interface VerifyWebhookOptions {
   readonly headers: WebhookHeaders
-  /** The raw body, exactly as received; text stands for its UTF-8 bytes. A body that was parsed and serialized differs. */
+  /**
+   * The raw body, exactly as received; text stands for its UTF-8 bytes. A body that was parsed and serialized differs.
+   */
   readonly body: string | Uint8Array | ArrayBuffer
   /** The endpoint's `signing_secret`. While you change it: both the new and the old secret. */
   readonly secret: string | ReadonlyArray<string>

@@ -40,7 +40,9 @@ const checkOpened = Effect.fnUntraced(function* (path: string, encryptionKeys: K
   return [ok("database", `embedded, in ${path}`), migrations.check, ...secrets]
 })
 
-/** Checks the embedded database of DATA_DIR. Creates nothing, and does not open a database that a running service uses. */
+/**
+ * Checks the embedded database of DATA_DIR. Creates nothing, and does not open a database that a running service uses.
+ */
 export const checkEmbedded = (
   dataDir: string,
   encryptionKeys: Keys | undefined,

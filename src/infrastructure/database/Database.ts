@@ -44,7 +44,10 @@ export class Database extends Context.Service<
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
-/** The client of the embedded database: one connection, because the engine has one session. Statements outside a transaction share it in a pipeline. */
+/**
+ * The client of the embedded database: one connection, because the engine has one session. Statements outside a
+ * transaction share it in a pipeline.
+ */
 export const embeddedClient = (database: EmbeddedDatabase.EmbeddedDatabase) =>
   PgClient.make({
     stream: database.connect,

@@ -74,7 +74,9 @@ const TERMINATE = 0x58
 const CANCEL_REQUEST = 80877102
 const NOTIFICATION = 0x41
 
-/** Ends the transaction, statements, settings and locks of the previous session. Keeps LISTEN, which all sessions share. */
+/**
+ * Ends the transaction, statements, settings and locks of the previous session. Keeps LISTEN, which all sessions share.
+ */
 const reset = ["ROLLBACK", "DEALLOCATE ALL", "RESET ALL", "SELECT pg_advisory_unlock_all()"]
 
 const simpleQuery = (sql: string): Uint8Array => {
