@@ -1,10 +1,10 @@
-// First: schemas made after it are compiled, and a request is decoded and its answer encoded in half the time.
-// oxlint-disable-next-line import/no-unassigned-import -- it is there for what it does
+// First: it compiles the schemas made after it, which halves the time to decode a request and encode its answer.
+// oxlint-disable-next-line import/no-unassigned-import -- imported for its side effect
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
-import type { Settings } from "./config.ts"
+import { type Settings, urlHost } from "./config.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
@@ -77,14 +77,14 @@ import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
 import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
-import { giveBackMemory } from "./giveBackMemory.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
+import { releaseMemory } from "./releaseMemory.ts"
 import { announce } from "./welcome.ts"
 
-/** What writes down every change of the services below. */
+/** The audit log, which records the changes of the services below. */
 const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
-/** Keys, orgs, projects, deployments. */
+/** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
   const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
@@ -97,10 +97,13 @@ const platform = (settings: Settings) => {
   )
 }
 
-/** Whether traces are wanted, and so receivers are told of them. */
+/** Whether traces are exported. If so, deliveries carry trace headers. */
 const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 
-/** Webhook endpoints, jobs, schedules, deliveries; and, as it keeps secrets as they do, what is run once for each key. */
+/**
+ * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
+ * cipher.
+ */
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
@@ -152,7 +155,7 @@ const webhooks = (settings: Settings) => {
   ).pipe(Layer.provideMerge(JobTemplates.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
 }
 
-/** Chat over documentation. The model's SDK is loaded only where a model is configured. */
+/** Chat over documentation. Loads the model's SDK only if a model is configured. */
 const chat = ({ ai, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =
@@ -167,14 +170,14 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
   return Chats.layer.pipe(
     Layer.provide([
       model,
-      Documents.layer({ room: caches.documents }),
+      Documents.layer({ maxBytes: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),
-    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: giveBackMemory })),
+    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: releaseMemory })),
   )
 }
 
-/** What they ask the database every second would be traces of their own, by the thousand, that tell nothing. */
+/** The background workers, without traces: their polls every second would drown the traces of requests. */
 const workers = Layer.mergeAll(
   ClockSteps.layer,
   DeliveryWorker.layer,
@@ -186,35 +189,42 @@ const workers = Layer.mergeAll(
   SweepsWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
-/** Where traces are wanted every request has one, the hot path's too: then there is no hot path. */
+/** The hot path; off when traces are exported, because it makes no spans. */
 const hotPath = (settings: Settings): typeof HotPath.make =>
   isTraced(settings) ? Effect.succeed(HotPath.none) : HotPath.make
+
+/** What is wrong and what to do when the server cannot listen, by the system's error code. */
+const listenFaults: Readonly<Record<string, string>> = {
+  EADDRINUSE: "the port is in use. Stop the other process or set PORT",
+  EACCES: "this user may not open the port. Set PORT to 1024 or more",
+  EADDRNOTAVAIL: "this machine does not have the address. Set HOST to an address of this machine",
+  ENOTFOUND: "the name does not resolve. Set HOST to an address of this machine",
+}
+
+const cannotListen = ({ host, port }: Settings, cause: unknown) => {
+  const { code = "no code" } = cause as NodeJS.ErrnoException
+  const fault = listenFaults[code] ?? `the system refuses it (${code}). Set HOST or PORT`
+  return new StartupError({ message: `Cannot listen on ${urlHost(host)}:${port}: ${fault}`, cause })
+}
 
 const listener = (settings: Settings) =>
   Effect.map(hotPath(settings), (hot) =>
     NodeServer.layer(hot, { host: settings.host, port: settings.port, maxConnections: openFiles().clients }),
   ).pipe(
     Layer.unwrap,
-    Layer.catchTag("ServeError", ({ cause }) =>
-      Layer.effectContext(
-        new StartupError({
-          message: `HOST ${settings.host} with PORT ${settings.port} cannot be listened on (${(cause as NodeJS.ErrnoException).code}); stop what has it, or set another PORT`,
-          cause,
-        }),
-      ),
-    ),
+    Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(cannotListen(settings, cause))),
   )
 
 /**
- * The service: listens once everything it needs is up, and stops in the opposite order. Gives the listening server and
- * the services behind it; logger and tracer are the caller's.
+ * The whole service as a layer. It listens after everything else has started, and stops in the opposite order. Provides
+ * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a `StartupError`.
  */
 export const app = (settings: Settings) =>
   Layer.mergeAll(Server.layer, ProcessMetrics.layer, announce(settings)).pipe(
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
-    // One client, and so one pool of connections, for deliveries and documents.
+    // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),

@@ -3,11 +3,14 @@ import type { LogLevel } from "effect/LogLevel"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 
-// Values are read by functions of our own: Effect's Config has other spellings (its Port refuses 0, its Duration 5s, its
-// ByteSize a plain number; it takes 3e3, yes and 1.5GiB), and what it says of a value is more than one line.
+// Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;
+// 3e3, yes and 1.5GiB are accepted), and their errors take more than one line.
 type Parse<A> = (text: string) => Result.Result<A, string>
 
-/** Reads one variable; unset or empty is `None`. A wrong value is one line: the variable, its fault and an example. */
+/**
+ * Reads one variable; `undefined` if it is unset or empty. Fails with a one-line `StartupError`: the variable, what is wrong
+ * and an example. The line never contains the value, which may be a secret.
+ */
 const read = <A>(name: string, example: string, parse: Parse<A>) =>
   Config.option(Config.String(name)).pipe(
     Effect.orDie,
@@ -38,10 +41,10 @@ const bytes: Parse<number> = (value) => {
   const parsed = Number(amount) * byteUnits[unit as keyof typeof byteUnits]
   return parsed <= 1000 * byteUnits.TiB
     ? Result.succeed(parsed)
-    : Result.fail("must be a number of bytes up to 1000TiB, alone or with KiB, MiB, GiB or TiB")
+    : Result.fail("must be a number of bytes up to 1000TiB, with or without the unit KiB, MiB, GiB or TiB")
 }
 
-/** Days, or `off` for no end. */
+/** A number of days, or `off`. */
 const days: Parse<number | "off"> = (value) =>
   value.toLowerCase() === "off"
     ? Result.succeed("off")
@@ -78,32 +81,32 @@ const token: Parse<Redacted.Redacted<string>> = (value) =>
     ? secret(value)
     : Result.fail("must be at least 16 characters without white space")
 
-/** Spaces may follow a comma; other white space is none of a token's. */
+/** Spaces may follow a comma; a token itself has no white space. */
 const tokens: Parse<ReadonlyArray<Redacted.Redacted<string>>> = (value) =>
   Result.mapError(
     Result.all(value.split(/, */).map(token)),
-    (fault) => `${fault} (several, separated by commas: each of them)`,
+    () => "must be tokens separated by commas, each of at least 16 characters without white space",
   )
 
 const owner: Parse<string> = (value) =>
   /^(\*|[A-Za-z0-9_.-]{1,100})$/.test(value)
     ? Result.succeed(value)
-    : Result.fail("must be owners' names, separated by commas, or *")
+    : Result.fail("must be names of repository owners separated by commas, or *")
 
-/** Keys that decide who gets in come over https, or from this machine. */
+/** The issuer's keys decide who may register, so they come over https or from this machine. */
 const issuerUrl: Parse<string> = (value) =>
   Result.flatMap(httpUrl(value), () =>
     value.startsWith("https:") || isLoopback(new URL(value).hostname.replace(/^\[|\]$/g, ""))
       ? Result.succeed(value)
-      : Result.fail("must be an https URL"),
+      : Result.fail("must be an https URL, or an http URL on loopback"),
   )
 
-const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+const durationUnits = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 const duration: Parse<Duration.Duration> = (value) => {
   const [, amount, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value) ?? []
   return amount === undefined
     ? Result.fail("must be a number with a unit: ms, s, m, h or d")
-    : Result.succeed(Duration.millis(Number(amount) * units[unit as keyof typeof units]))
+    : Result.succeed(Duration.millis(Number(amount) * durationUnits[unit as keyof typeof durationUnits]))
 }
 
 const timeout: Parse<Duration.Duration> = (value) =>
@@ -115,40 +118,50 @@ const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
   const bytes = Buffer.from(value, "base64")
   return bytes.length === 32 && /^[A-Za-z0-9+/]{43}=$/.test(value)
     ? Result.succeed(Redacted.make(new Uint8Array(bytes)))
-    : Result.fail("must be 32 bytes in base64 (several: the one in use first, separated by commas)")
+    : Result.fail("must be keys of 32 bytes in base64, separated by commas, with the current key first")
 }
 
 const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
   /^postgres(ql)?:\/\/./.test(value) && URL.canParse(value)
     ? Result.succeed(Redacted.make(value))
-    : Result.fail("must be a PostgreSQL URL")
+    : Result.fail("must be a PostgreSQL URL that starts with postgres://")
 
 const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)
 
-/** GitHub's own, which is asked for its keys unless GITHUB_OIDC_ISSUER names another. */
+/** GitHub's issuer of OIDC tokens; GITHUB_OIDC_ISSUER names another one. */
 export const defaultIssuer = "https://token.actions.githubusercontent.com"
 
-const limitValues = Effect.forEach(limitNames, (name) => {
+const loadLimits = Effect.forEach(limitNames, (name) => {
   const { variable, defaultValue } = limits[name]
   const value =
     name === "storedBytes" ? read(variable, "10GiB", bytes) : read(variable, `${defaultValue}`, integer(0, 999_999_999))
   return Effect.map(value, (value) => [name, value ?? defaultValue] as const)
 }).pipe(Effect.map((entries) => Object.fromEntries(entries) as LimitValues))
 
-/** Everything that the environment says, checked. Fails with a `StartupError` of one line that prints no secret. */
-export const load = Effect.gen(function* () {
+/** The host as it is written in a URL: an IPv6 address gets brackets. */
+export const urlHost = (host: string) => (host.includes(":") ? `[${host}]` : host)
+
+const loadServer = Effect.gen(function* () {
   const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
   const host = (yield* read("HOST", "127.0.0.1", text)) ?? "127.0.0.1"
   const adminTokens = yield* read("ADMIN_TOKEN", "$(openssl rand -hex 32)", tokens)
   if (adminTokens === undefined && !isLoopback(host)) {
     return yield* new StartupError({
-      message: `HOST is ${host}, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1`,
+      message: `HOST is ${host}, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1`,
     })
   }
-  const urlHost = host.includes(":") ? `[${host}]` : host
-  const givenBaseUrl = yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)
-  const baseUrl = givenBaseUrl ?? `http://${urlHost}:${port}`
+  const baseUrl = yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)
+  return {
+    port,
+    host,
+    /** `undefined`: open mode. */
+    adminTokens,
+    baseUrl: baseUrl ?? `http://${urlHost(host)}:${port}`,
+    isBaseUrlSet: baseUrl !== undefined,
+  }
+})
 
+const loadDatabase = Effect.gen(function* () {
   const databaseUrl = yield* read("DATABASE_URL", "postgres://user:password@localhost:5432/gatehouse", postgresUrl)
   const encryptionKeys = yield* read("ENCRYPTION_KEY", "$(openssl rand -base64 32)", list(encryptionKey))
   if (databaseUrl !== undefined && encryptionKeys === undefined) {
@@ -156,64 +169,76 @@ export const load = Effect.gen(function* () {
       message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
     })
   }
+  return { databaseUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", "./data", text)) ?? "./data" }
+})
 
-  const aiBaseUrl = yield* read("AI_BASE_URL", "https://api.openai.com/v1", httpUrl)
-  const aiModel = yield* read("AI_MODEL", "gpt-5-mini", text)
-  const aiApiKey = yield* read("AI_API_KEY", "sk-…", secret)
-  if ((aiBaseUrl === undefined) !== (aiModel === undefined) || (aiApiKey !== undefined && aiBaseUrl === undefined)) {
-    const [missing, example] =
-      aiBaseUrl === undefined ? ["AI_BASE_URL", "https://api.openai.com/v1"] : ["AI_MODEL", "gpt-5-mini"]
-    return yield* new StartupError({
-      message: `${missing} is missing: AI_BASE_URL and AI_MODEL are set together (AI_API_KEY where the server wants one); for example ${missing}=${example}`,
-    })
-  }
+/** The language model; `undefined`: none is configured. */
+const loadAi = Effect.gen(function* () {
+  const examples = { AI_BASE_URL: "https://api.openai.com/v1", AI_MODEL: "gpt-5-mini" }
+  const baseUrl = yield* read("AI_BASE_URL", examples.AI_BASE_URL, httpUrl)
+  const model = yield* read("AI_MODEL", examples.AI_MODEL, text)
+  const apiKey = yield* read("AI_API_KEY", "sk-…", secret)
+  if (baseUrl !== undefined && model !== undefined) return { baseUrl, model, apiKey }
+  if (baseUrl === undefined && model === undefined && apiKey === undefined) return undefined
+  const missing = baseUrl === undefined ? "AI_BASE_URL" : "AI_MODEL"
+  return yield* new StartupError({
+    message: `${missing} is missing: set AI_BASE_URL and AI_MODEL together, and AI_API_KEY if the server needs one; for example ${missing}=${examples[missing]}`,
+  })
+})
 
-  const retention = (yield* read("RETENTION_DAYS", "90", days)) ?? 90
-  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
-  const allowedOwners = owners ?? (adminTokens === undefined ? ["*"] : undefined)
-
+const loadWebhooks = Effect.gen(function* () {
+  const retentionDays = (yield* read("RETENTION_DAYS", "90", days)) ?? 90
   return {
-    port,
-    host,
-    baseUrl,
-    isBaseUrlSet: givenBaseUrl !== undefined,
-    /** `undefined`: open mode. */
-    adminTokens,
-    databaseUrl,
-    dataDir: (yield* read("DATA_DIR", "./data", text)) ?? "./data",
-    encryptionKeys,
-    oidcAudiences: (yield* read("OIDC_AUDIENCE", baseUrl, list(text))) ?? [baseUrl],
-    /** `undefined`: guarded mode, and nothing was said. */
-    allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
-    githubIssuer:
-      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
-    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? adminTokens === undefined,
-    trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
-    /** `undefined`: as many as the memory allows. */
-    keyCacheSize: yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000)),
-    /** In bytes; `undefined`: as much as the memory allows. */
-    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", "80MiB", indexMemory),
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
     endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
-    /** `undefined`: events are kept for good. */
-    retentionDays: retention === "off" ? undefined : retention,
-    /** The limits of an org that has none of its own. */
-    limits: yield* limitValues,
-    /** `undefined`: no language model is configured. */
-    ai:
-      aiBaseUrl === undefined || aiModel === undefined
-        ? undefined
-        : { baseUrl: aiBaseUrl, model: aiModel, apiKey: aiApiKey },
-    /** `undefined`: guarded mode shows the metrics to this machine and the administrator only. */
-    metricsToken: yield* read("METRICS_TOKEN", "$(openssl rand -hex 32)", token),
-    logLevel: ((yield* read("LOG_LEVEL", "info", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"))) ??
-      "info") satisfies Lowercase<LogLevel>,
+    /** `undefined`: nothing is removed. */
+    retentionDays: retentionDays === "off" ? undefined : retentionDays,
+  }
+})
+
+const loadLogs = Effect.gen(function* () {
+  const logLevels = oneOf("trace", "debug", "info", "warn", "error", "fatal", "none")
+  return {
+    logLevel: ((yield* read("LOG_LEVEL", "info", logLevels)) ?? "info") satisfies Lowercase<LogLevel>,
     logFormat:
       (yield* read("LOG_FORMAT", "json", oneOf("pretty", "json"))) ?? (process.stdout.isTTY ? "pretty" : "json"),
     otlpEndpoint: yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318", httpUrl),
   }
 })
 
-/** The service's configuration: one value for each variable of the README's table. */
+/** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
+export const load = Effect.gen(function* () {
+  const server = yield* loadServer
+  const isOpen = server.adminTokens === undefined
+  const database = yield* loadDatabase
+  const ai = yield* loadAi
+  const webhooks = yield* loadWebhooks
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
+  const allowedOwners = owners ?? (isOpen ? ["*"] : undefined)
+  return {
+    ...server,
+    ...database,
+    ...webhooks,
+    ai,
+    oidcAudiences: (yield* read("OIDC_AUDIENCE", server.baseUrl, list(text))) ?? [server.baseUrl],
+    /** `undefined`: guarded mode without OIDC_ALLOWED_OWNERS. */
+    allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
+    githubIssuer:
+      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
+    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? isOpen,
+    trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
+    /** Number of keys; `undefined`: derived from the memory limit. */
+    keyCacheSize: yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000)),
+    /** Bytes; `undefined`: derived from the memory limit. */
+    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", "80MiB", indexMemory),
+    /** The limits of an org that has none of its own. */
+    limits: yield* loadLimits,
+    /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
+    metricsToken: yield* read("METRICS_TOKEN", "$(openssl rand -hex 32)", token),
+    ...(yield* loadLogs),
+  }
+})
+
+/** The service's configuration. The README's table describes the variables. */
 export type Settings = Effect.Success<typeof load>

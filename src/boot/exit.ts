@@ -1,12 +1,12 @@
 import { Cause, Console, Effect, Exit, Option } from "effect"
 
-/** The exit code of a wrong invocation; every other failure's is 1. */
-export const USAGE = 2
+/** The exit code of a wrong invocation; every other failure exits with 1. */
+export const usageExitCode = 2
 
 interface Expected {
   readonly _tag: string
   readonly message: string
-  /** USAGE where the invocation is wrong. */
+  /** `usageExitCode` for a wrong invocation. */
   readonly exitCode?: number
 }
 
@@ -15,26 +15,29 @@ const isExpected = (error: unknown): error is Expected =>
 
 const expectedError = (cause: Cause.Cause<unknown>) => Option.filter(Cause.findErrorOption(cause), isExpected)
 
-/** Says on standard error why the program ends: one line for what a person can mend, the whole cause for a fault of ours. */
+/**
+ * Prints on standard error why the program ends: one line for an error that the user can fix, the whole cause for a
+ * defect.
+ */
 export const reported = <A, E, R>(program: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.tapCause(program, (cause) => {
     if (Cause.hasInterruptsOnly(cause)) return Effect.void
     return Option.match(expectedError(cause), {
-      // The command line has printed its help, and what was wrong, by then.
+      // The command line has printed the help and the fault already.
       onSome: (error) => (error._tag === "ShowHelp" ? Effect.void : Console.error(`gatehouse: ${error.message}`)),
       onNone: () => Console.error(Cause.pretty(cause)),
     })
   })
 
-/** How every program here ends: 0, 1 for a failure, 2 for a wrong invocation. */
+/** Options of `runMain` for every program here. Exit codes: 0 success, 1 failure, 2 wrong invocation. */
 export const runOptions = {
   disableErrorReporting: true,
   teardown: (exit: Exit.Exit<unknown, unknown>, onExit: (code: number) => void) => onExit(exitCodeOf(exit)),
 }
 
 const exitCodeOf = (exit: Exit.Exit<unknown, unknown>) => {
-  // Being asked to stop, and stopping in order, is no failure.
+  // An orderly stop on request is a success.
   if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) return 0
   const error = Option.getOrUndefined(expectedError(exit.cause))
-  return error?._tag === "ShowHelp" ? USAGE : (error?.exitCode ?? 1)
+  return error?._tag === "ShowHelp" ? usageExitCode : (error?.exitCode ?? 1)
 }

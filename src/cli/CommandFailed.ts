@@ -1,12 +1,12 @@
 import { Data } from "effect"
-import { USAGE } from "../boot/exit.ts"
+import { usageExitCode } from "../boot/exit.ts"
 
-/** A command has failed. `message` is one line for the person who gave it: what is wrong, and what to do. */
+/** A command has failed. `message` is one line for the user: what is wrong and what to do. */
 export class CommandFailed extends Data.TaggedError("CommandFailed")<{
   readonly message: string
-  /** 1, or `USAGE` where the invocation is wrong. */
+  /** Default: 1. `usageExitCode` for a wrong invocation. */
   readonly exitCode?: number
 }> {}
 
-/** The invocation is wrong: exit code 2. */
-export const usage = (message: string) => new CommandFailed({ message, exitCode: USAGE })
+/** The failure of a wrong invocation: exit code 2. */
+export const usage = (message: string) => new CommandFailed({ message, exitCode: usageExitCode })

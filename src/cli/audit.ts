@@ -2,14 +2,14 @@ import { Effect } from "effect"
 import { Command } from "effect/cli"
 import { call } from "./call.ts"
 import { given, page } from "./flags.ts"
-import { orgFlag, theOrg } from "./orgs.ts"
+import { orgFlag, resolveOrg } from "./orgs.ts"
 import { more, table } from "./output.ts"
 
 const list = Command.make(
   "list",
   { org: orgFlag, ...page },
   Effect.fnUntraced(function* ({ cursor, limit, org }) {
-    const orgId = yield* theOrg(org)
+    const orgId = yield* resolveOrg(org)
     yield* call(
       (gatehouse) => gatehouse.audit.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
       ({ entries, nextCursor }) => ({

@@ -8,7 +8,7 @@ import { inFlags } from "./fields.ts"
 import { Json, Url } from "./flags.ts"
 import { plain, print, type Shown } from "./output.ts"
 
-/** Who calls: the administrator's token, an API key, or nobody. From the environment, as arguments are in the process list. */
+/** GATEHOUSE_TOKEN: an administrator's token or an API key. No argument, because arguments appear in the process list. */
 const credential = Config.option(Config.Redacted("GATEHOUSE_TOKEN")).pipe(
   Effect.orDie,
   Effect.map(Option.getOrUndefined),
@@ -17,12 +17,12 @@ const credential = Config.option(Config.Redacted("GATEHOUSE_TOKEN")).pipe(
 const kindOf = (token: Redacted.Redacted<string> | undefined) =>
   token && (Redacted.value(token).startsWith(keyPrefix) ? "key" : "token")
 
-/** What an operation may take: a webhook's test has 15 seconds of its own. */
-const timeLimit = "60 seconds"
+/** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
+const requestDeadline = "60 seconds"
 
 /**
- * Runs an operation of the typed client against the service that `--url` names, and gives what it gave. Fails with a
- * `CommandFailed` that says why there is no such answer; with `--json` the answer that was an error is printed, too.
+ * Runs an operation of the typed client against the service at `--url`. Returns the decoded answer and its text. Fails with
+ * a `CommandFailed`. With `--json` it also prints the text of an answer that is an error.
  */
 export const ask = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
@@ -30,7 +30,7 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
   const baseUrl = yield* Url
   if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol)) {
     return yield* usage(
-      `"${plain(baseUrl)}" is no http or https URL; set --url or GATEHOUSE_URL to the service's address`,
+      `"${plain(baseUrl)}" is not an http or https URL. Set --url or GATEHOUSE_URL to the address of the service`,
     )
   }
   const token = yield* credential
@@ -45,18 +45,28 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
   )
   const answer = yield* operation(client).pipe(
     Effect.timeoutOrElse({
-      duration: timeLimit,
-      orElse: () => Effect.fail(new CommandFailed({ message: `${baseUrl} has not answered within ${timeLimit}` })),
+      duration: requestDeadline,
+      orElse: () =>
+        Effect.fail(
+          new CommandFailed({
+            message: `${baseUrl} did not answer within ${requestDeadline}. The operation may have succeeded: check before you run it again`,
+          }),
+        ),
     }),
     Effect.tapError((error) => (isApiError(error) ? Effect.flatMap(document, printDocument) : Effect.void)),
     Effect.mapError((error) =>
-      describe(error, { baseUrl, credential: kindOf(token), status: response?.status, asked: response?.request.url }),
+      commandFailed(error, {
+        baseUrl,
+        credential: kindOf(token),
+        status: response?.status,
+        requestUrl: response?.request.url,
+      }),
     ),
   )
   return { answer, document: yield* document }
 })
 
-/** Runs an operation of the typed client and prints: with `--json` the answer, word for word, else what `show` makes of it. */
+/** Runs an operation like `ask` and prints the answer: its exact text with `--json`, else what `show` returns. */
 export const call = Effect.fnUntraced(function* <A, E, R>(
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
   show: (answer: A) => Shown,
@@ -77,45 +87,44 @@ interface ApiError {
 }
 const isApiError = (error: unknown): error is ApiError => typeof (error as ApiError | undefined)?.error === "string"
 
-interface Attempt {
+interface FailedRequest {
   readonly baseUrl: string
-  /** What was sent: an API key, or another token. */
+  /** The kind of credential that was sent. */
   readonly credential: "key" | "token" | undefined
-  /** Of the answer, when there was one. */
+  /** `undefined`: there was no answer. */
   readonly status: number | undefined
-  /** The url that gave it. */
-  readonly asked: string | undefined
+  readonly requestUrl: string | undefined
 }
 
-/** What to do about a credential that was refused; a key that was asked about is none. */
-const hint = ({ credential, asked = "" }: Attempt) => {
-  if (asked.endsWith("/keys/validate")) return ""
+/** What to do about a refused credential. `keys validate` reports on the key in its body, not on the credential. */
+const hint = ({ credential, requestUrl = "" }: FailedRequest) => {
+  if (requestUrl.endsWith("/keys/validate")) return ""
   const isSent = credential !== undefined
-  if (/\/v1\/(jobs|schedules|webhooks)\//.test(asked) && credential !== "key") {
-    return ` Set GATEHOUSE_TOKEN to an API key (svc_…)${isSent ? ": what it holds is none" : "; ADMIN_TOKEN is none"}.`
+  if (/\/v1\/(jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
+    return ` Set GATEHOUSE_TOKEN to an API key (svc_…); ${isSent ? "its value" : "ADMIN_TOKEN"} is not an API key.`
   }
   return isSent
-    ? " GATEHOUSE_TOKEN holds the credential that was sent."
+    ? " The credential is the value of GATEHOUSE_TOKEN."
     : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
 }
 
-const describe = (error: unknown, attempt: Attempt): CommandFailed => {
-  const { baseUrl, status } = attempt
+const commandFailed = (error: unknown, request: FailedRequest): CommandFailed => {
+  const { baseUrl, status } = request
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
     const sentence = plain(error.error)
     if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence) })
-    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(attempt) : ""}` })
+    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(request) : ""}` })
   }
   if (status !== undefined) {
     return new CommandFailed({
-      message: `${baseUrl} answered with status ${status}, and not as Gatehouse does; is --url or GATEHOUSE_URL its address?`,
+      message: `${baseUrl} answered with status ${status}, but not as Gatehouse does. Set --url or GATEHOUSE_URL to the address of the service`,
     })
   }
-  if (Schema.isSchemaError(error)) return usage(fault(error))
+  if (Schema.isSchemaError(error)) return usage(requestFaults(error))
   if (HttpClientError.isHttpClientError(error)) {
     return new CommandFailed({
-      message: `${baseUrl} does not answer (${transportFault(error)}); start the service with gatehouse serve, or set --url or GATEHOUSE_URL`,
+      message: `${baseUrl} does not answer (${transportFault(error)}). Start the service with gatehouse serve, or set --url or GATEHOUSE_URL to its address`,
     })
   }
   return new CommandFailed({ message: String(error) })
@@ -123,8 +132,8 @@ const describe = (error: unknown, attempt: Attempt): CommandFailed => {
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** What the request would have broken, before it was sent. */
-const fault = ({ issue }: Schema.SchemaError) =>
+/** What is wrong with a request that was not sent. */
+const requestFaults = ({ issue }: Schema.SchemaError) =>
   inFlags(
     format(issue)
       .issues.map(

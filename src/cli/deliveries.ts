@@ -44,7 +44,7 @@ export const deliveries = Command.make(
     ),
 ).pipe(Command.withDescription("List deliveries, newest first: all, or those of one endpoint"))
 
-/** Sends a delivery again. */
+/** Resends a delivery. */
 export const retry = Command.make(
   "retry",
   { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },

@@ -12,7 +12,10 @@ import { makeStandInRunner } from "./standInRunner.ts"
 
 const audience = "https://gatehouse.demo"
 
-/** The whole service in this process: a free port, the database in memory, and no word of its own. */
+/**
+ * Starts the whole service in this process, on a free port, with the database in memory and without logs. Returns its
+ * URL.
+ */
 const startService = Effect.fnUntraced(function* (issuer: string) {
   const variables = { PORT: "0", DATA_DIR: "memory", OIDC_AUDIENCE: audience, GITHUB_OIDC_ISSUER: issuer }
   const settings = yield* Effect.provide(Config.load, ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables)))
@@ -21,8 +24,8 @@ const startService = Effect.fnUntraced(function* (issuer: string) {
   return HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
 })
 
-/** Goes from a project to a verified delivery, and tells each step. Gives what it has made. */
-const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => Effect.Effect<void>) {
+/** Goes from a project to a verified delivery, and calls `tell` with a title and a text for each step. */
+const runSteps = Effect.fnUntraced(function* (tell: (title: string, text: string) => Effect.Effect<void>) {
   const runner = yield* makeStandInRunner
   const url = yield* startService(runner.issuer)
   yield* tell("The service", `${url}, its database in memory`)
@@ -58,7 +61,7 @@ const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => 
 
   const arrival = yield* receiver.next
   if ("refused" in arrival)
-    return yield* new CommandFailed({ message: `The delivery is not genuine: ${arrival.refused}` })
+    return yield* new CommandFailed({ message: `The delivery does not verify: ${arrival.refused}` })
   yield* tell(
     "Delivered, verified",
     `${arrival.event.event} of ${arrival.event.job_id}: signature, time and body are correct`,
@@ -68,26 +71,29 @@ const story = Effect.fnUntraced(function* (tell: (what: string, how: string) => 
 
 const millis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
 
-/** Shows the whole story in a terminal; nothing is kept of it. */
+/** Shows the main features in a terminal and keeps nothing. */
 export const demo = Command.make(
   "demo",
   {},
   Effect.fnUntraced(function* () {
     const json = yield* Json
-    const begun = yield* millis
+    const startedAt = yield* millis
     let step = 0
-    const tell = (what: string, how: string) =>
-      json ? Effect.void : Console.log(`${++step}  ${what.padEnd(20)}${how}`)
-    const made = yield* story(tell).pipe(
+    const tell = (title: string, text: string) =>
+      json ? Effect.void : Console.log(`${++step}  ${title.padEnd(20)}${text}`)
+    const made = yield* runSteps(tell).pipe(
       Effect.timeout("30 seconds"),
       Effect.catchTags({
-        // In this process nothing but a fault of ours can go wrong.
-        TimeoutError: () => Effect.fail(new CommandFailed({ message: "The demo did not finish within 30 seconds" })),
+        // Any other error is a defect: everything runs in this process.
+        TimeoutError: () =>
+          Effect.fail(
+            new CommandFailed({ message: "The demo did not finish within 30 seconds. Run it on a less busy machine" }),
+          ),
       }),
     )
     if (json) return yield* Console.log(JSON.stringify(made))
     yield* Console.log(
-      `\nDone in ${(((yield* millis) - begun) / 1000).toFixed(1)} s; nothing is kept. Next: gatehouse serve`,
+      `\nDone in ${(((yield* millis) - startedAt) / 1000).toFixed(1)} s; nothing is kept. Next: gatehouse serve`,
     )
   }, Effect.scoped),
 ).pipe(Command.withDescription("Show project, key, CI deployment and webhook in a few seconds; keeps nothing"))

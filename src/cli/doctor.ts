@@ -6,10 +6,9 @@ import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { print } from "./output.ts"
 
-const remedyOfBaseUrl =
-  "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
+const baseUrlRemedy = "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
 
-/** What the configuration says, and what it leaves unsaid. */
+/** The mode, and warnings about variables that should be set. */
 const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> => {
   const { adminTokens, allowedOwners, baseUrl, host, isBaseUrlSet } = settings
   const checks = [ok("configuration", `${adminTokens === undefined ? "open" : "guarded"} mode, at ${baseUrl}`)]
@@ -26,30 +25,30 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
     checks.push(
       warn(
         "configuration",
-        `BASE_URL is not set: the service assumes ${baseUrl}, also as the audience of CI tokens`,
-        remedyOfBaseUrl,
+        `BASE_URL is not set: the service uses ${baseUrl} as its address and as the audience of CI tokens`,
+        baseUrlRemedy,
       ),
     )
   } else if (["0.0.0.0", "::"].includes(host) && baseUrl.includes(host)) {
     checks.push(
       warn(
         "configuration",
-        `BASE_URL is ${baseUrl}, which is not a public address; it is also the audience of CI tokens`,
-        remedyOfBaseUrl,
+        `BASE_URL is ${baseUrl}, which is not a public address; the service also uses it as the audience of CI tokens`,
+        baseUrlRemedy,
       ),
     )
   }
   return checks
 }
 
-/** Whether CI is meant to register here: in open mode nobody may have thought of it. */
-const isForCi = ({ adminTokens, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
+/** Whether the configuration says that CI registers here. */
+const expectsCi = ({ adminTokens, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
   adminTokens !== undefined &&
   (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer || oidcAudiences.some((one) => one !== baseUrl))
 
-const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
+const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   const { databaseUrl, dataDir, encryptionKeys, githubIssuer } = settings
-  // Loaded only here, like all of the service.
+  // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, clock] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/checks/postgres.ts"),
@@ -62,25 +61,31 @@ const examine = Effect.fnUntraced(function* (settings: Config.Settings) {
     databaseUrl === undefined
       ? embedded.checkEmbedded(dataDir, encryptionKeys)
       : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [])
-  const ci = issuer.checkIssuer(githubIssuer, { needed: isForCi(settings) })
+  const ci = issuer.checkIssuer(githubIssuer, { needed: expectsCi(settings) })
   const checks = (yield* Effect.all([database, ci], { concurrency: 2 })).flat()
-  const compared = checks.some(({ name }) => name === "clock")
-  const alone = compared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
-  return [...configurationChecks(settings), ...checks, ...alone]
+  const isClockCompared = checks.some(({ name }) => name === "clock")
+  const plausibility = isClockCompared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
+  return [...configurationChecks(settings), ...checks, ...plausibility]
 })
 
 const line = ({ message, name, remedy, state }: Check) =>
   `${state.padEnd(4)}  ${name.padEnd(13)}  ${message}${remedy === undefined ? "" : `\n      ${" ".repeat(13)}  → ${remedy}`}`
 
-/** Checks everything that the service needs, with the service's environment variables, and says what to fix. */
+/** Checks what the service needs, with the service's environment variables, and says what to fix. */
 export const doctor = Command.make(
   "doctor",
   {},
   Effect.fnUntraced(function* () {
     const settings = yield* Effect.result(Config.load)
     const checks = Result.isSuccess(settings)
-      ? yield* Effect.provide(examine(settings.success), NodeCrypto.layer)
-      : [fail("configuration", settings.failure.message, "fix it and run doctor again; the other checks did not run")]
+      ? yield* Effect.provide(runChecks(settings.success), NodeCrypto.layer)
+      : [
+          fail(
+            "configuration",
+            settings.failure.message,
+            "correct the variable and run doctor again; the other checks did not run",
+          ),
+        ]
     const failures = checks.filter(({ state }) => state === "fail").length
     yield* print(JSON.stringify({ ok: failures === 0, checks }), { out: checks.map(line).join("\n") })
     if (failures > 0) {

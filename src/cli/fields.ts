@@ -1,7 +1,7 @@
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 
-/** What a person gives on the command line, by the field of the interface that it becomes. */
-const names = new Map([
+/** The flag or argument of the command line, by the API field that it sets. */
+const flagNames = new Map([
   ["cursor", "--cursor"],
   ["delivery_id", "the delivery's id"],
   ["description", "--description"],
@@ -27,11 +27,10 @@ const names = new Map([
 ])
 
 /**
- * A sentence about a request's fields (`limit must be …; name must be …`) in the words of the command line: its flags, and
- * what its arguments are.
+ * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
  */
 export const inFlags = (sentence: string): string =>
   sentence
     .split("; ")
-    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => names.get(field) ?? field))
+    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? field))
     .join("; ")

@@ -1,7 +1,7 @@
 import { Config, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 
-/** The command above all others, with the flags that all of them take. */
+/** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
   Command.withSharedFlags({
     url: Flag.String("url").pipe(
@@ -16,13 +16,13 @@ export const root = Command.make("gatehouse").pipe(
   }),
 )
 
-/** Where the service is. */
+/** The address of the service. */
 export const Url = Effect.map(root, ({ url }) => url)
 
-/** Whether standard output is one JSON document for a program, and not text for a person. */
+/** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
 
-/** The flags of every list: how many, and from where on. */
+/** The flags of a paged list. */
 export const page = {
   limit: Flag.Int("limit").pipe(
     Flag.withDescription("The maximum number of entries, 1 to 100 (default: 50)"),
@@ -31,7 +31,7 @@ export const page = {
   cursor: Flag.String("cursor").pipe(Flag.withDescription("Continue after the last list"), Flag.optional),
 }
 
-/** The flags of a list that comes whole unless it is told otherwise. */
+/** The flags of a list that is complete by default. */
 export const wholeList = {
   limit: Flag.Int("limit").pipe(
     Flag.withDescription("The maximum number of entries, 1 to 1000 (default: 1000)"),
@@ -40,7 +40,7 @@ export const wholeList = {
   cursor: page.cursor,
 }
 
-/** The fields of the flags that were given: an optional field is absent, not undefined. */
+/** The values of the flags that were given. A flag that was not given is absent, not `undefined`. */
 export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>>(flags: A) =>
   Object.fromEntries(
     Object.entries(flags).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : [])),

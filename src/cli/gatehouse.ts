@@ -14,7 +14,7 @@ import { secrets } from "./secrets.ts"
 import { serve } from "./serve.ts"
 import { webhooks } from "./webhooks.ts"
 
-/** The command line: a file for each command or group of commands, a line here. */
+/** The command line. Each command, or group of commands, is a file. */
 export const gatehouse = root.pipe(
   Command.withDescription(
     "API keys, projects, CI deployments and webhooks. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN for the commands that call the service.",

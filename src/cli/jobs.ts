@@ -4,7 +4,7 @@ import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given } from "./flags.ts"
 
-/** Any JSON value, out of a flag's text. */
+/** A flag's text as any JSON value. */
 const JsonText = Schema.fromJsonString(Schema.Unknown)
 
 const create = Command.make(

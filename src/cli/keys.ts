@@ -4,22 +4,22 @@ import { Timestamp } from "../domain/Schemas.ts"
 import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
-import { orgFlag, theOrg } from "./orgs.ts"
+import { orgFlag, resolveOrg } from "./orgs.ts"
 import { more, table } from "./output.ts"
 import { readSecret } from "./readSecret.ts"
 
-/** A rate limit, of both flags or neither. */
+/** The rate limit field of a request. Fails if only one of the two flags is given. */
 const rateLimitOf = Effect.fnUntraced(function* (limit: Option.Option<number>, window: Option.Option<number>) {
   if (Option.isNone(limit) && Option.isNone(window)) return {}
   if (Option.isNone(limit) || Option.isNone(window)) {
     return yield* usage(
-      "--rate-limit and --window go together, for example --rate-limit 600 --window 60 for 600 a minute",
+      "--rate-limit and --window go together. Set both, for example --rate-limit 600 --window 60 for 600 a minute",
     )
   }
   return { rateLimit: { limit: limit.value, window: window.value } }
 })
 
-const shownOnce = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
+const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,
   note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
@@ -47,7 +47,7 @@ const create = Command.make(
   },
   Effect.fnUntraced(function* ({ expiresAt, name, org, project, rateLimit, window }) {
     if (Option.isSome(org) === Option.isSome(project)) {
-      return yield* usage("The owner of the key is missing: set --project <id>, or --org <id> for an org key")
+      return yield* usage("A key has one owner: set --project <id>, or --org <id> for an org key")
     }
     const payload = { name, ...given({ expiresAt }), ...(yield* rateLimitOf(rateLimit, window)) }
     yield* call(
@@ -55,7 +55,7 @@ const create = Command.make(
         Option.isSome(project)
           ? gatehouse.keys.createForProject({ payload: { ...payload, projectId: project.value } })
           : gatehouse.keys.createForOrg({ params: { orgId: Option.getOrThrow(org) }, payload }),
-      (created) => shownOnce(created),
+      (created) => newKeyOutput(created),
     )
   }),
 ).pipe(
@@ -70,7 +70,7 @@ const list = Command.make(
   "list",
   { org: orgFlag, ...page },
   Effect.fnUntraced(function* ({ cursor, limit, org }) {
-    const orgId = yield* theOrg(org)
+    const orgId = yield* resolveOrg(org)
     yield* call(
       (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
       ({ keys, nextCursor }) => ({
@@ -100,7 +100,7 @@ const remove = Command.make(
     org: orgFlag,
   },
   Effect.fnUntraced(function* ({ id, org }) {
-    const orgId = yield* theOrg(org)
+    const orgId = yield* resolveOrg(org)
     yield* call(
       (gatehouse) => gatehouse.keys.remove({ params: { orgId, id } }),
       () => ({ out: "", note: `The key ${id} is deleted. It is refused from now on.` }),
@@ -119,10 +119,10 @@ const rotate = Command.make(
     ),
   },
   Effect.fnUntraced(function* ({ id, org, overlap }) {
-    const orgId = yield* theOrg(org)
+    const orgId = yield* resolveOrg(org)
     yield* call(
       (gatehouse) => gatehouse.keys.rotate({ params: { orgId, id }, payload: given({ overlapSeconds: overlap }) }),
-      (created) => shownOnce(created, ` It replaces ${id}, which ends after the overlap.`),
+      (created) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the overlap.`),
     )
   }),
 ).pipe(
@@ -135,7 +135,7 @@ const validate = Command.make(
   {},
   Effect.fnUntraced(function* () {
     const key = yield* readSecret("The key to validate")
-    if (key === undefined) return yield* usage("The key to validate is missing; pass it on standard input")
+    if (key === undefined) return yield* usage("The key to validate is missing. Pass it on standard input")
     yield* call(
       (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key) } }),
       ({ keyId, orgId, projectId }) => ({

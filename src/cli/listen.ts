@@ -7,7 +7,7 @@ import { newSecret } from "./signingSecret.ts"
 
 const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port (default: 4000)"), Flag.withDefault(4000))
 
-/** One line for each arrival: for a person, or a JSON object. */
+/** The line of an arrival: text, or a JSON object. */
 const line = (arrival: Arrival, json: boolean) => {
   if (json)
     return JSON.stringify("refused" in arrival ? { verified: false, ...arrival } : { verified: true, ...arrival })
@@ -15,7 +15,7 @@ const line = (arrival: Arrival, json: boolean) => {
   return `verified ${plain(arrival.deliveryId ?? "without an id")}: ${JSON.stringify(arrival.event)}`
 }
 
-/** Receives webhooks on this machine, verifies and prints them, until it is told to stop. */
+/** Receives, verifies and prints webhooks on this machine until it is stopped. */
 export const listen = Command.make(
   "listen",
   { port },

@@ -1,10 +1,10 @@
 import { Effect, Layer, Logger } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import { json, rated } from "../infrastructure/telemetry/logLines.ts"
+import { json, rateLimited } from "../infrastructure/telemetry/logLines.ts"
 import { print } from "./output.ts"
 
-/** Migrates the database and ends: for those who do so before the new version starts. */
+/** Migrates the database and exits, for deployments that migrate before the new version starts. */
 export const migrate = Command.make(
   "migrate",
   {},
@@ -12,7 +12,7 @@ export const migrate = Command.make(
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
     const { applied } = yield* Effect.promise(() => import("../infrastructure/database/Migrations.ts"))
-    const logger = rated(Logger.withConsoleError(settings.logFormat === "json" ? json : Logger.formatSimple))
+    const logger = rateLimited(Logger.withConsoleError(settings.logFormat === "json" ? json : Logger.formatSimple))
     const migration = yield* applied.pipe(
       Effect.orDie,
       Effect.provide(Layer.provideMerge(Database.layer(settings), Logger.layer([logger]))),

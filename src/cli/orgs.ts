@@ -7,25 +7,25 @@ import { usage } from "./CommandFailed.ts"
 import { given } from "./flags.ts"
 import { plain, table } from "./output.ts"
 
-/** The org that a command is about. */
+/** The flag that chooses the org of a command. */
 export const orgFlag = Flag.String("org").pipe(
   Flag.withDescription("The id of the org; not needed if there is only one org"),
   Flag.optional,
 )
 
-/** The org that is named, or the only one that the caller reaches. */
-export const theOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
+/** The id of the org in `--org`, or of the only org that the credential can list. */
+export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
   const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
   if (orgs.length === 1) return orgs[0]!.orgId
   return yield* usage(
     orgs.length === 0
-      ? "There is no org yet; gatehouse projects create docs creates the first"
+      ? "There is no org yet. Create one with its first project: gatehouse projects create docs"
       : `There are several orgs; choose one with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
   )
 })
 
-const shown = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
+const orgOutput = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
@@ -37,17 +37,17 @@ const show = Command.make(
   "show",
   { org: orgFlag },
   Effect.fnUntraced(function* ({ org }) {
-    const params = { orgId: yield* theOrg(org) }
+    const params = { orgId: yield* resolveOrg(org) }
     yield* call(
       (gatehouse) => gatehouse.orgs.get({ params }),
-      (detail) => shown(detail, ""),
+      (detail) => orgOutput(detail, ""),
     )
   }),
 ).pipe(Command.withDescription("Show the limits of an org and their current use"))
 
 const isLimit = (name: string): name is OrgLimitName => (orgLimitNames as ReadonlyArray<string>).includes(name)
 
-/** Limits as they are given: keys=20000, keys=default. */
+/** Parses limits such as keys=20000 and keys=default. */
 const limitsOf = Effect.fnUntraced(function* (texts: Readonly<Record<string, string>>) {
   const limits: { [Name in OrgLimitName]?: number | null } = {}
   for (const [name, text] of Object.entries(texts)) {
@@ -79,10 +79,10 @@ const update = Command.make(
       return yield* usage("Nothing to change: set --name <name> or --limit <limit>=<number>")
     }
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
-    const params = { orgId: yield* theOrg(org) }
+    const params = { orgId: yield* resolveOrg(org) }
     yield* call(
       (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name }), ...limits } }),
-      (detail) => shown(detail, " is changed."),
+      (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(

@@ -1,22 +1,22 @@
 import { Console, DateTime, Effect } from "effect"
 import { Json } from "./flags.ts"
 
-/** What a command says to a person. */
+/** The text output of a command. */
 export interface Shown {
-  /** On standard output: what a script would want to keep. */
+  /** For standard output: what a script needs. */
   readonly out: string
-  /** On standard error: what it means, and what may come next. */
+  /** For standard error: explanations and next steps. */
   readonly note?: string | undefined
 }
 
-/** Prints one or the other: the JSON document with `--json`, else the words. */
+/** Prints the JSON document with `--json`, else the text. */
 export const print = Effect.fnUntraced(function* (document: string, { note, out }: Shown) {
   if (yield* Json) return yield* Console.log(document)
   if (out !== "") yield* Console.log(out)
   if (note !== undefined && note !== "") yield* Console.error(note)
 })
 
-/** Rows in columns under a heading; a row that is empty says that there are none. */
+/** Formats rows in columns under headings. An empty or null value is shown as `-`. */
 export const table = (headings: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<unknown>>): string => {
   const lines = [headings, ...rows.map((row) => row.map(cell))]
   const widths = headings.map((_, column) => Math.max(...lines.map((line) => line[column]!.length)))
@@ -30,7 +30,7 @@ export const table = (headings: ReadonlyArray<string>, rows: ReadonlyArray<Reado
     .join("\n")
 }
 
-/** What others wrote (names, receivers' answers) must not steer the terminal. */
+/** Replaces control characters, so that text of others (names, receivers' answers) cannot control the terminal. */
 export const plain = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
   text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")
@@ -40,6 +40,6 @@ const cell = (value: unknown): string => {
   return plain(DateTime.isDateTime(value) ? DateTime.formatIso(value) : String(value))
 }
 
-/** How to get the rest of a list. */
+/** The note that says how to get the rest of a list. */
 export const more = (cursor: string | null): string | undefined =>
   cursor === null ? undefined : `There are more: continue with --cursor ${cursor}`

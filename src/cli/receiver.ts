@@ -4,15 +4,15 @@ import type { AddressInfo } from "node:net"
 import { verifyWebhook, type VerifiedWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 
-/** What came: a webhook that is to be trusted, or why it is not. */
+/** A request that arrived: a verified webhook, or why it was refused. */
 export type Arrival = VerifiedWebhook | { readonly refused: string }
 
-/** More than any event has. */
-const maxBytes = 4 * 1024 * 1024
+/** Limit of a request body; every event is smaller. */
+const maxBodyBytes = 4 * 1024 * 1024
 
 /**
- * Receives webhooks on a loopback port (0: a free one) until the scope closes, and verifies them. What it trusts is
- * answered with 204, all else with 400.
+ * Receives and verifies webhooks on a loopback port (0: a free one) until the scope closes. Answers 204 to a verified
+ * webhook and 400 to any other request. Fails with a `CommandFailed` when it cannot listen.
  */
 export const makeReceiver = Effect.fnUntraced(function* (port: number, secret: Redacted.Redacted<string>) {
   const arrivals = yield* Queue.unbounded<Arrival>()
@@ -29,7 +29,7 @@ export const makeReceiver = Effect.fnUntraced(function* (port: number, secret: R
         let length = 0
         request.on("data", (chunk: Buffer) => {
           length += chunk.length
-          if (length > maxBytes) request.destroy()
+          if (length > maxBodyBytes) request.destroy()
           else chunks.push(chunk)
         })
         request.on("end", () => receive(request.headers, Buffer.concat(chunks), response))
@@ -38,7 +38,7 @@ export const makeReceiver = Effect.fnUntraced(function* (port: number, secret: R
         resume(
           Effect.fail(
             new CommandFailed({
-              message: `Cannot listen on port ${port} (${error.code}). Choose another with --port`,
+              message: `Cannot listen on 127.0.0.1:${port} (${error.code}). Choose another port with --port`,
             }),
           ),
         ),

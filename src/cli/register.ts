@@ -5,7 +5,7 @@ import { CommandFailed } from "./CommandFailed.ts"
 import { given, Url } from "./flags.ts"
 import { plain, print } from "./output.ts"
 
-/** Registers the deployment that this CI run is; outside CI, so that one script serves everywhere, it does nothing. */
+/** Registers the deployment of this CI run. Does nothing outside CI, so that the same script also runs locally. */
 export const register = Command.make(
   "register",
   {

@@ -6,16 +6,16 @@ import type { Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { print, table } from "./output.ts"
 
-/** How many of the rows that cannot be read are named. */
-const named = 10
+/** Limit of the ids in an error message. */
+const maxListedIds = 10
 
-const unreadable = ({ unreadable: ids, what }: Reencrypted) => {
-  const more = ids.length > named ? `, and ${ids.length - named} more` : ""
-  return `${ids.length} ${what} cannot be decrypted with the given keys: ${ids.slice(0, named).join(", ")}${more}`
+const unreadableSentence = ({ unreadable: ids, what }: Reencrypted) => {
+  const more = ids.length > maxListedIds ? `, and ${ids.length - maxListedIds} more` : ""
+  return `${ids.length} ${what} cannot be decrypted with the keys of ENCRYPTION_KEY: ${ids.slice(0, maxListedIds).join(", ")}${more}`
 }
 
-const run = Effect.fnUntraced(function* (settings: Config.Settings) {
-  // Loaded only here, like all of the service.
+const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
+  // Imported here: the other commands start faster without the service's modules.
   const [Cipher, { describeSqlError }, EncryptionKeys, Reencryption] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/crypto/Cipher.ts"),
@@ -30,7 +30,7 @@ const run = Effect.fnUntraced(function* (settings: Config.Settings) {
     Effect.catchTag("SqlError", (error) =>
       Effect.fail(
         new CommandFailed({
-          message: `The database failed: ${describeSqlError(error)}; run this command again`,
+          message: `The database failed: ${describeSqlError(error)}. Run this command again: it continues where it stopped`,
         }),
       ),
     ),
@@ -43,23 +43,26 @@ const reencrypt = Command.make(
   Effect.fnUntraced(function* () {
     const settings = yield* Config.load
     const { Database } = yield* Effect.promise(() => import("../infrastructure/database/Database.ts"))
-    const ends = yield* Effect.provide(run(settings), Layer.merge(Database.layer(settings), NodeCrypto.layer))
-    yield* print(JSON.stringify({ secrets: ends }), {
+    const results = yield* Effect.provide(
+      reencryptAll(settings),
+      Layer.merge(Database.layer(settings), NodeCrypto.layer),
+    )
+    yield* print(JSON.stringify({ secrets: results }), {
       out: table(
         ["SECRETS", "DONE", "LEFT"],
-        ends.map(({ done, left, what }) => [what, done, left]),
+        results.map(({ done, left, what }) => [what, done, left]),
       ),
     })
-    const lost = ends.filter((end) => end.unreadable.length > 0)
-    if (lost.length > 0) {
+    const failed = results.filter(({ unreadable }) => unreadable.length > 0)
+    if (failed.length > 0) {
       return yield* new CommandFailed({
-        message: `${lost.map(unreadable).join("; ")}. Add their key to ENCRYPTION_KEY, after a comma`,
+        message: `${failed.map(unreadableSentence).join("; ")}. Add their key to ENCRYPTION_KEY, after a comma`,
       })
     }
-    if (ends.some(({ left }) => left > 0)) {
+    if (results.some(({ left }) => left > 0)) {
       return yield* new CommandFailed({
         message:
-          "Some secrets were stored with another key meanwhile. Put the new key first in every replica, and run this command again",
+          "During the run some secrets were stored with another key. Put the new key first in ENCRYPTION_KEY of every replica, then run this command again",
       })
     }
     yield* Console.error("Every secret is encrypted with the first key of ENCRYPTION_KEY. Remove the other keys.")
@@ -70,7 +73,7 @@ const reencrypt = Command.make(
   ),
 )
 
-/** What is done about the secrets that the database keeps. */
+/** Commands for the secrets in the database. */
 export const secrets = Command.make("secrets").pipe(
   Command.withDescription("Stored secrets; reads the environment variables of serve"),
   Command.withSubcommands([reencrypt]),

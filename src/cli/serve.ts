@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
 
-/** Runs the service; loaded only then, for it is most of the program. */
+/** Runs the service. Imported on use: its modules are most of the program. */
 export const serve = Command.make("serve", {}, () =>
   Effect.flatMap(
     Effect.promise(() => import("../boot/serve.ts")),

@@ -4,12 +4,12 @@ import { CliConfig, CliOutput, GlobalFlag } from "effect/cli"
 import { FetchHttpClient } from "effect/http"
 import { presenter } from "./presenter.ts"
 
-/** What the commands run on. Logs go to standard error: standard output is what was asked for. */
+/** The services that the commands need. Logs go to standard error, because scripts read standard output. */
 export const services = Layer.mergeAll(
   NodeServices.layer,
   FetchHttpClient.layer,
   Logger.layer([Logger.withConsoleError(Logger.formatSimple)]),
   CliOutput.layerPresenter(presenter),
-  // LOG_LEVEL has the level, and every command is short enough to be typed.
+  // Without the built-in flags for the log level (LOG_LEVEL sets it) and the wizard.
   CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions] }),
 )

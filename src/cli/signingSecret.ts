@@ -3,15 +3,17 @@ import { randomBytes } from "node:crypto"
 import { standardKey } from "../domain/webhooks/Signature.ts"
 import { readSecret } from "./readSecret.ts"
 
-/** The fewest bytes that Standard Webhooks 1.0 recommends for a key; it recommends 64 at most. */
-const recommendedBytes = 24
+/** Standard Webhooks 1.0 recommends keys of 24 to 64 bytes. */
+const minRecommendedBytes = 24
 
-/** A secret of Standard Webhooks' kind: 24 random bytes. */
-export const newSecret = Effect.sync(() => Redacted.make(`whsec_${randomBytes(recommendedBytes).toString("base64")}`))
+/** A new signing secret: 24 random bytes in the format of Standard Webhooks. */
+export const newSecret = Effect.sync(() =>
+  Redacted.make(`whsec_${randomBytes(minRecommendedBytes).toString("base64")}`),
+)
 
 /**
- * Runs what stores an endpoint's signing secret: GATEHOUSE_WEBHOOK_SECRET, else what is typed or comes on standard input,
- * else one made now. That one is printed on standard error once it is stored; of a short one there is a warning.
+ * Calls `store` with the signing secret of an endpoint: GATEHOUSE_WEBHOOK_SECRET, the prompt or standard input, else a new
+ * one. Prints a new secret on standard error after it is stored. Warns about a short one.
  */
 export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   store: (secret: string) => Effect.Effect<A, E, R>,
@@ -19,7 +21,7 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
   const given = yield* readSecret("The signing secret (empty: make a new one)", "GATEHOUSE_WEBHOOK_SECRET")
   const secret = Redacted.value(given ?? (yield* newSecret))
   const bytes = Buffer.byteLength(standardKey(secret))
-  if (bytes < recommendedBytes) {
+  if (bytes < minRecommendedBytes) {
     yield* Console.error(
       `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
     )

@@ -4,8 +4,8 @@ import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Environment } from "../sdk/register.ts"
 
-/** The run that the stand-in's tokens are of, in GitHub's claims. */
-const run = {
+/** The claims of the stand-in's tokens, as GitHub names them. */
+const runClaims = {
   repository: "octo-org/docs",
   repository_id: "74",
   repository_owner: "octo-org",
@@ -19,14 +19,14 @@ const run = {
 }
 
 /**
- * A stand-in for GitHub on a loopback port, until the scope closes: it publishes a signing key made for it and, as a
- * runner's token endpoint, signs tokens of one run. Gives the issuer, and the environment that a job would have.
+ * A stand-in for GitHub's issuer and token endpoint on a loopback port, until the scope closes. It signs tokens of one run
+ * with a key of its own. Returns the issuer and the environment variables of a job.
  */
 export const makeStandInRunner = Effect.gen(function* () {
   const { privateKey, publicKey } = yield* Effect.promise(() => generateKeyPair("RS256"))
   const key = { ...(yield* Effect.promise(() => exportJWK(publicKey))), kid: "demo", use: "sig", alg: "RS256" }
   const sign = (issuer: string, audience: string) =>
-    new SignJWT(run)
+    new SignJWT(runClaims)
       .setProtectedHeader({ alg: "RS256", kid: "demo" })
       .setIssuer(issuer)
       .setAudience(audience)

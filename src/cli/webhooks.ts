@@ -11,7 +11,7 @@ import { withSigningSecret } from "./signingSecret.ts"
 
 const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The id of the webhook endpoint"))
 
-/** Said before anybody is asked for a secret; in guarded mode the service wants https besides. */
+/** Fails for a bad URL before the prompt for a secret. In guarded mode the service also requires https. */
 const checkUrl = Effect.fnUntraced(function* (url: string) {
   const fault = urlFault(url, { httpsOnly: false })
   if (fault !== undefined) return yield* usage(inFlags(`url ${fault}`))
@@ -116,7 +116,7 @@ const test = Command.make(
         note: delivered ? undefined : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
       }),
     )
-    if (!delivered) return yield* new CommandFailed({ message: "The test was not delivered" })
+    if (!delivered) return yield* new CommandFailed({ message: "The test event was not delivered" })
   }),
 ).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its answer"))
 

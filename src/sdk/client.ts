@@ -4,12 +4,12 @@ import { HttpApiClient } from "effect/http-api"
 import { keyPrefix } from "../domain/keys/ApiKey.ts"
 import { Api } from "../http/api/Api.ts"
 
-/** Where the service is, and who calls it. */
+/** The address of the service and the credential of the requests. */
 export interface ClientOptions {
-  /** The service's address: `https://gatehouse.example.com`. */
+  /** The address of the service: `https://gatehouse.example.com`. */
   readonly baseUrl: string | URL
   /**
-   * The ADMIN_TOKEN, an API key (`svc_…`) or, to register a deployment, the CI run's OIDC token. Absent: none is sent,
+   * A token of ADMIN_TOKEN, an API key (`svc_…`) or, to register a deployment, the OIDC token of the CI run. Default: none,
    * which is enough in open mode.
    */
   readonly credential?: string | Redacted.Redacted<string> | undefined
@@ -23,11 +23,11 @@ const IdempotencyKey = Context.Reference<string | undefined>("gatehouse/client/I
 })
 
 /**
- * Sends an `Idempotency-Key` with a call that creates something: repeated under the same key within 24 hours, it gets the
- * same answer, and creates nothing more. The same key with another request fails with `IdempotencyKeyReused`, and while
- * the first is under way with `Conflict`.
+ * Sends an `Idempotency-Key` with a call that creates something, which makes the call safe to repeat. A call with the same
+ * key within 24 hours gets the same answer and creates nothing. Fails with `IdempotencyKeyReused` if the key was used for
+ * another request, and with `Conflict` while the first call is in flight.
  *
- * @param key 1 to 255 visible ASCII characters: a new one for each thing to create
+ * @param key 1 to 255 visible ASCII characters; use a new key for each thing to create
  * @example
  * ```ts
  * gatehouse.jobs.create({ payload: { workflow: "nightly-report" } }).pipe(
@@ -42,11 +42,11 @@ export const withIdempotencyKey =
     Effect.provideService(call, IdempotencyKey, key)
 
 /**
- * Makes the typed client. It needs an `HttpClient` and nothing else; the methods it gives need nothing more.
+ * Makes the typed client. It requires only an `HttpClient`.
  *
- * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …: told apart by `_tag`, each with the
- * `error` sentence and the `code` of the answer), with `HttpClientError` when there was no answer, and with
- * `SchemaError` when the request or the answer does not fit the definition.
+ * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has the
+ * `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer, and with `SchemaError` if
+ * the request or the answer does not match the definition.
  *
  * @example
  * ```ts
@@ -84,7 +84,7 @@ export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Clie
     transformClient: HttpClient.mapRequestEffect((request) =>
       Effect.map(IdempotencyKey, (key) => {
         const keyed = key === undefined ? request : HttpClientRequest.setHeader(request, "idempotency-key", key)
-        // An operation that is given a credential of its own (register) keeps it.
+        // An operation with a credential of its own (register) keeps it.
         return credential === undefined || "authorization" in request.headers
           ? keyed
           : withCredential(keyed, credential)
@@ -92,7 +92,7 @@ export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Clie
     ),
   })
 
-/** An API key goes in its own header, which both interfaces read; any other credential is a bearer token. */
+/** Sends an API key in `x-api-key`, which both interfaces read, and any other credential as a bearer token. */
 const withCredential = (
   request: HttpClientRequest.HttpClientRequest,
   credential: string | Redacted.Redacted<string>,

@@ -4,18 +4,18 @@ import type { Plugin, ResolvedConfig } from "vite"
 import { isGitHubActions, register } from "./register.ts"
 
 export interface GatehouseOptions {
-  /** The service's address: `https://gatehouse.example.com`. Default: the environment variable `GATEHOUSE_URL`. */
+  /** The address of the service: `https://gatehouse.example.com`. Default: the environment variable `GATEHOUSE_URL`. */
   readonly url?: string | undefined
-  /** One of the service's `OIDC_AUDIENCE`; needed only where that is not the url, which is its default. */
+  /** An audience of the service's `OIDC_AUDIENCE`. Default: `url`. */
   readonly audience?: string | undefined
-  /** Whether a deployment that cannot be registered breaks the build. Default false: it is a warning. */
+  /** Whether a failed registration fails the build. Default: false, which logs a warning. */
   readonly strict?: boolean | undefined
 }
 
 /**
- * A Vite plugin that registers the deployment with Gatehouse once the bundle is written. In a run of GitHub Actions it
- * asks the runner for the run's own OIDC token, so that no secret is stored; anywhere else it does nothing.
- * The workflow's job needs `permissions: id-token: write`.
+ * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside GitHub
+ * Actions. It stores no secret: it requests the OIDC token of the run, for which the job needs
+ * `permissions: id-token: write`.
  *
  * @example
  * ```ts
@@ -27,8 +27,8 @@ export interface GatehouseOptions {
  */
 const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Plugin => {
   let logger: ResolvedConfig["logger"]
-  // A build of several outputs writes several bundles, and is one deployment.
-  let begun = false
+  // A build with several outputs writes several bundles but is one deployment.
+  let hasStarted = false
   return {
     name: "gatehouse",
     apply: "build",
@@ -39,9 +39,9 @@ const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Pl
       sequential: true,
       order: "post",
       async handler() {
-        if (begun || this.meta.watchMode || !isGitHubActions(process.env)) return
-        begun = true
-        const fault = await attempt(url ?? process.env["GATEHOUSE_URL"] ?? "", audience, (message) =>
+        if (hasStarted || this.meta.watchMode || !isGitHubActions(process.env)) return
+        hasStarted = true
+        const fault = await tryRegister(url ?? process.env["GATEHOUSE_URL"] ?? "", audience, (message) =>
           logger.info(message),
         )
         if (fault === undefined) return
@@ -52,10 +52,10 @@ const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Pl
   }
 }
 
-/** Registers; gives what went wrong. */
-const attempt = async (url: string, audience: string | undefined, tell: (message: string) => void) => {
+/** Registers the deployment. Returns what went wrong, or `undefined`. */
+const tryRegister = async (url: string, audience: string | undefined, log: (message: string) => void) => {
   if (!URL.canParse(url)) {
-    return `The deployment is not registered: ${url === "" ? "the service's address is missing" : "the service's address is no URL"}; set the plugin's option url, or GATEHOUSE_URL`
+    return `The deployment is not registered: the address of the service is ${url === "" ? "missing" : "not a URL"}. Set the plugin's option url, or GATEHOUSE_URL`
   }
   const result = await register({ url, audience, environment: process.env }).pipe(
     Effect.provide(FetchHttpClient.layer),
@@ -64,7 +64,7 @@ const attempt = async (url: string, audience: string | undefined, tell: (message
   )
   if (Result.isFailure(result)) return `The deployment is not registered: ${result.failure.message}`
   const { branch, preview, projectId } = result.success
-  tell(`[gatehouse] ${preview ? "Preview" : "Deployment"} of ${branch} registered with the project ${projectId}`)
+  log(`[gatehouse] ${preview ? "Preview" : "Deployment"} of ${branch} registered with the project ${projectId}`)
   return undefined
 }
 

@@ -2,13 +2,13 @@ import { createHmac, timingSafeEqual } from "node:crypto"
 
 interface WebhookEventFields {
   readonly job_id: string
-  /** 32 hex characters: the same on every retry, and for every receiver of the event. */
+  /** 32 hex characters, the same in every attempt and for every receiver of the event. */
   readonly nonce: string
   readonly workflow: string
   readonly deployment_id: string | null
 }
 
-/** The body of a webhook: always these nine fields. `event` tells its two kinds apart. */
+/** The body of a webhook: always these nine fields. `event` distinguishes its two kinds. */
 export type WebhookEvent =
   | (WebhookEventFields & {
       readonly event: "job.completed"
@@ -23,11 +23,11 @@ export type WebhookEvent =
       readonly status: "failed"
       readonly result: null
       readonly error: string
-      /** Any JSON; null when the job gave none. */
+      /** Any JSON; null if the job has none. */
       readonly mapped_stack: unknown
     })
 
-/** What was wrong with a webhook, or with the call (`invalid_secret`, `invalid_tolerance`). */
+/** What is wrong with a webhook, or with the options of the call (`invalid_secret`, `invalid_tolerance`). */
 export type WebhookVerificationErrorCode =
   | "missing_header"
   | "invalid_header"
@@ -38,7 +38,7 @@ export type WebhookVerificationErrorCode =
   | "invalid_secret"
   | "invalid_tolerance"
 
-/** The webhook is not to be trusted: answer 400, and do nothing else with it. The message holds no secret. */
+/** The webhook is not authentic: answer 400 and ignore it. The message contains no secret. */
 export class WebhookVerificationError extends Error {
   override readonly name = "WebhookVerificationError"
   readonly code: WebhookVerificationErrorCode
@@ -49,22 +49,24 @@ export class WebhookVerificationError extends Error {
   }
 }
 
-/** A plain object, its names in any case (Node's `IncomingHttpHeaders`), or a `Headers`. */
+/** A plain object with names in any case (such as Node's `IncomingHttpHeaders`), or a `Headers`. */
 export type WebhookHeaders =
   | Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
   | { readonly get: (name: string) => string | null | undefined }
 
 export interface VerifyWebhookOptions {
   readonly headers: WebhookHeaders
-  /** The body exactly as it came; text stands for its UTF-8 bytes. Parsed and written again, it is another body. */
+  /**
+   * The raw body, exactly as received; text stands for its UTF-8 bytes. A body that was parsed and serialized differs.
+   */
   readonly body: string | Uint8Array | ArrayBuffer
-  /** The endpoint's `signing_secret`; while you change it, the new one and the old one. */
+  /** The endpoint's `signing_secret`. While you change it: both the new and the old secret. */
   readonly secret: string | ReadonlyArray<string>
-  /** How far, in seconds, `webhook-timestamp` may be from this machine's clock, either way. Default 300. */
+  /** The maximum difference in seconds between `webhook-timestamp` and this machine's clock. Default: 300. */
   readonly toleranceSeconds?: number
   /**
-   * Refuses a webhook that has only `x-webhook-signature`, in which no time is signed: whoever recorded a delivery could
-   * leave the other headers out and replay it for ever. Default false. Every delivery of Gatehouse has the others.
+   * Refuses a webhook that has only `x-webhook-signature`. That signature covers no timestamp, so a recorded delivery
+   * without the other headers could be replayed forever. Every delivery of Gatehouse has the other headers. Default: false.
    */
   readonly requireTimestamp?: boolean
 }
@@ -72,25 +74,26 @@ export interface VerifyWebhookOptions {
 export interface VerifiedWebhook {
   readonly event: WebhookEvent
   /**
-   * `webhook-id`: the same on every retry of a delivery, so do nothing for one that you have seen. null when only
-   * `x-webhook-signature` came, which signs no id: go by `event.nonce` then.
+   * `webhook-id`: the same in every attempt of a delivery. Ignore a delivery that you have processed. null if the webhook has
+   * only `x-webhook-signature`, which covers no id: use `event.nonce` instead.
    */
   readonly deliveryId: string | null
-  /** When the attempt was made; null when only `x-webhook-signature` came. */
+  /** The time of the attempt; null if the webhook has only `x-webhook-signature`. */
   readonly timestamp: Date | null
 }
 
-/** Two are sent while a secret changes. */
+/** Limit of the signatures in `webhook-signature`. Gatehouse sends two while a secret changes. */
 const maxSignatures = 16
 const standardHeaders = ["webhook-id", "webhook-timestamp", "webhook-signature"]
 
 /**
- * Verifies a webhook, in constant time, and parses its body. Throws a `WebhookVerificationError` when anything is wrong.
+ * Verifies a webhook, comparing signatures in constant time, and parses its body. Throws a `WebhookVerificationError` if
+ * anything is wrong.
  *
- * If any header of Standard Webhooks 1.0 is there (`webhook-id`, `webhook-timestamp`, `webhook-signature`), they decide;
- * else `x-webhook-signature` does, the HMAC of the body alone: see `requireTimestamp`.
+ * If the webhook has any header of Standard Webhooks 1.0 (`webhook-id`, `webhook-timestamp`, `webhook-signature`), it needs
+ * all three. Otherwise `x-webhook-signature` is verified, the HMAC of the body alone: see `requireTimestamp`.
  *
- * It needs the body's raw bytes. In Express:
+ * It needs the raw bytes of the body. In Express:
  *
  * ```ts
  * app.post("/webhooks", express.raw({ type: "application/json" }), (request, response) => {
@@ -100,8 +103,8 @@ const standardHeaders = ["webhook-id", "webhook-timestamp", "webhook-signature"]
  * })
  * ```
  *
- * It is synchronous, over `node:crypto`, which Node, Bun, Deno and Workers (`nodejs_compat`) have: a promise that
- * somebody forgets to await would let every forgery in.
+ * It is synchronous, because a promise that is not awaited would accept every forgery. It uses `node:crypto`, which Node,
+ * Bun, Deno and Workers (`nodejs_compat`) provide.
  */
 export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook => {
   const secrets = readSecrets(options.secret)
@@ -113,7 +116,7 @@ export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook =>
     if (!signature || options.requireTimestamp) {
       throw new WebhookVerificationError(
         "missing_header",
-        `The webhook has no webhook-id, webhook-timestamp and webhook-signature${signature ? ", only x-webhook-signature, which signs no time" : ""}.`,
+        `The webhook has no webhook-id, webhook-timestamp and webhook-signature${signature ? ", only x-webhook-signature, which covers no timestamp" : ""}.`,
       )
     }
     match(secrets, [signature], (secret) => createHmac("sha256", secret).update(body).digest("hex"))
@@ -125,35 +128,40 @@ export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook =>
     if (!value) throw new WebhookVerificationError("missing_header", `The webhook has no ${name}.`)
     return value
   }) as [string, string, string]
-  // The full stop separates what is signed, so an id that has one could be read as another.
+  // The signed content separates its parts by full stops, so an id with a full stop would be ambiguous.
   if (id.includes(".")) throw new WebhookVerificationError("invalid_header", "webhook-id has a full stop.")
   const seconds = readTimestamp(timestamp, options.toleranceSeconds ?? 300)
-  const given = signatures.split(" ", maxSignatures + 1)
-  if (given.length > maxSignatures) {
+  const received = signatures.split(" ", maxSignatures + 1)
+  if (received.length > maxSignatures) {
     throw new WebhookVerificationError("invalid_header", `webhook-signature has more than ${maxSignatures} signatures.`)
   }
   const content = Buffer.concat([Buffer.from(`${id}.${timestamp}.`), body])
-  match(secrets, given, (secret) => `v1,${createHmac("sha256", standardKey(secret)).update(content).digest("base64")}`)
+  match(
+    secrets,
+    received,
+    (secret) => `v1,${createHmac("sha256", standardKey(secret)).update(content).digest("base64")}`,
+  )
   return { event: parse(body), deliveryId: id, timestamp: new Date(seconds * 1000) }
 }
 
-const match = (secrets: ReadonlyArray<string>, given: ReadonlyArray<string>, sign: (secret: string) => string) => {
+/** Throws unless one of the received signatures is that of one of the secrets. */
+const match = (secrets: ReadonlyArray<string>, received: ReadonlyArray<string>, sign: (secret: string) => string) => {
   const expected = secrets.map((secret) => Buffer.from(sign(secret)))
-  const found = given.some((text) => {
+  const isMatch = received.some((text) => {
     const bytes = Buffer.from(text)
     return expected.some((one) => one.length === bytes.length && timingSafeEqual(one, bytes))
   })
-  if (!found) {
+  if (!isMatch) {
     throw new WebhookVerificationError(
       "signature_mismatch",
-      "No signature matches: the secret is another, or the body is not the one that was sent, byte for byte.",
+      "No signature matches: the secret is wrong, or the body differs from the bytes that were sent.",
     )
   }
 }
 
 const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=?|[A-Za-z0-9+/]{2}(?:==)?)$/
 
-/** What follows `whsec_`, from base64; any other secret is its own bytes. */
+/** The key of a secret: the base64 after `whsec_`, decoded; any other secret is used as it is. */
 const standardKey = (secret: string) =>
   secret.startsWith("whsec_") && base64.test(secret.slice(6)) ? Buffer.from(secret.slice(6), "base64") : secret
 
@@ -162,17 +170,20 @@ const readSecrets = (secret: unknown): ReadonlyArray<string> => {
   if (secrets.length > 0 && secrets.every((one) => typeof one === "string" && one !== "")) {
     return secrets as ReadonlyArray<string>
   }
-  throw new WebhookVerificationError("invalid_secret", "A secret is empty or no text; is its variable set?")
+  throw new WebhookVerificationError(
+    "invalid_secret",
+    "A secret is empty or not a string. Check that its environment variable is set.",
+  )
 }
 
 const readBody = (body: unknown): Uint8Array => {
   if (typeof body === "string") return Buffer.from(body, "utf8")
-  // By their tags and not by instanceof: they may be another realm's, as in Jest.
+  // By tag, because instanceof fails for objects of another realm, as in Jest.
   if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength)
   if (Object.prototype.toString.call(body) === "[object ArrayBuffer]") return new Uint8Array(body as ArrayBuffer)
   throw new WebhookVerificationError(
     "invalid_body",
-    "The body must be the request's raw bytes or text, and not parsed before; in Express, use express.raw().",
+    "The body must be the raw bytes or text of the request, not a parsed value. In Express, use express.raw().",
   )
 }
 
@@ -210,5 +221,5 @@ const parse = (body: Uint8Array): WebhookEvent => {
     const event: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body))
     if (typeof event === "object" && event !== null && !Array.isArray(event)) return event as WebhookEvent
   } catch {}
-  throw new WebhookVerificationError("invalid_body", "The body is no JSON object.")
+  throw new WebhookVerificationError("invalid_body", "The body is not a JSON object.")
 }

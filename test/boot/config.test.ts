@@ -383,7 +383,7 @@ describe("a process that cannot start says why in one line and ends with status 
       const { port } = taken.address() as AddressInfo
       const { code, output } = yield* run({ PORT: String(port) })
       expect(output).toBe(
-        `gatehouse: HOST 127.0.0.1 with PORT ${port} cannot be listened on (EADDRINUSE); stop what has it, or set another PORT\n`,
+        `gatehouse: Cannot listen on 127.0.0.1:${port}: the port is in use. Stop the other process or set PORT\n`,
       )
       expect(code).toBe(1)
     }),

@@ -49,7 +49,7 @@ it.live("a new machine: nothing is made, and nothing is wrong", () =>
     const { of, ok, states } = yield* doctor({ DATA_DIR: join(folder, "data") })
     expect(ok).toBe(true)
     expect(states).toEqual(["configuration ok", "database ok", "issuer ok", "clock ok"])
-    expect(of("database")[0]!.message).toBe(`embedded; the first start makes it in ${join(folder, "data")}`)
+    expect(of("database")[0]!.message).toBe(`embedded; the first start creates it in ${join(folder, "data")}`)
     expect(readdirSync(folder)).toEqual([])
   }),
 )
@@ -66,7 +66,7 @@ it.live(
       expect(states).toContain("migrations ok")
       expect(of("encryption")[0]).toMatchObject({
         state: "fail",
-        message: "1 of 1 stored secrets cannot be read: they were encrypted with the key 00000000, which is not given",
+        message: "1 of 1 stored secrets cannot be decrypted: ENCRYPTION_KEY does not have the key 00000000",
       })
       expect(readdirSync(dataDir)).not.toContain("encryption.key")
       // While a service has it, it is left alone.
@@ -74,7 +74,7 @@ it.live(
         yield* DataFolder.acquire(dataDir)
         const used = yield* doctor({ DATA_DIR: dataDir })
         expect(used.ok).toBe(true)
-        expect(used.of("database")[0]!.message).toContain("another process has it")
+        expect(used.of("database")[0]!.message).toContain("another process uses it")
       }).pipe(Effect.scoped)
     }),
   60_000,
@@ -91,7 +91,7 @@ it.live("secrets under an older key are to be brought under the first", () =>
     expect(rotated.ok).toBe(true)
     expect(rotated.of("encryption")[0]).toMatchObject({
       state: "warn",
-      message: "1 of 1 stored secrets are under an older key",
+      message: "1 of 1 stored secrets use an older key",
       remedy: expect.stringContaining("gatehouse secrets reencrypt"),
     })
   }),
@@ -113,7 +113,7 @@ it.live("a PostgreSQL that is well, one without tables, and one of a newer versi
     ])
     const empty = yield* doctor({ ...env, DATABASE_URL: yield* freshPostgres("empty") })
     expect(empty.ok).toBe(true)
-    expect(empty.of("migrations")[0]).toMatchObject({ state: "warn", message: "none is in yet" })
+    expect(empty.of("migrations")[0]).toMatchObject({ state: "warn", message: "none is applied" })
     expect(empty.of("encryption")).toEqual([])
 
     const database = Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
@@ -152,7 +152,7 @@ it.live("an issuer out of reach is a failure where CI is known to register, and 
     const open = yield* doctor({ DATA_DIR: "memory", GITHUB_OIDC_ISSUER })
     expect(open.ok).toBe(true)
     expect(open.states).toEqual(["configuration ok", "database ok", "issuer warn", "clock ok"])
-    expect(open.of("clock")[0]!.message).toContain("there was no other to compare it with")
+    expect(open.of("clock")[0]!.message).toContain("no other clock was available")
     const guarded = yield* doctor({ DATA_DIR: "memory", GITHUB_OIDC_ISSUER, ADMIN_TOKEN: "a-token-of-the-tests" })
     expect(guarded.ok).toBe(false)
     expect(guarded.states).toContain("issuer fail")
@@ -166,10 +166,10 @@ it.live("an issuer that publishes no keys", () =>
     const env = { DATA_DIR: "memory", GITHUB_OIDC_ISSUER: provider.issuer, ADMIN_TOKEN: "a-token-of-the-tests" }
     expect((yield* doctor(env)).of("issuer")[0]).toMatchObject({
       state: "fail",
-      message: `${provider.issuer} publishes no key set`,
+      message: `${provider.issuer} does not publish a key set`,
     })
     provider.behave("error")
-    expect((yield* doctor(env)).of("issuer")[0]!.message).toContain("answers for its keys with status 500")
+    expect((yield* doctor(env)).of("issuer")[0]!.message).toContain("answers the request for its keys with status 500")
   }),
 )
 

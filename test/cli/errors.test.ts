@@ -10,7 +10,7 @@ it.effect("no service at the address", () =>
     const url = `http://127.0.0.1:${yield* closedPort}`
     expect(yield* runCli(["projects", "list", "--json"], { env: { GATEHOUSE_URL: url } })).toEqual({
       out: "",
-      err: `gatehouse: ${url} does not answer (ECONNREFUSED); start the service with gatehouse serve, or set --url or GATEHOUSE_URL\n`,
+      err: `gatehouse: ${url} does not answer (ECONNREFUSED). Start the service with gatehouse serve, or set --url or GATEHOUSE_URL to its address\n`,
       code: 1,
     })
   }),
@@ -28,7 +28,7 @@ it.effect("another service at the address", () =>
       const ended = yield* runCli(["projects", "list", "--url", url])
       expect(ended, JSON.stringify(reply)).toMatchObject({ out: "", code: 1 })
       expect(ended.err).toBe(
-        `gatehouse: ${url} answered with status ${reply.status}, and not as Gatehouse does; is --url or GATEHOUSE_URL its address?\n`,
+        `gatehouse: ${url} answered with status ${reply.status}, but not as Gatehouse does. Set --url or GATEHOUSE_URL to the address of the service\n`,
       )
     }
   }),
@@ -42,7 +42,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
       expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN.")
       expect(without.code).toBe(1)
       const wrong = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "a-wrong-token" } })
-      expect(wrong.err).toContain("GATEHOUSE_TOKEN holds the credential that was sent.")
+      expect(wrong.err).toContain("The credential is the value of GATEHOUSE_TOKEN.")
       expect(wrong.err).not.toContain("a-wrong-token")
       // Set and empty, as CI has what it has not.
       const empty = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "" } })
@@ -55,11 +55,11 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
       const { url } = yield* TestServer
       const jobs = ["jobs", "create", "nightly", "--url", url]
       const without = yield* runCli(jobs)
-      expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); ADMIN_TOKEN is none.")
+      expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); ADMIN_TOKEN is not an API key.")
       const admin = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: adminToken } })
-      expect(admin.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…): what it holds is none.")
+      expect(admin.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); its value is not an API key.")
       const unknown = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: "svc_unknown" } })
-      expect(unknown.err).toContain("GATEHOUSE_TOKEN holds the credential that was sent.")
+      expect(unknown.err).toContain("The credential is the value of GATEHOUSE_TOKEN.")
       const asked = yield* runCli(["keys", "validate", "--url", url], { stdin: "svc_unknown" })
       expect(asked.err).toBe("gatehouse: The key is not valid.\n")
     }),

@@ -169,7 +169,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("a s
     Effect.map(cli(["keys", "list"]), (ended) =>
       expect(ended).toEqual({
         out: "",
-        err: "gatehouse: There is no org yet; gatehouse projects create docs creates the first\n",
+        err: "gatehouse: There is no org yet. Create one with its first project: gatehouse projects create docs\n",
         code: 2,
       }),
     ),

@@ -17,7 +17,7 @@ it.live.each([
     args: ["webhooks", "creat"],
     code: 2,
     out: "",
-    err: `gatehouse: Unknown subcommand "creat" for "gatehouse webhooks" (did you mean create?); gatehouse webhooks --help says how\n`,
+    err: `gatehouse: Unknown subcommand "creat" for "gatehouse webhooks" (did you mean create?); see gatehouse webhooks --help\n`,
   },
   {
     args: ["migrate"],

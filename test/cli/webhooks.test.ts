@@ -88,7 +88,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const test = yield* cli(["webhooks", "test", other])
         expect(test).toMatchObject({ out: "", code: 1 })
         expect(test.err).toMatch(
-          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The test was not delivered\n$/,
+          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The test event was not delivered\n$/,
         )
         expect(JSON.parse(yield* Queue.take(lines))).toEqual({
           verified: false,
@@ -188,7 +188,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         yield* wrong(["webhooks", "create", "notaurl"], "the endpoint's url must be an absolute http or https URL")
         yield* wrong(["webhooks", "update", "x", "--to", "notaurl"], "the endpoint's url must be an absolute")
         yield* wrong(["webhooks", "update", "x"], "--to, --description, --active, --no-active or --new-secret")
-        yield* wrong(["keys", "validate"], "The key to validate is missing; pass it on standard input")
+        yield* wrong(["keys", "validate"], "The key to validate is missing. Pass it on standard input")
         yield* wrong(["jobs", "finish", "x", "--error", "e", "--result", "1"], "not both")
         yield* wrong(["jobs", "finish", "x", "--result", "{"], "--result")
         yield* wrong(["webhooks", "deliveries", "--state", "lost"], "lost")
@@ -198,9 +198,9 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         )
         yield* wrong(["keys", "create", "ci"], "--project <id>, or --org <id>")
         yield* wrong(["projects", "create", ""], "the name must be at least 1 character")
-        yield* wrong(["projects", "create"], "gatehouse projects create --help says how")
+        yield* wrong(["projects", "create"], "see gatehouse projects create --help")
         yield* wrong(["keys"], "SUBCOMMANDS")
-        yield* wrong(["--url", "gatehouse.example", "projects", "list"], "is no http or https URL")
+        yield* wrong(["--url", "gatehouse.example", "projects", "list"], "is not an http or https URL")
       }),
     )
   },

@@ -51,7 +51,7 @@ describe.concurrent("a rotation of ENCRYPTION_KEY", () => {
         assert.strictEqual(early.code, 1)
         assert.match(
           early.err,
-          /1 signing secrets cannot be decrypted with the given keys: [0-9A-Z]{26}\. Add their key/,
+          /1 signing secrets cannot be decrypted with the keys of ENCRYPTION_KEY: [0-9A-Z]{26}\. Add their key/,
         )
 
         const done = yield* reencrypt(under(`${newKey},${oldKey}`))

@@ -16,14 +16,14 @@ it.live.each([
     args: ["bogus"],
     code: 2,
     out: "",
-    err: 'gatehouse: Unknown subcommand "bogus" for "gatehouse"; gatehouse --help says how\n',
+    err: 'gatehouse: Unknown subcommand "bogus" for "gatehouse"; see gatehouse --help\n',
   },
   {
     args: ["serve"],
     env: { HOST: "0.0.0.0" },
     code: 1,
     out: "",
-    err: "gatehouse: HOST is 0.0.0.0, and without ADMIN_TOKEN anyone who reaches the server may manage it; set ADMIN_TOKEN, or HOST=127.0.0.1\n",
+    err: "gatehouse: HOST is 0.0.0.0, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1\n",
   },
 ])("gatehouse $args ends with $code, and one line at most", ({ args, code, env, err, out }) =>
   Effect.map(spawnCli(args, env === undefined ? {} : { env }), (ended) => expect(ended).toEqual({ code, err, out })),

@@ -123,9 +123,9 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
       })
       const good = answer({ value: secrets[1] })
       const cases = [
-        { says: 'give it "permissions: id-token: write"', environment: withoutPermission },
-        { says: "set the plugin's option url, or GATEHOUSE_URL", options: { url: undefined } },
-        { says: "the service's address is no URL", options: { url: "gatehouse.example" } },
+        { says: 'Add "permissions: id-token: write"', environment: withoutPermission },
+        { says: "Set the plugin's option url, or GATEHOUSE_URL", options: { url: undefined } },
+        { says: "the address of the service is not a URL", options: { url: "gatehouse.example" } },
         { says: `${nobody} does not answer (ECONNREFUSED)`, options: { url: nobody } },
         {
           says: "does not answer (ECONNREFUSED)",
@@ -138,7 +138,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
           reply: answer({ value: yield* provider.sign({ aud: "another" }) }),
         },
         { says: "The token's signature", reply: answer({ value: `${secrets[1]!.slice(0, -8)}AAAAAAAA` }) },
-        { says: "and not as Gatehouse does", options: { url: `${endpoint.url}/elsewhere` } },
+        { says: "but not as Gatehouse does", options: { url: `${endpoint.url}/elsewhere` } },
       ]
       for (const { environment: given = environment, options = {}, reply = good, says } of cases) {
         endpoint.behave(reply)

@@ -7,26 +7,34 @@ import { type Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import type { IndexSize } from "./IndexThread.ts"
 import * as IndexThreads from "./indexThreads.ts"
 
-/** How long a chat waits for the memory of its index. */
-const deadline = "10 seconds"
-/** How many chats of one owner may wait for that. */
+/** Limit of a chat's wait for the memory of its index. */
+const memoryDeadline = "10 seconds"
+/** Limit of the chats of one owner that wait for memory. */
 const maxWaiting = 64
 
 interface Entry {
   readonly owner: string
   readonly ready: Deferred.Deferred<SearchableDocs, Unavailable>
-  /** Its memory, in the budget and in the thread. */
+  /** Holds the index's memory in the budget and in the thread. */
   readonly scope: Scope.Closeable
-  /** How many chats use it or wait for it. At 0 it is kept until another needs its memory. */
+  /** The number of chats that use the index or wait for it. At 0 it is kept until another index needs its memory. */
   users: number
-  /** What it takes in memory; 0 until it is made. */
+  /** Its memory; 0 until it is built. */
   bytes: number
-  /** Makes it, until it is made. */
+  /** The fiber that builds it; `undefined` after that. */
   builder: Fiber.Fiber<unknown, unknown> | undefined
 }
 
+/** The idle index to drop for another one: the one used longest ago, of the owner whose idle indexes take most memory. */
+const reclaimable = (entries: ReadonlyMap<string, Entry>) => {
+  const idle = [...entries].filter(([, { users, bytes }]) => users === 0 && bytes > 0)
+  const owners = [...Map.groupBy(idle, ([, { owner }]) => owner).values()]
+  const sizes = owners.map((own) => ({ own, bytes: own.reduce((sum, [, { bytes }]) => sum + bytes, 0) }))
+  return sizes.sort((a, b) => b.bytes - a.bytes)[0]?.own[0]
+}
+
 /**
- * Indexes in a thread of their own, by owner and version. In use, in the making and kept, all of them together take
+ * Indexes in a thread of their own, by owner and version. All together, in use, being built and idle, they take at most
  * `maxBytes` of memory.
  */
 export const layer = (maxBytes: number) =>
@@ -34,7 +42,7 @@ export const layer = (maxBytes: number) =>
     DocsIndexes,
     Effect.gen(function* () {
       const home = yield* Effect.scope
-      /** In the order of their use. */
+      /** In the order of their last use. */
       const entries = new Map<string, Entry>()
       let ids = 0
       const tooLarge = Effect.fail(
@@ -43,29 +51,26 @@ export const layer = (maxBytes: number) =>
         }),
       )
 
-      const forget = (key: string, entry: Entry) => {
+      const drop = (key: string, entry: Entry) => {
         if (entries.get(key) === entry) entries.delete(key)
         // Its finalizers are synchronous.
         Effect.runSync(Scope.close(entry.scope, Exit.void))
       }
-      /** Forgets one index that nobody uses: the oldest of the owner whose indexes take most. */
+      /** Drops one idle index. Returns whether there was one. */
       const reclaim = () => {
-        const idle = [...entries].filter(([, { users, bytes }]) => users === 0 && bytes > 0)
-        const byOwner = Map.groupBy(idle, ([, { owner }]) => owner)
-        const sizes = [...byOwner.values()].map((own) => ({ own, bytes: own.reduce((sum, [, e]) => sum + e.bytes, 0) }))
-        const most = sizes.sort((a, b) => b.bytes - a.bytes)[0]
-        if (most !== undefined) forget(...most.own[0]!)
-        return most !== undefined
+        const found = reclaimable(entries)
+        if (found !== undefined) drop(...found)
+        return found !== undefined
       }
       const budget = ByteBudget.make({
         bytes: maxBytes,
-        deadline,
+        deadline: memoryDeadline,
         maxWaiting,
         error: "Too much documentation is being indexed; try again.",
         reclaim,
       })
       const thread = yield* IndexThreads.make(maxBytes, () => {
-        for (const [key, entry] of entries) if (entry.bytes > 0) forget(key, entry)
+        for (const [key, entry] of entries) if (entry.bytes > 0) drop(key, entry)
       })
 
       const build = Effect.fnUntraced(function* (entry: Entry, pages: ReadonlyArray<Page>) {
@@ -74,7 +79,7 @@ export const layer = (maxBytes: number) =>
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
         const { bytes, isWhole } = yield* thread.ask<IndexSize>(id, { op: "index", pages })
         if (!isWhole)
-          yield* Effect.logWarning("Documentation is too large to be searched as a whole; set CHAT_INDEX_MEMORY", bytes)
+          yield* Effect.logWarning("Documentation is too large for a full index; set a larger CHAT_INDEX_MEMORY", bytes)
         entry.bytes = bytes
         lease.resize(bytes)
         return {
@@ -92,7 +97,7 @@ export const layer = (maxBytes: number) =>
             Effect.sync(() => {
               entry.builder = undefined
               Deferred.doneUnsafe(entry.ready, exit)
-              if (Exit.isFailure(exit)) forget(key, entry)
+              if (Exit.isFailure(exit)) drop(key, entry)
             }),
           ),
           Scope.provide(scope),
@@ -117,7 +122,7 @@ export const layer = (maxBytes: number) =>
       return DocsIndexes.of({
         open: Effect.fn("DocsIndexes.open")(function* (source: DocsSource) {
           if (textBytes(source.pages) > maxBytes) return yield* tooLarge
-          // By owner: what one org keeps in memory is told from what another does.
+          // With the owner, because the memory budget counts per owner.
           const key = `${source.owner} ${source.version}`
           const { ready } = yield* Effect.acquireRelease(enter(key, source), leave)
           return yield* Deferred.await(ready)

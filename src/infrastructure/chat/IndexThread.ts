@@ -3,22 +3,22 @@ import type { Page } from "../../domain/chat/DocsPassages.ts"
 import { type DocsIndex, indexing, type SearchOptions } from "../../domain/chat/DocsSearch.ts"
 
 /**
- * The thread that documentation is indexed and searched in: it takes seconds of CPU, and a heap that is bounded apart
- * from the heap of the service.
+ * The data of the thread that indexes and searches documentation, which takes seconds of CPU time. The thread has a heap limit
+ * of its own.
  */
 export interface IndexThreadData {
-  /** How many bytes of memory one index may take. */
+  /** Limit of the memory of one index. */
   readonly maxBytes: number
 }
 
-/** What the thread is asked to do with the index of an id. `drop` is not answered. */
+/** A task for the index of an id. `drop` has no answer. */
 export type IndexTask =
   | { readonly op: "index"; readonly pages: ReadonlyArray<Page> }
   | { readonly op: "search"; readonly question: string; readonly options: SearchOptions }
   | { readonly op: "page"; readonly slug: string }
   | { readonly op: "drop" }
 
-/** An index that has been made. */
+/** The size of a finished index. */
 export type IndexSize = Pick<DocsIndex, "bytes" | "isWhole">
 
 export interface IndexCall {
@@ -26,25 +26,25 @@ export interface IndexCall {
   readonly id: number
   readonly task: IndexTask
 }
-/** The answer to a call; `lost` when there is no such index. */
+/** The answer to a call; `lost` if the index does not exist. */
 export type IndexReply =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly lost: true }
 
-/** How long indexing goes on, in milliseconds, before other tasks have their turn. */
+/** Indexing pauses for other tasks after this time. */
 const sliceMillis = 10
 
 const { maxBytes } = workerData as IndexThreadData
 const indexes = new Map<number, DocsIndex>()
-/** The indexes in the making. */
+/** The ids of the indexes that are being built. */
 const unfinished = new Set<number>()
 
-const turn = () => new Promise((resolve) => setImmediate(resolve))
+const otherTasks = () => new Promise((resolve) => setImmediate(resolve))
 
 const reply = (message: IndexReply) => parentPort!.postMessage(message)
 
-/** Makes an index, unless it is dropped meanwhile. */
-const make = async (id: number, pages: ReadonlyArray<Page>) => {
+/** Builds an index, unless it is dropped before the end. */
+const build = async (id: number, pages: ReadonlyArray<Page>) => {
   unfinished.add(id)
   const steps = indexing(pages, maxBytes)
   for (let end = 0; unfinished.has(id);) {
@@ -55,7 +55,7 @@ const make = async (id: number, pages: ReadonlyArray<Page>) => {
       return
     }
     if (performance.now() < end) continue
-    await turn()
+    await otherTasks()
     end = performance.now() + sliceMillis
   }
 }
@@ -66,7 +66,7 @@ parentPort!.on("message", async ({ call, id, task }: IndexCall) => {
     indexes.delete(id)
     return
   }
-  if (task.op === "index") await make(id, task.pages)
+  if (task.op === "index") await build(id, task.pages)
   const index = indexes.get(id)
   if (index === undefined) reply({ call, lost: true })
   else if (task.op === "search") reply({ call, value: index.search(task.question, task.options) })

@@ -4,22 +4,22 @@ import { Effect, Layer, Redacted, Stream } from "effect"
 import type { AnswerPart } from "../../domain/chat/Chat.ts"
 import { type Answer, LanguageModel, type ModelRequest, type ModelTool } from "../../domain/chat/LanguageModel.ts"
 
-/** An OpenAI-compatible server, and how long it is waited for. */
+/** An OpenAI-compatible server, and the limits of its answers. */
 export interface LanguageModelOptions {
   /** `https://api.openai.com/v1` */
   readonly baseUrl: string
   readonly model: string
   readonly apiKey: Redacted.Redacted<string> | undefined
-  /** How many milliseconds the model may be silent; default: a minute. */
-  readonly silence?: number
-  /** How many milliseconds an answer may take, calls of tools included; default: five minutes. */
-  readonly total?: number
-  /** How many times a call that the server refused for the moment (429, 5xx) is made again; default: once. */
+  /** Limit of the time in which the model sends nothing. Default: one minute. */
+  readonly maxSilenceMillis?: number
+  /** Deadline of an answer, tool calls included. Default: five minutes. */
+  readonly totalMillis?: number
+  /** Retries of a call that fails with 429 or 5xx. Default: 1. */
   readonly retries?: number
 }
 
-const failed = "The language model failed; try again."
-const late = "The language model did not answer in time; try again."
+const failed = { type: "error", errorText: "The language model failed; try again." } as const
+const tooLate = { type: "error", errorText: "The language model did not answer in time; try again." } as const
 
 const asTool = ({ description, parameter, run }: ModelTool) =>
   tool({
@@ -44,49 +44,57 @@ const asTool = ({ description, parameter, run }: ModelTool) =>
       Effect.runPromise(run(input[parameter.name]!), abortSignal && { signal: abortSignal }),
   })
 
-/** What may be logged of a fault: never the conversation, and not the key, should the server repeat it. */
-const describe = (fault: unknown, secret: string) => {
+/** The loggable part of a fault, without the conversation, and without the API key in case the server repeats it. */
+const faultText = (fault: unknown, secret: string) => {
   const { name, message, statusCode } = fault as { name?: string; message?: string; statusCode?: number }
   const text = `${name ?? "Error"}${statusCode === undefined ? "" : ` (status ${statusCode})`}: ${message ?? ""}`
   return (secret === "" ? text : text.replaceAll(secret, "…")).slice(0, 500)
 }
 
+type Provider = ReturnType<typeof createOpenAICompatible>
+
+/** Starts an answer of the SDK. Faults are added to `faults`. */
+const startAnswer = (
+  provider: Provider,
+  { model, retries = 1, totalMillis = 300_000 }: LanguageModelOptions,
+  { instructions, turns, tools, steps }: ModelRequest,
+  abort: AbortController,
+  faults: Array<unknown>,
+) => {
+  const toolSet: ToolSet = Object.fromEntries(tools.map((each) => [each.name, asTool(each)]))
+  const { stream } = streamText({
+    model: provider.chatModel(model),
+    instructions,
+    messages: turns.map(({ role, text }) => ({ role, content: text })),
+    ...(tools.length === 0 ? {} : { tools: toolSet }),
+    stopWhen: isStepCount(steps),
+    // The last step must answer: another tool call would end the chat without text.
+    prepareStep: ({ stepNumber }) => (stepNumber === steps - 1 ? { toolChoice: "none" as const } : {}),
+    maxRetries: retries,
+    timeout: { totalMs: totalMillis },
+    abortSignal: abort.signal,
+    onError: ({ error }) => void faults.push(error),
+  })
+  return toUIMessageStream({
+    stream,
+    tools: toolSet,
+    sendReasoning: true,
+    sendSources: false,
+    onError: () => failed.errorText,
+  }) as ReadableStream<AnswerPart>
+}
+
 /** A model behind any OpenAI-compatible server (chat completions). */
 export const layer = (options: LanguageModelOptions) =>
   Layer.sync(LanguageModel, () => {
-    // The SDK prints its warnings to the console otherwise.
+    // Otherwise the SDK prints warnings to the console.
     Object.assign(globalThis, { AI_SDK_LOG_WARNINGS: false })
-    const { baseUrl, silence = 60_000, total = 300_000, retries = 1 } = options
     const apiKey = options.apiKey === undefined ? "" : Redacted.value(options.apiKey)
-    const provider = createOpenAICompatible({ name: "model", baseURL: baseUrl, ...(apiKey === "" ? {} : { apiKey }) })
-
-    const start = (
-      { instructions, turns, tools, steps }: ModelRequest,
-      abort: AbortController,
-      faults: Array<unknown>,
-    ) => {
-      const toolSet: ToolSet = Object.fromEntries(tools.map((each) => [each.name, asTool(each)]))
-      const { stream } = streamText({
-        model: provider.chatModel(options.model),
-        instructions,
-        messages: turns.map(({ role, text }) => ({ role, content: text })),
-        ...(tools.length === 0 ? {} : { tools: toolSet }),
-        stopWhen: isStepCount(steps),
-        // The last step answers: one that asks for a tool again would end the chat without a word.
-        prepareStep: ({ stepNumber }) => (stepNumber === steps - 1 ? { toolChoice: "none" as const } : {}),
-        maxRetries: retries,
-        timeout: { totalMs: total },
-        abortSignal: abort.signal,
-        onError: ({ error }) => void faults.push(error),
-      })
-      return toUIMessageStream({
-        stream,
-        tools: toolSet,
-        sendReasoning: true,
-        sendSources: false,
-        onError: () => failed,
-      })
-    }
+    const provider = createOpenAICompatible({
+      name: "model",
+      baseURL: options.baseUrl,
+      ...(apiKey === "" ? {} : { apiKey }),
+    })
 
     const answer: Answer = (request) =>
       Stream.unwrap(
@@ -98,29 +106,29 @@ export const layer = (options: LanguageModelOptions) =>
           )
           const logFaults = Effect.suspend(() =>
             Effect.forEach(faults.splice(0), (fault) =>
-              Effect.logWarning("The language model failed", describe(fault, apiKey)),
+              Effect.logWarning("The language model failed", faultText(fault, apiKey)),
             ),
           )
           return Stream.fromReadableStream({
-            evaluate: () => start(request, abort, faults) as ReadableStream<AnswerPart>,
+            evaluate: () => startAnswer(provider, options, request, abort, faults),
             onError: (fault) => fault,
           }).pipe(
-            // A connection that breaks in the middle.
+            // The connection broke during the answer.
             Stream.catch((fault) => {
               faults.push(fault)
-              return Stream.succeed<AnswerPart>({ type: "error", errorText: failed })
+              return Stream.succeed(failed)
             }),
-            // Thinking is no silence, so it is passed over only after this. The SDK's own limits begin with the answer.
+            // Before reasoning is dropped, because reasoning is not silence. The SDK's own limits start with the answer.
             Stream.timeoutOrElse({
-              duration: silence,
+              duration: options.maxSilenceMillis ?? 60_000,
               orElse: () => {
                 faults.push(new Error("silent for too long"))
-                return Stream.succeed<AnswerPart>({ type: "error", errorText: late })
+                return Stream.succeed(tooLate)
               },
             }),
             Stream.filter(({ type }) => !type.startsWith("reasoning")),
-            // The client is not the one who ended it here: what is left is the time.
-            Stream.map((part): AnswerPart => (part.type === "abort" ? { type: "error", errorText: late } : part)),
+            // Here only the deadline aborts: if the client leaves, the stream is interrupted.
+            Stream.map((part): AnswerPart => (part.type === "abort" ? tooLate : part)),
             Stream.tap(({ type }) => (type === "error" ? logFaults : Effect.void)),
             Stream.ensuring(logFaults),
           )

@@ -4,24 +4,24 @@ import { type SafeAnswer, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
 const maxRedirects = 5
 const redirects = [301, 302, 303, 307, 308]
 
-/** A document as it came, with what a server says to ask for a newer one only. */
+/** A fetched document, with the validators for a conditional request. */
 export interface Fetched {
   readonly bytes: Uint8Array
   readonly etag: string | undefined
   readonly lastModified: string | undefined
 }
 
-/** The document cannot be had. `message` is put behind its name. */
+/** The document cannot be fetched. `message` follows the URL in a sentence. */
 export class FetchFault extends Data.TaggedError("FetchFault")<{
   readonly message: string
-  /** Whether it may be had later: the server is down, and did not say that there is no such document. */
-  readonly passing: boolean
+  /** Whether a later fetch may succeed, because the server is down. */
+  readonly isTransient: boolean
 }> {}
 
-const fault = (message: string, passing = false) => new FetchFault({ message, passing })
+const fault = (message: string, isTransient = false) => new FetchFault({ message, isTransient })
 
-/** Where a redirect leads; never from https to http. */
-const target = (from: string, location: string | undefined) => {
+/** The target of a redirect; `undefined` if it is not a URL, or leads from https to http. */
+const redirectTarget = (from: string, location: string | undefined) => {
   const base = new URL(from)
   const to = location !== undefined && URL.canParse(location, from) ? new URL(location, base) : undefined
   return to === undefined || (base.protocol === "https:" && to.protocol === "http:") ? undefined : to.href
@@ -33,23 +33,27 @@ const read = (answer: SafeAnswer, maxBytes: number) => {
     return Effect.fail(fault(`was answered with the status ${status}`, status === 429 || status >= 500))
   if (truncated) return Effect.fail(fault(`is larger than ${maxBytes / 1024 / 1024} MiB`))
   if (!["", "identity"].includes((headers["content-encoding"] ?? "").trim().toLowerCase())) {
-    return Effect.fail(fault("came compressed, which was not asked for"))
+    return Effect.fail(fault("was sent compressed, although the request does not accept it"))
   }
   return Effect.succeed({ bytes: body, etag: headers["etag"], lastModified: headers["last-modified"] })
 }
 
-/** Each hop has the whole time by itself, and a server could make many hops of it. */
+/** Limits all redirects together; the time-out of a request limits only one. */
 const withinTime = <A, R>(
   fetch: Effect.Effect<A, FetchFault, R>,
   _url: string,
   { timeout }: { readonly timeout: Duration.Input },
-) => Effect.timeoutOrElse(fetch, { duration: timeout, orElse: () => Effect.fail(fault("cannot be had in time", true)) })
+) =>
+  Effect.timeoutOrElse(fetch, {
+    duration: timeout,
+    orElse: () => Effect.fail(fault("cannot be fetched in time", true)),
+  })
 
 /**
- * Fetches a document over `SafeHttp`. Redirects are followed five times at most, and each address is checked like the
- * first. Gives `undefined` when the server says that `previous` is still the newest.
+ * Fetches a document over `SafeHttp`. Follows up to five redirects, and checks each address like the first. Returns
+ * `undefined` if the server answers that `previous` is the newest version.
  *
- * @param options maxBytes: a longer document is refused; timeout: what all of it has, redirects, connections and body
+ * @param options maxBytes: limit of the document; timeout: deadline of the fetch, redirects and body included
  */
 export const fetchDocument = Effect.fn("Documents.fetch")(function* (
   url: string,
@@ -70,20 +74,20 @@ export const fetchDocument = Effect.fn("Documents.fetch")(function* (
       ...(previous?.lastModified === undefined ? {} : { "if-modified-since": previous.lastModified }),
     },
   }
-  let at = url
+  let current = url
   for (let hop = 0; hop <= maxRedirects; hop++) {
     const answer = yield* http
-      .request({ ...request, url: at })
+      .request({ ...request, url: current })
       .pipe(
         Effect.mapError(({ kind, message }) =>
-          fault(`cannot be had: ${message.replace(/\.$/, "")}`, kind !== "refused_address"),
+          fault(`cannot be fetched: ${message.replace(/\.$/, "")}`, kind !== "refused_address"),
         ),
       )
     if (answer.status === 304 && previous !== undefined) return undefined
     if (!redirects.includes(answer.status)) return yield* read(answer, maxBytes)
-    const next = target(at, answer.headers["location"])
-    if (next === undefined) return yield* fault("redirects to where it is not followed")
-    at = next
+    const next = redirectTarget(current, answer.headers["location"])
+    if (next === undefined) return yield* fault("redirects to a URL that is not followed")
+    current = next
   }
   return yield* fault("redirects too many times")
 }, withinTime)

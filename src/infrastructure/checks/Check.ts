@@ -1,12 +1,12 @@
-/** One thing that was looked at, and what is to be done about it when it is not well. */
+/** The result of one check of `gatehouse doctor`. */
 export interface Check {
-  /** What was looked at, in a word or two. */
+  /** The subject of the check, in one or two words. */
   readonly name: string
-  /** `fail`: the service does not work so; `warn`: it does, and something is missing or near its end. */
+  /** `fail`: the service does not work; `warn`: it works, but a setting is missing or a limit is near. */
   readonly state: "ok" | "warn" | "fail"
-  /** What was found; holds no secret. */
+  /** What the check found. Contains no secret. */
   readonly message: string
-  /** What to do. */
+  /** What to do; absent if the state is `ok`. */
   readonly remedy?: string
 }
 

@@ -1,33 +1,39 @@
 import type { Check } from "./Check.ts"
 import { fail, ok, warn } from "./Check.ts"
 
-/** CI tokens are taken with clocks this far apart, in milliseconds, and no farther. */
-const tolerated = 30_000
-/** From here on something is wrong with a clock, in milliseconds. */
-const suspicious = 5_000
+/** CI tokens are refused from this offset on, in milliseconds. */
+const maxOffsetMillis = 30_000
+/** A warning from this offset on, in milliseconds. */
+const warnOffsetMillis = 5_000
 
-/** This version was made after it: an earlier time is that of a clock which was never set. */
-const earliest = Date.UTC(2026, 0, 1)
+/** This version is newer, so a clock with an earlier time was never set. Milliseconds since 1970. */
+const earliestPlausible = Date.UTC(2026, 0, 1)
 
-const remedy = "synchronise the clocks of both machines (NTP)"
+const refused = "CI tokens and webhooks are refused because of their timestamps"
 
 /**
- * How far this machine's clock is ahead of another one, in milliseconds. `uncertainty`: how much of it the measuring may
- * have made, as by the time that the answer took.
+ * Compares this machine's clock with another one.
+ *
+ * @param other the name of the other clock
+ * @param offset how far this machine's clock is ahead, in milliseconds; negative: behind
+ * @param uncertainty the error of the measurement, in milliseconds, such as half the time of the request
  */
-export const clockCheck = (than: string, ahead: number, uncertainty: number): Check => {
-  const apart = Math.max(0, Math.abs(ahead) - uncertainty)
-  const seconds = `${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead < 0 ? "behind" : "ahead of"} ${than}`
-  if (apart < suspicious) return ok("clock", `with ${than}`)
-  return apart < tolerated
-    ? warn("clock", `this machine is ${seconds}`, remedy)
-    : fail("clock", `this machine is ${seconds}: CI tokens and webhooks are refused for their times`, remedy)
+export const clockCheck = (other: string, offset: number, uncertainty: number): Check => {
+  const certainOffset = Math.max(0, Math.abs(offset) - uncertainty)
+  if (certainOffset < warnOffsetMillis) return ok("clock", `agrees with ${other}`)
+  const found = `this machine is ${(Math.abs(offset) / 1000).toFixed(1)} s ${offset < 0 ? "behind" : "ahead of"} ${other}`
+  const remedy = "synchronize the clocks of both machines, for example with NTP"
+  return certainOffset < maxOffsetMillis ? warn("clock", found, remedy) : fail("clock", `${found}: ${refused}`, remedy)
 }
 
-/** This machine's clock alone, where no other could be asked. Takes its time, in milliseconds since 1970. */
+/**
+ * Checks this machine's clock when no other clock is available.
+ *
+ * @param now the time of this machine, in milliseconds since 1970
+ */
 export const plausibleClock = (now: number): Check => {
   const time = new Date(now).toISOString()
-  return now < earliest
-    ? fail("clock", `this machine's says ${time}: CI tokens and webhooks are refused for their times`, "set it (NTP)")
-    : ok("clock", `this machine's says ${time}, which is plausible; there was no other to compare it with`)
+  return now < earliestPlausible
+    ? fail("clock", `this machine's clock shows ${time}: ${refused}`, "set the clock, for example with NTP")
+    : ok("clock", `this machine's clock shows ${time}, which is plausible; no other clock was available`)
 }

@@ -14,10 +14,10 @@ import { checkSecrets } from "./secrets.ts"
 
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>
 
-/** The first folder on the way up that is there. */
-const existing = (path: string): string => (existsSync(path) ? path : existing(dirname(path)))
+/** The path itself if it exists, else its nearest parent folder that exists. */
+const nearestExisting = (path: string): string => (existsSync(path) ? path : nearestExisting(dirname(path)))
 
-const mayWrite = (folder: string) => {
+const isWritable = (folder: string) => {
   try {
     accessSync(folder, constants.R_OK | constants.W_OK | constants.X_OK)
     return true
@@ -26,7 +26,7 @@ const mayWrite = (folder: string) => {
   }
 }
 
-/** Those of the configuration, else the folder's own; none is made. */
+/** The keys of the configuration, else the key file of the folder. Creates no key file. */
 const keysOf = (path: string, encryptionKeys: Keys | undefined) =>
   encryptionKeys === undefined && !existsSync(join(path, "encryption.key"))
     ? Effect.succeed([])
@@ -40,21 +40,27 @@ const checkOpened = Effect.fnUntraced(function* (path: string, encryptionKeys: K
   return [ok("database", `embedded, in ${path}`), migrations.check, ...secrets]
 })
 
-/** Whether the embedded database of DATA_DIR can be used. One that a running service has is not opened. */
+/**
+ * Checks the embedded database of DATA_DIR. Creates nothing, and does not open a database that a running service uses.
+ */
 export const checkEmbedded = (
   dataDir: string,
   encryptionKeys: Keys | undefined,
 ): Effect.Effect<ReadonlyArray<Check>, never, SecureRandom.SecureRandom> => {
   if (dataDir === "memory") return Effect.succeed([ok("database", "embedded, in memory: nothing is kept")])
   const path = resolve(dataDir)
-  const folder = existing(path)
-  if (!mayWrite(folder)) {
+  const folder = nearestExisting(path)
+  if (!isWritable(folder)) {
     return Effect.succeed([
-      fail("database", `${folder} cannot be written`, "let this user write there, or set DATA_DIR to another folder"),
+      fail(
+        "database",
+        `this user cannot write to ${folder}`,
+        "give this user write access, or set DATA_DIR to another folder",
+      ),
     ])
   }
   if (!existsSync(join(path, "postgres"))) {
-    return Effect.succeed([ok("database", `embedded; the first start makes it in ${path}`)])
+    return Effect.succeed([ok("database", `embedded; the first start creates it in ${path}`)])
   }
   return checkOpened(path, encryptionKeys).pipe(
     Effect.scoped,
@@ -63,7 +69,7 @@ export const checkEmbedded = (
       StartupError: (error) =>
         Effect.succeed([
           DataFolder.isInUse(error)
-            ? ok("database", `embedded, in ${path}; another process has it, so it was not opened`)
+            ? ok("database", `embedded, in ${path}; not opened, because another process uses it`)
             : fail("database", error.message, "see docs/embedded-database.md"),
         ]),
       SqlError: (error) => Effect.succeed([fail("database", describeSqlError(error), "see docs/embedded-database.md")]),

@@ -6,34 +6,31 @@ import { clockCheck } from "./clock.ts"
 
 const KeySet = Schema.fromJsonString(Schema.Struct({ keys: Schema.Array(Schema.Unknown) }))
 
-const remedy = "let this machine reach it over https, or set GITHUB_OIDC_ISSUER; until then CI runs cannot register"
+const remedy =
+  "let this machine reach the issuer over https, or set GITHUB_OIDC_ISSUER; CI runs cannot register until then"
 
-/** How grave a fault of the issuer is. */
-const faultOf = (needed: boolean) => (needed ? fail : warn)
+const problem = (needed: boolean, message: string) => (needed ? fail : warn)("issuer", message, remedy)
 
 /**
- * Whether the issuer of CI tokens publishes its keys to this machine, and whether its clock and ours agree.
+ * Checks that this machine can fetch the signing keys of CI tokens, and compares its clock with the issuer's.
  *
- * @param needed whether CI is known to register here: without its issuer, the service fails it then
+ * @param needed whether the configuration says that CI registers here; if so, a problem is a failure, not a warning
  */
 export const checkIssuer: (
   issuer: string,
   options: { readonly needed: boolean },
 ) => Effect.Effect<ReadonlyArray<Check>, never, HttpClient.HttpClient> = Effect.fnUntraced(
   function* (issuer: string, { needed }) {
-    const asked = yield* Clock.currentTimeMillis
+    const sentAt = yield* Clock.currentTimeMillis
     const response = yield* HttpClient.get(`${issuer.replace(/\/+$/, "")}/.well-known/jwks`)
-    const answered = yield* Clock.currentTimeMillis
+    const answeredAt = yield* Clock.currentTimeMillis
     const date = Date.parse(response.headers["date"] ?? "")
-    // The header has whole seconds.
+    // The date header has a resolution of one second.
     const clock = Number.isNaN(date)
       ? []
-      : [clockCheck("the issuer", (asked + answered) / 2 - date, 1000 + (answered - asked) / 2)]
+      : [clockCheck("the issuer", (sentAt + answeredAt) / 2 - date, 1000 + (answeredAt - sentAt) / 2)]
     if (response.status !== 200) {
-      return [
-        faultOf(needed)("issuer", `${issuer} answers for its keys with status ${response.status}`, remedy),
-        ...clock,
-      ]
+      return [problem(needed, `${issuer} answers the request for its keys with status ${response.status}`), ...clock]
     }
     const { keys } = yield* Schema.decodeEffect(KeySet)(yield* response.text)
     return [ok("issuer", `${issuer} publishes ${keys.length} keys`), ...clock]
@@ -42,12 +39,11 @@ export const checkIssuer: (
   (checks, issuer, { needed }) =>
     Effect.catch(checks, (error) =>
       Effect.succeed([
-        faultOf(needed)(
-          "issuer",
+        problem(
+          needed,
           error._tag === "SchemaError"
-            ? `${issuer} publishes no key set`
+            ? `${issuer} does not publish a key set`
             : `${issuer} does not answer (${transportFault(error)})`,
-          remedy,
         ),
       ]),
     ),

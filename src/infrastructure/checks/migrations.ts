@@ -3,24 +3,22 @@ import { SqlClient } from "effect/sql"
 import * as Migrations from "../database/Migrations.ts"
 import { type Check, fail, ok, warn } from "./Check.ts"
 
-/** Which of the migrations that this version knows the database has. */
+/** Compares the migrations of the database with those of this version. */
 export const checkMigrations = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [table] = yield* sql<{ there: boolean }>`SELECT to_regclass('gatehouse_migrations') IS NOT NULL AS there`
-  const applied = table!.there ? yield* Migrations.applied : 0
+  const [table] = yield* sql<{ exists: boolean }>`SELECT to_regclass('gatehouse_migrations') IS NOT NULL AS exists`
+  const applied = table!.exists ? yield* Migrations.applied : 0
   const known = yield* Migrations.newest
-  const remedy = "gatehouse migrate does it now, and gatehouse serve at its start"
-  const check: Check =
-    applied === 0
-      ? warn("migrations", "none is in yet", remedy)
-      : applied < known
-        ? warn("migrations", `the database is at ${applied} and this version wants ${known}`, remedy)
-        : applied > known
-          ? fail(
-              "migrations",
-              `the database is at ${applied}, and this version knows ${known}`,
-              "start the newer version",
-            )
-          : ok("migrations", `all ${known} are in`)
-  return { check, complete: applied >= known }
+  return { check: compare(applied, known), complete: applied >= known }
 })
+
+const compare = (applied: number, known: number): Check => {
+  if (applied === known) return ok("migrations", `all ${known} are applied`)
+  if (applied > known) {
+    const found = `the database is at migration ${applied}, but this version knows only ${known}`
+    return fail("migrations", found, "start the newer version")
+  }
+  const found =
+    applied === 0 ? "none is applied" : `the database is at migration ${applied}; this version needs ${known}`
+  return warn("migrations", found, "run gatehouse migrate, or start the service, which migrates first")
+}

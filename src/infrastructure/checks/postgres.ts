@@ -8,49 +8,53 @@ import { clockCheck } from "./clock.ts"
 import { checkMigrations } from "./migrations.ts"
 import { checkSecrets } from "./secrets.ts"
 
-/** What PostgreSQL this version is made for. */
-const oldest = 14
+/** The oldest major version of PostgreSQL that this version supports. */
+const oldestMajor = 14
 
-const cannotBeUsed = (why: string) =>
-  fail("database", `the database of DATABASE_URL cannot be used: ${why}`, "check its host, port, user and password")
+const cannotBeUsed = (reason: string) =>
+  fail(
+    "database",
+    `the database of DATABASE_URL cannot be used: ${reason}`,
+    "check that PostgreSQL runs, and the host, port, user and password of DATABASE_URL",
+  )
 
 const checkServer = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const ask = sql<{ version: string; major: number; millis: number }>`
     SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
       (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS millis`
-  // The first question has the connection's beginning in it.
+  // Once to connect, which takes time, and once to measure.
   yield* ask
-  const asked = yield* Clock.currentTimeMillis
+  const sentAt = yield* Clock.currentTimeMillis
   const [server] = yield* ask
-  const answered = yield* Clock.currentTimeMillis
+  const answeredAt = yield* Clock.currentTimeMillis
   const { major, millis, version } = server!
   return [
-    major < oldest
-      ? fail("database", `PostgreSQL ${version}`, `use PostgreSQL ${oldest} or newer`)
+    major < oldestMajor
+      ? fail("database", `PostgreSQL ${version} is too old`, `use PostgreSQL ${oldestMajor} or newer`)
       : ok("database", `PostgreSQL ${version}`),
-    clockCheck("the database", (asked + answered) / 2 - millis, (answered - asked) / 2),
+    clockCheck("the database", (sentAt + answeredAt) / 2 - millis, (answeredAt - sentAt) / 2),
   ]
 })
 
-/** Whether this process hears what another connection notifies, as the deletion of a key. */
+/** Checks that LISTEN receives the NOTIFY of another connection, which the deletion of a key needs. */
 const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) =>
   PostgresDatabase.subscriptions(url, sql).pipe(
     Effect.flatMap((subscribe) => subscribe("gatehouse_doctor")),
     Effect.scoped,
-    Effect.as(ok("notifications", "LISTEN and NOTIFY arrive")),
+    Effect.as(ok("notifications", "LISTEN receives the NOTIFY of another connection")),
     Effect.catch((error) =>
       Effect.succeed(
         fail(
           "notifications",
           describeSqlError(error),
-          "let DATABASE_URL lead to PostgreSQL itself, or to a pooler in session mode",
+          "set DATABASE_URL to PostgreSQL itself, or to a pooler in session mode",
         ),
       ),
     ),
   )
 
-/** Whether the PostgreSQL of DATABASE_URL can be used; nothing is changed in it. */
+/** Checks the PostgreSQL of DATABASE_URL. Changes nothing. */
 export const checkPostgres = (
   url: Redacted.Redacted<string>,
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,

@@ -3,8 +3,8 @@ import { SqlClient } from "effect/sql"
 import { keyId } from "../crypto/Cipher.ts"
 import { fail, ok, warn } from "./Check.ts"
 
-/** The secrets that may yet be needed, by the key that they were encrypted with. */
-const stored = Effect.flatMap(
+/** The number of secrets that may still be needed, by the id of the key that encrypted them. */
+const secretsByKey = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql<{ key: string; secrets: number }>`
     SELECT split_part(secret, '.', 2) AS key, count(*)::int AS secrets FROM (
@@ -17,27 +17,29 @@ const stored = Effect.flatMap(
     WHERE secret IS NOT NULL GROUP BY 1 ORDER BY 1`,
 )
 
-/** Whether every stored secret's key is among those that are given. */
+const count = (groups: ReadonlyArray<{ readonly secrets: number }>) =>
+  groups.reduce((sum, { secrets }) => sum + secrets, 0)
+
+/** Checks that `keys` (the current key first) has the key of every stored secret. */
 export const checkSecrets = Effect.fnUntraced(function* (keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>) {
-  const known = new Set(keys.map((key) => keyId(Redacted.value(key))))
-  const groups = yield* stored
-  const total = groups.reduce((sum, { secrets }) => sum + secrets, 0)
-  const lost = groups.filter(({ key }) => !known.has(key))
-  if (lost.length === 0) {
-    const current = keys[0] === undefined ? undefined : keyId(Redacted.value(keys[0]))
-    const older = groups.filter(({ key }) => key !== current).reduce((sum, { secrets }) => sum + secrets, 0)
-    return older === 0
-      ? ok("encryption", `all ${total} stored secrets can be read`)
-      : warn(
-          "encryption",
-          `${older} of ${total} stored secrets are under an older key`,
-          "run gatehouse secrets reencrypt, and take the old key away when it says so",
-        )
+  const ids = keys.map((key) => keyId(Redacted.value(key)))
+  const groups = yield* secretsByKey
+  const total = count(groups)
+  const unreadable = groups.filter(({ key }) => !ids.includes(key))
+  if (unreadable.length > 0) {
+    const missing = unreadable.map(({ key }) => key).join(", ")
+    return fail(
+      "encryption",
+      `${count(unreadable)} of ${total} stored secrets cannot be decrypted: ENCRYPTION_KEY does not have the key ${missing}`,
+      "add that key to ENCRYPTION_KEY, after a comma (the key of the embedded database is in DATA_DIR/encryption.key)",
+    )
   }
-  const unreadable = lost.reduce((sum, { secrets }) => sum + secrets, 0)
-  return fail(
-    "encryption",
-    `${unreadable} of ${total} stored secrets cannot be read: they were encrypted with the key ${lost.map(({ key }) => key).join(", ")}, which is not given`,
-    "add that key to ENCRYPTION_KEY, after a comma (the embedded database's own is in DATA_DIR/encryption.key)",
-  )
+  const older = count(groups.filter(({ key }) => key !== ids[0]))
+  return older === 0
+    ? ok("encryption", `all ${total} stored secrets use the first key`)
+    : warn(
+        "encryption",
+        `${older} of ${total} stored secrets use an older key`,
+        "run gatehouse secrets reencrypt, and remove the old key when it says so",
+      )
 })

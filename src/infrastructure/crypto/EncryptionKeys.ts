@@ -2,56 +2,56 @@ import { Effect, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { closeSync, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, rmSync, writeSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { keyLength } from "./Cipher.ts"
+import { keyBytes } from "./Cipher.ts"
 import { StartupError } from "../StartupError.ts"
 
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>
 
 export interface EncryptionKeysOptions {
-  /** ENCRYPTION_KEY: the key in use, then those that only decrypt. */
+  /** ENCRYPTION_KEY: the current key first; the others only decrypt. */
   readonly encryptionKeys?: Keys | undefined
-  /** Where the embedded database's own key is kept; `memory`: nowhere. */
+  /** The folder of the key file; `memory`: the key is not stored. */
   readonly dataDir: string
 }
 
 /**
- * The keys that secrets are encrypted with at rest: those of the configuration; else the one in
- * `DATA_DIR/encryption.key`, made once (base64 text, mode 0600); else, in memory, one that goes with the process.
- * Fails with a `StartupError` when the file holds anything else, cannot be read or cannot be made, and warns when others may
- * read it.
+ * Returns the encryption keys: those of the configuration; else the key in `DATA_DIR/encryption.key`, which it creates once
+ * (base64 text, mode 0600); for `memory`, a new key in memory. Fails with a `StartupError` if the file cannot be read or
+ * created, or does not contain a key. Warns if other users may read the file.
  */
 export const load: (options: EncryptionKeysOptions) => Effect.Effect<Keys, StartupError, SecureRandom.SecureRandom> =
   Effect.fn("EncryptionKeys.load")(function* ({ dataDir, encryptionKeys }: EncryptionKeysOptions) {
     if (encryptionKeys !== undefined) return encryptionKeys
     const random = yield* SecureRandom.SecureRandom
-    if (dataDir === "memory") return [Redacted.make(yield* random.randomBytes(keyLength))]
+    if (dataDir === "memory") return [Redacted.make(yield* random.randomBytes(keyBytes))]
 
     const folder = resolve(dataDir)
     const path = join(folder, "encryption.key")
-    const found = yield* attempt(`${path} cannot be read`, () => read(path))
-    if (found !== undefined) return yield* check(path, found)
+    const readKeyFile = attempt(`Cannot read ${path}`, "Make it a file that this user can read", () => read(path))
+    const existing = yield* readKeyFile
+    if (existing !== undefined) return yield* parse(path, existing)
 
-    const text = `${Buffer.from(yield* random.randomBytes(keyLength)).toString("base64")}\n`
+    const text = `${Buffer.from(yield* random.randomBytes(keyBytes)).toString("base64")}\n`
     const temporary = `${path}.${Buffer.from(yield* random.randomBytes(8)).toString("hex")}.tmp`
-    yield* attempt(`${path} cannot be made; set DATA_DIR to another folder, or set ENCRYPTION_KEY`, () => {
+    yield* attempt(`Cannot create ${path}`, "Set DATA_DIR to another folder, or set ENCRYPTION_KEY", () => {
       mkdirSync(folder, { recursive: true, mode: 0o700 })
       publish(folder, temporary, path, text)
     })
-    // Read back and not remembered: another process may have been first, and then its key is the one.
-    const made = yield* attempt(`${path} cannot be read`, () => read(path))
-    return yield* made === undefined
-      ? new StartupError({ message: `${path} was taken away while it was made; start again` })
-      : check(path, made)
+    // Read back, because another process may have created its key first.
+    const created = yield* readKeyFile
+    return yield* created === undefined
+      ? new StartupError({ message: `${path} was deleted while the service started. Start it again` })
+      : parse(path, created)
   })
 
-const check = Effect.fnUntraced(function* (path: string, { mode, text }: KeyFile) {
+const parse = Effect.fnUntraced(function* (path: string, { mode, text }: KeyFile) {
   if (!/^[A-Za-z0-9+/]{43}=\s*$/.test(text)) {
     return yield* new StartupError({
-      message: `${path} does not hold a key (${keyLength} bytes in base64); put the file back from a backup, or, to lose the webhook secrets stored so far, delete it`,
+      message: `${path} does not contain a key (${keyBytes} bytes in base64). Restore the file from a backup, or delete it, which loses the stored webhook secrets`,
     })
   }
   if ((mode & 0o077) !== 0 && process.platform !== "win32") {
-    yield* Effect.logWarning(`${path} holds the encryption key, and others may read it: chmod 600 ${path}`)
+    yield* Effect.logWarning(`Other users may read the encryption key in ${path}. Run chmod 600 ${path}`)
   }
   return [Redacted.make(new Uint8Array(Buffer.from(text, "base64")))]
 })
@@ -61,7 +61,7 @@ interface KeyFile {
   readonly mode: number
 }
 
-/** The file's first bytes, more than a key has; `undefined` when there is no file. */
+/** Reads the first 256 bytes, more than a key has. Returns `undefined` if there is no file. */
 const read = (path: string): KeyFile | undefined => {
   let file: number
   try {
@@ -80,8 +80,8 @@ const read = (path: string): KeyFile | undefined => {
 }
 
 /**
- * Gives a file its name once it is whole and on the disk. A link, because it never replaces: whoever comes second leaves
- * the first one's key in place. What a crash leaves is a temporary file that nobody reads.
+ * Writes a file and links it to its name after it is complete and on disk. A link never replaces a file, so the second of
+ * two processes keeps the key of the first. A crash leaves at most a temporary file, which nothing reads.
  */
 const publish = (folder: string, temporary: string, path: string, text: string) => {
   const file = openSync(temporary, "wx", 0o600)
@@ -96,7 +96,7 @@ const publish = (folder: string, temporary: string, path: string, text: string) 
     rmSync(temporary, { force: true })
   }
   if (process.platform === "win32") return
-  // Else the name could be gone after a power cut, and with it every secret stored by then.
+  // Without this a power cut could lose the name of the file, and with it every stored secret.
   const directory = openSync(folder, "r")
   try {
     fsyncSync(directory)
@@ -107,8 +107,8 @@ const publish = (folder: string, temporary: string, path: string, text: string) 
 
 const codeOf = (cause: unknown) => (cause as NodeJS.ErrnoException).code
 
-const attempt = <A>(fault: string, evaluate: () => A) =>
+const attempt = <A>(fault: string, remedy: string, evaluate: () => A) =>
   Effect.try({
     try: evaluate,
-    catch: (cause) => new StartupError({ message: `${fault} (${codeOf(cause) ?? cause})`, cause }),
+    catch: (cause) => new StartupError({ message: `${fault} (${codeOf(cause) ?? cause}). ${remedy}`, cause }),
   })

@@ -4,24 +4,24 @@ import { Cipher } from "../../domain/Cipher.ts"
 import { answerOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 
-/** A column in which secrets are stored. */
-interface Place {
-  /** What is in it, for a person. */
+/** A column of encrypted secrets. */
+interface SecretColumn {
+  /** A name for the secrets, for output. */
   readonly what: string
   readonly table: string
   readonly column: string
-  /** The primary key's columns. */
+  /** The columns of the primary key. */
   readonly key: ReadonlyArray<string>
-  /** What a secret is bound to, of these columns besides the primary key's. */
+  /** The owner that a secret is bound to; reads the primary key and `ownerColumns`. */
   readonly ownerOf: (row: Row) => string
   readonly ownerColumns?: ReadonlyArray<string>
-  /** Which rows are still of use; all unless told. */
+  /** An SQL condition for rows whose secret may still be needed; default: all rows. */
   readonly inUse?: string
 }
 type Row = Readonly<Record<string, string>>
 
-/** Schedules before jobs, for a schedule's secret is copied to the jobs that it makes. */
-const places: ReadonlyArray<Place> = [
+/** Schedules come before jobs, because a schedule copies its secret to its jobs. */
+const secretColumns: ReadonlyArray<SecretColumn> = [
   {
     what: "signing secrets",
     table: "webhook_endpoints",
@@ -62,124 +62,125 @@ const places: ReadonlyArray<Place> = [
   },
 ]
 
-/** How many rows are read at once. */
-const pageSize = 500
-/** How many are written at once. */
-const concurrency = 8
+/** Rows that one statement reads. */
+const pageRows = 500
+/** Limit of concurrent updates. */
+const maxConcurrentUpdates = 8
 
-/** What came of one place. */
+/** The result for one column. */
 export interface Reencrypted {
   readonly what: string
-  /** How many were encrypted anew. */
+  /** The number of secrets that were encrypted again. */
   readonly done: number
-  /** How many are not under the first key when it ends: the unreadable ones, and what was written meanwhile. */
+  /** The number of secrets that do not use the first key at the end: unreadable, or written during the run. */
   readonly left: number
-  /** The primary keys of those that none of the keys decrypts. */
+  /** The primary keys of the secrets that none of the keys decrypts. */
   readonly unreadable: ReadonlyArray<string>
 }
 
-/** The condition of those that are not under the first key. */
-const isLeft = (sql: SqlClient.SqlClient, place: Place, prefix: string) => sql`
-  ${sql(place.column)} IS NOT NULL AND NOT starts_with(${sql(place.column)}, ${prefix})
-  AND ${sql.literal(place.inUse ?? "true")}`
+/** The SQL condition for secrets that do not use the first key. */
+const isLeft = (sql: SqlClient.SqlClient, { column, inUse = "true" }: SecretColumn, prefix: string) => sql`
+  ${sql(column)} IS NOT NULL AND NOT starts_with(${sql(column)}, ${prefix})
+  AND ${sql.literal(inUse)}`
 
-const keyOf = (place: Place, row: Row) => place.key.map((name) => row[name]!)
+const keyOf = (column: SecretColumn, row: Row) => column.key.map((name) => row[name]!)
 
-/** The key of a row as a row value, as `(caller, operation, key)` has one. */
-const valuesOf = (sql: SqlClient.SqlClient, place: Place, row: Row) =>
-  sql.csv(keyOf(place, row).map((value) => sql`${value}`))
+/** The values of a row's primary key, for a comparison with `(caller, operation, key)`. */
+const keyValues = (sql: SqlClient.SqlClient, column: SecretColumn, row: Row) =>
+  sql.csv(keyOf(column, row).map((value) => sql`${value}`))
 
 /**
- * Goes through a place page by page, by its primary key: a statement reads a page, however many secrets are left in it.
+ * Reads all rows page by page in the order of the primary key, so that a statement reads one page, however few of its
+ * secrets are left.
  *
- * @param columns what to read of each row, besides the key
+ * @param columns the columns to read, besides the primary key
  */
 const eachPage = Effect.fnUntraced(function* <E, R>(
-  place: Place,
+  secretColumn: SecretColumn,
   columns: Statement.Fragment,
   onPage: (rows: ReadonlyArray<Row>) => Effect.Effect<void, E, R>,
 ) {
   const sql = yield* SqlClient.SqlClient
-  const key = sql.literal(place.key.join(", "))
+  const key = sql.literal(secretColumn.key.join(", "))
   let last: Row | undefined
   do {
-    const after = last === undefined ? sql.literal("true") : sql`(${key}) > (${valuesOf(sql, place, last)})`
+    const after = last === undefined ? sql.literal("true") : sql`(${key}) > (${keyValues(sql, secretColumn, last)})`
     const rows: ReadonlyArray<Row> = yield* sql<Row>`
-      SELECT ${key}, ${columns} FROM ${sql(place.table)} WHERE ${after} ORDER BY ${key} LIMIT ${pageSize}`
+      SELECT ${key}, ${columns} FROM ${sql(secretColumn.table)} WHERE ${after} ORDER BY ${key} LIMIT ${pageRows}`
     yield* onPage(rows)
-    last = rows.length === pageSize ? rows.at(-1) : undefined
+    last = rows.length === pageRows ? rows.at(-1) : undefined
   } while (last !== undefined)
 })
 
-const reencryptPlace = Effect.fnUntraced(function* (
-  place: Place,
+const reencryptColumn = Effect.fnUntraced(function* (
+  column: SecretColumn,
   prefix: string,
   onBatch: (what: string, done: number) => Effect.Effect<void>,
 ) {
   const sql = yield* SqlClient.SqlClient
   const cipher = yield* Cipher
-  const table = sql(place.table)
-  const key = sql.literal(`(${place.key.join(", ")})`)
-  const owners = sql.literal((place.ownerColumns ?? []).map((column) => `${column}, `).join(""))
+  const table = sql(column.table)
+  const key = sql.literal(`(${column.key.join(", ")})`)
+  const owners = sql.literal((column.ownerColumns ?? []).map((name) => `${name}, `).join(""))
 
-  /** Encrypts one anew, unless someone changes it at the moment: then theirs stays. Gives how many that was. */
-  const reencrypt = Effect.fnUntraced(function* (row: Row, stored: string) {
-    const owner = place.ownerOf(row)
+  /** Encrypts one secret again, unless it changes at the same time. Returns the number of changed rows. */
+  const reencryptRow = Effect.fnUntraced(function* (row: Row, stored: string) {
+    const owner = column.ownerOf(row)
     const fresh = yield* cipher.encrypt(yield* cipher.decrypt(stored, owner), owner)
     const written = yield* sql`
-      UPDATE ${table} SET ${sql(place.column)} = ${fresh}
-      WHERE ${key} = (${valuesOf(sql, place, row)}) AND ${sql(place.column)} = ${stored} RETURNING 1`
+      UPDATE ${table} SET ${sql(column.column)} = ${fresh}
+      WHERE ${key} = (${keyValues(sql, column, row)}) AND ${sql(column.column)} = ${stored} RETURNING 1`
     return written.length
   })
 
   let done = 0
   const unreadable: Array<string> = []
-  const columns = sql`${owners} CASE WHEN ${isLeft(sql, place, prefix)} THEN ${sql(place.column)} END AS stored`
-  yield* eachPage(place, columns, (rows) =>
+  const columns = sql`${owners} CASE WHEN ${isLeft(sql, column, prefix)} THEN ${sql(column.column)} END AS stored`
+  yield* eachPage(column, columns, (rows) =>
     Effect.gen(function* () {
       const left = rows.filter((row) => row["stored"] !== null)
-      const ends = yield* Effect.forEach(
+      const changed = yield* Effect.forEach(
         left,
         (row) =>
-          reencrypt(row, row["stored"]!).pipe(
-            // A secret that cannot be read is a defect, as no request can have stored it so.
-            Effect.catchDefect(() => Effect.sync(() => (unreadable.push(keyOf(place, row).join(" ")), 0))),
+          reencryptRow(row, row["stored"]!).pipe(
+            // The cipher dies of an unreadable secret.
+            Effect.catchDefect(() => Effect.sync(() => (unreadable.push(keyOf(column, row).join(" ")), 0))),
           ),
-        { concurrency },
+        { concurrency: maxConcurrentUpdates },
       )
-      done += ends.reduce((sum, one) => sum + one, 0)
-      if (left.length > 0) yield* onBatch(place.what, done)
+      done += changed.reduce((sum, one) => sum + one, 0)
+      if (left.length > 0) yield* onBatch(column.what, done)
     }),
   )
 
-  return { what: place.what, done, unreadable }
+  return { what: column.what, done, unreadable }
 })
 
-/** How many secrets of a place are not under the first key. */
-const countLeft = Effect.fnUntraced(function* (place: Place, prefix: string) {
+/** Counts the secrets of a column that do not use the first key. */
+const countLeft = Effect.fnUntraced(function* (column: SecretColumn, prefix: string) {
   const sql = yield* SqlClient.SqlClient
   let left = 0
-  yield* eachPage(place, sql`CASE WHEN ${isLeft(sql, place, prefix)} THEN '' END AS stored`, (rows) =>
+  yield* eachPage(column, sql`CASE WHEN ${isLeft(sql, column, prefix)} THEN '' END AS stored`, (rows) =>
     Effect.sync(() => void (left += rows.filter((row) => row["stored"] !== null).length)),
   )
   return left
 })
 
 /**
- * Encrypts every stored secret that is still of use under the first of the keys, where it is not. Batch by batch, each
- * secret by itself, so that it can be stopped at any moment and run again for what is left; services may run meanwhile.
+ * Encrypts with the first key every stored secret that may still be needed and uses another key. It changes each secret by
+ * itself, so it can be stopped at any time and run again. The service may run at the same time.
  *
- * @param keys those of the `Cipher`, the one in use first
- * @param onBatch told after each batch how many of a place are done
+ * @param keys the keys of the `Cipher`, the current key first
+ * @param onBatch called after each batch with the name of the secrets and the number done so far
  */
 export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
   onBatch: (what: string, done: number) => Effect.Effect<void> = () => Effect.void,
 ) {
   const prefix = prefixOf(keyId(Redacted.value(keys[0]!)))
-  const ends = yield* Effect.forEach(places, (place) => reencryptPlace(place, prefix, onBatch))
-  // Counted once all are done: a service with another first key may have stored more, and a schedule its secret's copy.
-  return yield* Effect.forEach(ends, (end, n) =>
-    Effect.map(countLeft(places[n]!, prefix), (left) => ({ ...end, left })),
+  const results = yield* Effect.forEach(secretColumns, (column) => reencryptColumn(column, prefix, onBatch))
+  // Counted at the end, because a replica with another first key, or a firing of a schedule, may have stored more.
+  return yield* Effect.forEach(results, (result, n) =>
+    Effect.map(countLeft(secretColumns[n]!, prefix), (left) => ({ ...result, left })),
   )
 })

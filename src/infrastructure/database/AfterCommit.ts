@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 
-/** Keys are forgotten once the transaction at hand is committed; if it fails, they are not. */
+/** `forget` of a key runs after the current transaction commits, and not at all if it fails. */
 export const keys = Layer.effect(
   KeyLookup,
   Effect.zipWith(KeyLookup, SqlClient.SqlClient, (lookup, { afterCommit }) =>
@@ -11,7 +11,7 @@ export const keys = Layer.effect(
   ),
 )
 
-/** Word of new jobs goes out once the transaction at hand is committed; if it fails, it does not. */
+/** Wake-ups for new jobs are sent after the current transaction commits, and not at all if it fails. */
 export const wakeups = Layer.effect(
   Wakeups,
   Effect.zipWith(Wakeups, SqlClient.SqlClient, (wakeups, { afterCommit }) =>

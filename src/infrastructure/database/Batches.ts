@@ -1,29 +1,29 @@
 import { Cause, Effect, Exit, Request, RequestResolver, Semaphore } from "effect"
 
-/** How many statements run at once: one is answered while the next is sent. */
+/** Limit of concurrent statements: one is answered while the next is sent. */
 const maxStatements = 2
 
-/** What a question comes to: `undefined` when there is no answer to it. */
+/** The result of a question: `undefined` if it has no answer. */
 export type Found<A, E> = Exit.Exit<A | undefined, E>
 
 interface Question<K, A, E> extends Request.Request<A | undefined, E> {
   readonly question: K
 }
 
-/** One line for a batch, however many of its callbacks threw. */
+/** Logs one line for a batch, however many of its callbacks threw. */
 const logFaults = (faults: ReadonlyArray<unknown>) =>
   faults.length === 0
     ? Effect.void
     : Effect.logError(`Callbacks of a batch threw: ${faults.length}`, Cause.die(faults[0]))
 
 /**
- * Questions to the database, gathered: those of one turn of the event loop are one statement, and one that is asked
- * several times is in it once. A question never joins a statement that was sent before it was asked, so its answer is no
- * older than itself. While two statements run, questions gather for the next: RequestResolver by itself runs any number
- * at once, which neither shares connections nor keeps the margin of an org's limit.
+ * Combines questions to the database into batches. The questions of one turn of the event loop are one statement, without
+ * duplicates. A question never joins a statement that was sent before, so its answer is not older than the question. While
+ * two statements run, questions wait for the next one: RequestResolver alone runs any number at once, which would take all
+ * connections and exceed the margin of an org's limit.
  *
- * @param ask finds the answers, those that there are
- * @param maxSize how many questions are one statement at most
+ * @param ask finds the answers; a question without an answer is absent from the map
+ * @param maxSize the maximum number of questions in a statement
  */
 export const make = <K, A, E>(
   ask: (questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
@@ -34,7 +34,7 @@ export const make = <K, A, E>(
     const statements = yield* Semaphore.make(maxStatements)
     const questionOf = Request.of<Question<K, A, E>>()
     const resolver = RequestResolver.make<Question<K, A, E>>((entries) =>
-      // Suspended: what `ask` throws is an answer as well.
+      // Suspended, so that an exception of `ask` reaches the questions.
       Effect.suspend(() => ask([...new Set(entries.map(({ request }) => request.question))])).pipe(
         statements.withPermit,
         Effect.exit,
@@ -55,7 +55,7 @@ export const make = <K, A, E>(
       RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, statements.withPermit(Effect.void))),
     )
 
-    /** Asks one question; `done` is called with the answer later. Returns how to withdraw it, unless it has been sent. */
+    /** Asks one question and later calls `done` with the result. Returns a function that withdraws an unsent question. */
     return (question: K, done: (found: Found<A, E>) => void) => {
       let isWithdrawn = false
       const onExit = (found: Found<A, E>) => {

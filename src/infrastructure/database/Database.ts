@@ -5,36 +5,36 @@ import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { connectionsMax } from "./databaseMetrics.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
-import { upkeep } from "./embedded/EmbeddedUpkeep.ts"
+import { maintenance } from "./embedded/EmbeddedMaintenance.ts"
 import * as Migrations from "./Migrations.ts"
 import * as Notifications from "./Notifications.ts"
-import { isPassing } from "./orUnavailable.ts"
+import { isTransient } from "./orUnavailable.ts"
 import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "../StartupError.ts"
 
-/** Where the data is. */
+/** Chooses the database. */
 export interface DatabaseOptions {
-  /** A PostgreSQL URL; absent: the embedded database in `dataDir`. */
+  /** A PostgreSQL URL. Default: the embedded database in `dataDir`. */
   readonly databaseUrl?: Redacted.Redacted<string> | undefined
-  /** The embedded database's folder, or `memory` to keep nothing. */
+  /** The folder of the embedded database, or `memory` to keep nothing. */
   readonly dataDir: string
 }
 
-/** The database behind the repositories: which one it is, and whether it can be used just now. */
+/** The kind and the readiness of the database behind the repositories. */
 export class Database extends Context.Service<
   Database,
   {
     readonly kind: "postgres" | "embedded"
     /**
-     * Succeeds when the database answers and its migrations are in, and says whether it can be written; fails, within
-     * two seconds, when not. A standby, and a database that was made read-only, cannot be written.
+     * Succeeds if the database answers and has all migrations. Returns whether it is writable, which a standby and a read-only
+     * database are not. Fails within two seconds otherwise.
      */
     readonly ready: Effect.Effect<{ readonly writable: boolean }, Unavailable>
   }
 >()("gatehouse/infrastructure/Database") {
   /**
-   * The database that the options name, migrated, as `SqlClient`, `PgClient`, `Notifications` and `Database`; closed in the
-   * opposite order. Fails with a `StartupError` of one line. Bind the result to a const: layers are shared by reference.
+   * Connects to the database of the options and migrates it. Provides `SqlClient`, `PgClient`, `Notifications` and
+   * `Database`. Fails with a one-line `StartupError`. Bind the result to a const: layers are shared by reference.
    */
   static readonly layer = (
     options: DatabaseOptions,
@@ -44,7 +44,10 @@ export class Database extends Context.Service<
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
-/** The client of the embedded database: one connection, as the engine has one session; what has no transaction shares it in a pipeline. */
+/**
+ * The client of the embedded database: one connection, because the engine has one session. Statements outside a
+ * transaction share it in a pipeline.
+ */
 export const embeddedClient = (database: EmbeddedDatabase.EmbeddedDatabase) =>
   PgClient.make({
     stream: database.connect,
@@ -57,37 +60,37 @@ export const embeddedClient = (database: EmbeddedDatabase.EmbeddedDatabase) =>
     multiplexConcurrency: 1024,
   })
 
-/** How a channel of the embedded database is heard. */
+/** Listens to channels of the embedded database. */
 export const embeddedSubscriptions = (
   database: Pick<EmbeddedDatabase.EmbeddedDatabase, "subscribe">,
   sql: PgClient.PgClient,
 ): Notifications.Subscribe<Error | SqlError.SqlError> =>
   Effect.fnUntraced(function* (channel: string) {
-    const heard = yield* Queue.unbounded<string, Error>()
+    const payloads = yield* Queue.unbounded<string, Error>()
     let lost: Error | undefined
     yield* Effect.acquireRelease(
       Effect.sync(() =>
         database.subscribe({
-          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(heard, payload),
+          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(payloads, payload),
           onLost: (cause) => {
             lost = cause
-            Queue.failCauseUnsafe(heard, Cause.fail(cause))
+            Queue.failCauseUnsafe(payloads, Cause.fail(cause))
           },
         }),
       ),
       (stop) => Effect.sync(stop),
     )
     yield* sql`LISTEN ${sql(channel)}`
-    // An engine was lost before LISTEN was answered, and another one may have answered: subscribe again, without an `Up`.
+    // If the engine was lost before the answer to LISTEN, a new engine may have answered: fail, so that the caller retries.
     if (lost !== undefined) return yield* Effect.fail(lost)
-    return Queue.take(heard)
+    return Queue.take(payloads)
   })
 
 const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   const database = yield* EmbeddedDatabase.make(dataDir)
   const sql = yield* embeddedClient(database).pipe(cannotStart("DATA_DIR"))
   yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart("DATA_DIR"))
-  yield* upkeep.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
+  yield* maintenance.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
   return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
@@ -96,13 +99,13 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
   yield* PostgresDatabase.migrationClient(url).pipe(
     Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
     Effect.scoped,
-    // Started together with the server, the service is often the first to be up.
+    // If the service starts together with PostgreSQL, it is often ready first.
     Effect.tapError((error) => {
       const fault = SqlError.isSqlError(error) ? describeSqlError(error) : error.message
       return Effect.logWarning(`The database at ${new URL(Redacted.value(url)).host} cannot be used yet: ${fault}`)
     }),
     Effect.retry({
-      while: (error) => SqlError.isSqlError(error) && isPassing(error) && error.reason._tag !== "AuthenticationError",
+      while: (error) => SqlError.isSqlError(error) && isTransient(error) && error.reason._tag !== "AuthenticationError",
       schedule: Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(20)]),
     }),
     cannotStart("DATABASE_URL"),
@@ -118,21 +121,21 @@ const provide = Effect.fnUntraced(function* (
 ) {
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
-  const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not in." })
-  // It is on in every transaction of a standby, too.
+  const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not applied." })
+  // Also on in every transaction of a standby.
   const writable = Effect.map(
     sql<{ writable: boolean }>`SELECT current_setting('transaction_read_only') = 'off' AS writable`,
     ([row]) => ({ writable: row!.writable }),
   )
-  const asked = Migrations.applied.pipe(
+  const query = Migrations.applied.pipe(
     Effect.provideService(SqlClient.SqlClient, sql),
-    // Newer is well: a replica of the next version may have come up beside this one.
-    Effect.filterOrFail((there) => there >= known),
+    // A newer database is ready: a replica of the next version may have migrated it.
+    Effect.filterOrFail((applied) => applied >= known),
     Effect.andThen(writable),
     Effect.timeout("2 seconds"),
   )
-  // Detached: on a connection gone silent the question takes longer to take back than to ask.
-  const ready = Effect.forkDetach(asked).pipe(
+  // Detached, because interrupting a query on a dead connection takes longer than its deadline.
+  const ready = Effect.forkDetach(query).pipe(
     Effect.flatMap(Fiber.join),
     Effect.timeout("2 seconds"),
     Effect.catchCause((cause) => Effect.andThen(Effect.logDebug("Not ready", cause), Effect.fail(notReady))),
@@ -144,7 +147,7 @@ const provide = Effect.fnUntraced(function* (
   )
 })
 
-/** Names the variable that the database comes from. */
+/** Turns an SQL error into a `StartupError` that names the variable of the database. */
 const cannotStart =
   (variable: "DATABASE_URL" | "DATA_DIR") =>
   <A, E, R>(effect: Effect.Effect<A, E, R>) =>
@@ -157,7 +160,7 @@ const cannotStart =
         : (error as Exclude<E, SqlError.SqlError>),
     )
 
-/** What the database, or the way there, said. */
+/** The message of the database or of the connection to it. */
 export const describeSqlError = (error: SqlError.SqlError) => {
   const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
   return message || code || error.message

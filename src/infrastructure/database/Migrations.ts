@@ -3,10 +3,10 @@ import { Migrator, SqlClient, type SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
 
-const TABLE = "gatehouse_migrations"
+const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
 
-/** The migrations beside this file: `0001_name.ts`, each exporting an Effect over SqlClient by default. */
+/** The migrations of the folder, `0001_name.ts`. The default export of each is an Effect over SqlClient. */
 const modules = Effect.map(
   Effect.promise(() => readdir(folder)),
   (names) =>
@@ -20,28 +20,28 @@ const modules = Effect.map(
 /** The id of the newest migration that this program knows. */
 export const newest = Effect.map(modules, (names) => Math.max(0, ...Object.keys(names).map((name) => parseInt(name))))
 
-/** The id of the newest migration that the database has. */
+/** The id of the newest migration that the database has; 0 if it has none. */
 export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   Effect.map(
-    sql<{ id: number }>`SELECT coalesce(max(migration_id), 0)::int AS id FROM ${sql(TABLE)}`,
+    sql<{ id: number }>`SELECT coalesce(max(migration_id), 0)::int AS id FROM ${sql(migrationsTable)}`,
     ([row]) => row!.id,
   ),
 )
 
 /**
- * Applies what the database lacks, in one transaction and under a lock on the migrations' table: of several replicas that
- * start together one does it, and the others wait for it. Refuses a database that a newer version has migrated.
+ * Applies the missing migrations in one transaction, under a lock on the table of migrations: of several replicas that start
+ * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database.
  */
 export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
     const known = yield* newest
     const loader = Effect.flatMap(modules, Migrator.fromGlob)
-    const done = yield* Migrator.make({})({ loader, table: TABLE })
+    const done = yield* Migrator.make({})({ loader, table: migrationsTable })
     for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
-    const there = yield* applied
-    if (there > known) {
+    const newestApplied = yield* applied
+    if (newestApplied > known) {
       return yield* new StartupError({
-        message: `The database is of a newer version (migration ${there}; this version knows ${known}); start the newer version`,
+        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start the newer version`,
       })
     }
   },

@@ -1,55 +1,57 @@
 import type { Scope } from "effect"
 import { Context, Data, Effect, Queue, Schedule, Stream } from "effect"
 
-/** What a listener is told. Between `Up` and the next `Down` every notification committed reaches it. */
+/** An element of a listener's stream. Between `Up` and the next `Down` it receives every committed notification. */
 export type Notification = Data.TaggedEnum<{
-  /** Hearing, from here on. */
+  /** The listener receives notifications from now on. */
   Up: {}
-  /** Not hearing for sure; what is notified now may be missed. */
+  /** The listener may miss notifications from now on. */
   Down: {}
   Message: { readonly payload: string }
 }>
 export const Notification = Data.taggedEnum<Notification>()
 
 /**
- * Begins to hear a channel: succeeds once the database has confirmed it, with an effect that takes the next payload and
- * fails as soon as hearing is no longer sure.
+ * Listens to a channel. Succeeds after the database has confirmed it. Returns an effect that takes the next payload, and
+ * fails as soon as notifications may be missed.
  */
 export type Subscribe<E> = (channel: string) => Effect.Effect<Effect.Effect<string, E>, E, Scope.Scope>
 
 /**
- * Notifications of the database, sent by SQL in the transaction they tell of: `SELECT pg_notify(channel, payload)`.
- * A payload is at most 8,000 bytes.
+ * Notifications of the database. A transaction sends them with `SELECT pg_notify(channel, payload)`, with a payload of at
+ * most 8,000 bytes.
  */
 export class Notifications extends Context.Service<
   Notifications,
   {
     /**
-     * Hears a channel for as long as the stream runs, and comes back by itself: `Up`, the messages, `Down`, `Up` …
-     * Until the first `Up` it is down. A connection gone silent is noticed within 10 seconds.
+     * Listens to a channel while the stream runs, and reconnects: `Up`, the messages, `Down`, `Up` … It is down before the
+     * first `Up`. It detects a dead connection within 10 seconds.
      */
     readonly listen: (channel: string) => Stream.Stream<Notification>
   }
 >()("gatehouse/infrastructure/Notifications") {}
 
-/** The service over a backend's way to hear one channel. */
+/** Makes the service from a backend's `subscribe`. */
 export const make = <E extends Error>(subscribe: Subscribe<E>) =>
   Notifications.of({
     listen: (channel) =>
-      Stream.callback<Notification>((told) => {
+      Stream.callback<Notification>((queue) => {
         const untilLost = Effect.gen(function* () {
           const next = yield* subscribe(channel)
-          yield* Queue.offer(told, Notification.Up())
+          yield* Queue.offer(queue, Notification.Up())
           return yield* next.pipe(
-            Effect.flatMap((payload) => Queue.offer(told, Notification.Message({ payload }))),
+            Effect.flatMap((payload) => Queue.offer(queue, Notification.Message({ payload }))),
             Effect.forever,
-            // Before the scope closes: that may take its time.
-            Effect.ensuring(Queue.offer(told, Notification.Down())),
-            Effect.tapError(({ message }) => Effect.logWarning(`Not hearing ${channel}, listening again: ${message}`)),
+            // Before the scope closes, which may take long.
+            Effect.ensuring(Queue.offer(queue, Notification.Down())),
+            Effect.tapError(({ message }) =>
+              Effect.logWarning(`The connection that listens to ${channel} is lost; reconnecting: ${message}`),
+            ),
           )
         })
         return Effect.scoped(untilLost).pipe(
-          Effect.catchCause((cause) => Effect.logDebug(`Not hearing ${channel}; trying again`, cause)),
+          Effect.catchCause((cause) => Effect.logDebug(`Cannot listen to ${channel}; retrying`, cause)),
           Effect.repeat(Schedule.jittered(Schedule.spaced("1 second"))),
         )
       }),

@@ -7,29 +7,28 @@ import { planSettings } from "./planSettings.ts"
 
 const connection = (url: Redacted.Redacted<string>, applicationName: string): PgConnection.Config => ({
   url,
-  ...placeOf(new URL(Redacted.value(url))),
+  ...spanAttributes(new URL(Redacted.value(url))),
   applicationName,
   connectTimeout: "4 seconds",
   keepAlive: "5 seconds",
 })
 
 /**
- * Where the database is, for its spans: of a url alone they would tell PostgreSQL's defaults. What is encoded is left to
- * the driver.
+ * Host, port and database name for the spans: with a URL alone they would show PostgreSQL's defaults. Encoded values are
+ * left to the driver.
  */
-const placeOf = ({ hostname, pathname, port }: URL) => ({
+const spanAttributes = ({ hostname, pathname, port }: URL) => ({
   ...(/^[\w.-]+$/.test(hostname) ? { host: hostname } : {}),
   ...(port === "" ? {} : { port: Number(port) }),
   ...(/^\/[^%]+$/.test(pathname) ? { database: pathname.slice(1) } : {}),
 })
 
-/** How many connections the pool of requests and workers opens at most. */
+/** Limit of the connections of requests and workers together. */
 export const poolSize = 10
 
 /**
- * The client of requests and workers: a pool. Not multiplexed: a connection that carries one statement can be given up
- * with it, so the time-out of a repository's operation also ends a connection gone silent, and a slow statement holds
- * up no other.
+ * The connection pool of requests and workers. It is not multiplexed: each connection carries one statement, so the
+ * deadline of an operation also closes a dead connection, and a slow statement delays no other.
  */
 export const client = (url: Redacted.Redacted<string>) =>
   PgClient.make({
@@ -37,31 +36,31 @@ export const client = (url: Redacted.Redacted<string>) =>
     minConnections: 1,
     maxConnections: poolSize,
     startupParameters: {
-      // Lets go of what a replica that is gone without a word has locked.
+      // Milliseconds. Releases the locks of a replica that disappeared.
       idle_in_transaction_session_timeout: "10000",
       ...planSettings,
     },
   })
 
-/** The client of migrations: one connection, transactions as long as they take. */
+/** The client of migrations: one connection, without a limit on transactions. */
 export const migrationClient = (url: Redacted.Redacted<string>) =>
   PgClient.makeClient(connection(url, "gatehouse migrations"))
 
-const PROBE = "gatehouse_probe"
+const probeChannel = "gatehouse_probe"
 
-const lost = (message: string) =>
+const connectionError = (message: string) =>
   new SqlError.SqlError({
     reason: new SqlError.ConnectionError({ cause: new Error(message), message, operation: "listen" }),
   })
 
 interface Listener {
   readonly connection: PgConnection.PgConnection
-  /** Fails when the connection is not certainly alive any more. */
+  /** Fails when the connection may be dead. */
   readonly lost: Effect.Effect<never, SqlError.SqlError>
 }
 
-/** Opens a connection in the scope, and proves that it hears what another one says. */
-const hearing = Effect.fnUntraced(function* (
+/** Opens a connection in the scope, and checks that it receives a notification of another connection. */
+const openListening = Effect.fnUntraced(function* (
   url: Redacted.Redacted<string>,
   sql: SqlClient.SqlClient,
   scope: Scope.Scope,
@@ -70,49 +69,54 @@ const hearing = Effect.fnUntraced(function* (
     Effect.flatMap((unpinned) => unpinned.pin),
     Scope.provide(scope),
   )
-  // Behind a pooler that lends connections by the transaction, LISTEN succeeds and nothing is ever heard.
-  const probes = yield* pinned.listen(PROBE)
+  // Behind a transaction pooler LISTEN succeeds, but no notification ever arrives.
+  const probes = yield* pinned.listen(probeChannel)
   const probe = String(yield* Random.nextInt)
-  yield* sql`SELECT pg_notify(${PROBE}, ${probe})`
+  yield* sql`SELECT pg_notify(${probeChannel}, ${probe})`
   yield* Effect.repeat(Queue.take(probes), { until: ({ payload }) => payload === probe })
   return { pinned, probes }
 })
 
-/** A connection for listening, which is asked for a sign of life every second. */
+/** A connection for LISTEN, with a heartbeat query every second. */
 const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) {
-  // A scope of its own: to close it breaks the connection, and with it whatever still waits for an answer on it.
+  // A scope of its own: closing it breaks the connection and fails the queries on it.
   const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
-  const sever = Scope.close(scope, Exit.void)
-  const { pinned, probes } = yield* hearing(url, sql, scope).pipe(
+  const disconnect = Scope.close(scope, Exit.void)
+  const { pinned, probes } = yield* openListening(url, sql, scope).pipe(
     Effect.timeoutOrElse({
       duration: "5 seconds",
       orElse: () =>
-        Effect.fail(lost("Notifications do not arrive; DATABASE_URL must not lead to a transaction pooler")),
+        Effect.fail(
+          connectionError("Notifications do not arrive; DATABASE_URL must not be the address of a transaction pooler"),
+        ),
     }),
-    Effect.onError(() => sever),
+    Effect.onError(() => disconnect),
   )
-  // Added last, so done first: an UNLISTEN on a connection gone silent would not end.
-  yield* Effect.addFinalizer(() => sever)
+  // Added last, so it runs first: an UNLISTEN on a dead connection would not end.
+  yield* Effect.addFinalizer(() => disconnect)
 
   const ended = yield* Deferred.make<never, SqlError.SqlError>()
-  const signOfLife = Effect.gen(function* () {
-    // Detached: interrupting a query waits for its answer, and this one is given up to know at once.
+  const heartbeat = Effect.gen(function* () {
+    // Detached, because interrupting a query waits for its answer.
     const query = yield* Effect.forkDetach(pinned.query("SELECT 1"))
     yield* Fiber.join(query).pipe(
-      Effect.timeoutOrElse({ duration: "4 seconds", orElse: () => Effect.fail(lost("No sign of life for 4 seconds")) }),
+      Effect.timeoutOrElse({
+        duration: "4 seconds",
+        orElse: () => Effect.fail(connectionError("The connection did not answer a heartbeat for 4 seconds")),
+      }),
     )
   })
   yield* Effect.raceFirst(
-    Effect.repeat(signOfLife, Schedule.spaced("1 second")),
+    Effect.repeat(heartbeat, Schedule.spaced("1 second")),
     Effect.forever(Queue.take(probes)),
   ).pipe(
-    Effect.catchCause((cause) => Effect.andThen(Deferred.failCause(ended, cause), sever)),
+    Effect.catchCause((cause) => Effect.andThen(Deferred.failCause(ended, cause), disconnect)),
     Effect.forkScoped,
   )
   return { connection: pinned, lost: Deferred.await(ended) }
 })
 
-/** Hears channels over one connection of its own, which is opened with the first of them and shared by all. */
+/** Listens to channels over one connection, which opens with the first channel and is shared by all. */
 export const subscriptions: (
   url: Redacted.Redacted<string>,
   sql: SqlClient.SqlClient,
@@ -124,7 +128,7 @@ export const subscriptions: (
       const notifications = yield* connection.listen(channel)
       const next = Effect.map(Queue.take(notifications), ({ payload }) => payload)
       return Effect.raceFirst(next, lost).pipe(
-        // Who comes back first is not to be given the lost one again.
+        // The next subscription opens a new connection.
         Effect.tapError(() => RcRef.invalidate(shared)),
       )
     })

@@ -3,7 +3,7 @@ import type { DateTime } from "effect"
 import { Result } from "effect"
 import { dateOrNull } from "./fragments.ts"
 
-// The driver tells an array's type by its elements, and there need be none that are not null: so it is said.
+// With an explicit element type: the driver infers it from the elements, of which all may be null.
 const array = (values: ReadonlyArray<unknown>, elementOid: number) =>
   Result.getOrThrow(PgTypes.array(values, elementOid))
 
@@ -17,7 +17,7 @@ export const times = (values: Iterable<DateTime.Utc | null>) =>
     [...values].map((time) => dateOrNull(time)),
     PgTypes.OID.timestamptz,
   )
-/** A parameter of type `bytea[]`, of bytes in hex. */
+/** A parameter of type `bytea[]`, from bytes in hex. */
 export const bytes = (values: Iterable<string>) =>
   array(
     [...values].map((hex) => Buffer.from(hex, "hex")),

@@ -1,20 +1,20 @@
-/** An org, `noOrg` for requests without one, or `undefined` for background work. */
+/** The owner of an operation: an org, `noOrg` for requests without one, or `undefined` for background work. */
 export type Owner = string | undefined
 
-/** How many connections may be held at one time. */
+/** Limits of the connections that are held at one time. */
 export interface Shares {
   readonly total: number
-  /** By all requests together: the rest is for background work, so that deliveries never wait for requests alone. */
+  /** Limit of all requests together. The rest is reserved for background work. */
   readonly requests: number
-  /** By background work: the rest is for requests. */
+  /** Limit of background work. The rest is reserved for requests. */
   readonly background: number
-  /** By one org: the rest of `requests` is for whoever comes next. */
+  /** Limit of one org while no other org waits. The rest of `requests` is free for the next org. */
   readonly org: number
-  /** By one org while others wait. */
+  /** Limit of one org while others wait. */
   readonly orgBesideOthers: number
 }
 
-/** The shares of a pool of so many connections. */
+/** The shares of a pool with `total` connections. */
 export const sharesOf = (total: number): Shares => ({
   total,
   requests: Math.ceil(total * 0.8),
@@ -30,11 +30,11 @@ export interface Ticket {
 }
 
 /**
- * A fair queue in front of the pool. Whoever finds a connection within the shares holds it at once; of those who wait, the
- * owner that holds fewest is next, and owners that hold as many take turns.
+ * A fair queue in front of the connection pool. An operation within the shares holds a connection at once. Of the waiting
+ * owners, the one with the fewest connections is next; owners with equally many take turns.
  */
 export const make = (shares: Shares) => {
-  // Both are bounded: by the connections, and by the operations that wait.
+  // Bounded by the number of connections, and by the limit of waiting requests.
   const held = new Map<Owner, number>()
   const queues = new Map<Owner, Set<Ticket>>()
   let total = 0
@@ -60,12 +60,12 @@ export const make = (shares: Shares) => {
   const dequeue = (ticket: Ticket) => {
     const queue = queues.get(ticket.owner)!
     queue.delete(ticket)
-    // Removed also where others of the owner wait: it joins the end, so that owners take turns.
+    // The owner moves to the end, so that owners take turns.
     queues.delete(ticket.owner)
     if (queue.size > 0) queues.set(ticket.owner, queue)
   }
 
-  /** At most as many steps as there are owners that hold a connection, and one. */
+  /** The next ticket. Looks at no more owners than hold a connection, plus one. */
   const next = (): Ticket | undefined => {
     let best: Set<Ticket> | undefined
     let fewest = Infinity
@@ -78,7 +78,7 @@ export const make = (shares: Shares) => {
     return best?.values().next().value
   }
 
-  /** Not within itself: what is started may end, and so leave, at once. */
+  /** Starts waiting operations. Not reentrant, because a started operation may end, and leave, at once. */
   const drain = () => {
     if (draining || queues.size === 0) return
     draining = true
@@ -91,7 +91,7 @@ export const make = (shares: Shares) => {
   }
 
   return {
-    /** Asks for a connection. The ticket is `holding` already, or `start` is called when it is. */
+    /** Requests a connection. The ticket is `holding` at once; otherwise `start` is called later, when it is. */
     enter: (owner: Owner, start: () => void): Ticket => {
       const ticket: Ticket = { owner, start, state: "waiting" }
       const queue = queues.get(owner)

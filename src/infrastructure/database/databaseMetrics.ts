@@ -1,15 +1,14 @@
 import { Cause, Effect, Exit, Metric, Predicate } from "effect"
 
 const inFlight = Metric.gauge("gatehouse_database_operations_in_flight", {
-  description: "Operations on the database that are under way, those among them that wait for a connection.",
+  description: "Database operations in flight, including those that wait for a connection.",
 })
 
 type Outcome = "ok" | "unavailable" | "fault" | "interrupted"
 
 const histogram = (outcome: Outcome) =>
   Metric.histogram("gatehouse_database_operation_duration_seconds", {
-    description:
-      "How long operations on the database took, the wait for a connection included, in seconds, by outcome.",
+    description: "Duration of database operations in seconds, by outcome. Includes the wait for a connection.",
     boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
     attributes: { outcome },
   })
@@ -20,12 +19,12 @@ const durations: Record<Outcome, Metric.Histogram<number>> = {
   interrupted: histogram("interrupted"),
 }
 
-/** How many connections the pool opens at most: with more operations in flight than that, some wait. */
+/** Limit of the connection pool. With more operations in flight, some wait. */
 export const connectionsMax = Metric.gauge("gatehouse_database_connections_max", {
-  description: "How many connections to the database this process opens at most for operations.",
+  description: "Limit of the connections that this process opens for database operations.",
 })
 
-/** A declared refusal, such as a row that is not there, is an operation that went well. */
+/** A declared error, such as a missing row, counts as a successful operation. */
 const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
   if (Exit.isSuccess(exit)) return "ok"
   if (Cause.hasDies(exit.cause)) return "fault"
@@ -35,7 +34,7 @@ const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
     : "ok"
 }
 
-/** Measures an operation on the database: how many are under way, and how long it took. */
+/** Measures the number of operations in flight and the duration of this one. */
 export const measured = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
   Effect.withFiber<A, E, R>(({ context }) => {
     const startedAt = performance.now()

@@ -4,26 +4,26 @@ import type { OrgScope } from "../../domain/Principal.ts"
 import { type Found, maxPageBytes, type Page } from "../../domain/Page.ts"
 import { StoredJson, toJsonText } from "../../domain/StoredJson.ts"
 
-/** The tenant's condition of a WHERE: rows of the scope's org, or of every org. */
+/** The tenant condition of a WHERE: rows of the scope's org, or of every org. */
 export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org_id") =>
   scope._tag === "EveryOrg" ? sql.literal("true") : sql`${sql(column)} = ${scope.orgId}`
 
-/** The one org of a scope as a parameter: null is every org. */
+/** The org of a scope as a parameter; null is every org. */
 export const orgOf = (scope: OrgScope) => (scope._tag === "EveryOrg" ? null : scope.orgId)
 
 type Order = "oldest" | "newest"
 
-/** The page's condition of a WHERE, for lists in the order of their ids. */
+/** The cursor condition of a WHERE, for lists in the order of their ids. */
 export const afterCursor = (sql: SqlClient.SqlClient, page: Page, order: Order = "oldest") => {
   if (page.cursor === undefined) return sql.literal("true")
   return order === "oldest" ? sql`id > ${page.cursor}` : sql`id < ${page.cursor}`
 }
 
 /**
- * The first of some rows: as long as they fit into `maxPageBytes`, and at least one. What is cut is never sent, nor read
- * from where long values are kept apart. Adds `found`: how many rows there were.
+ * Selects the first rows that fit into `maxPageBytes` together, and at least one. The database neither sends the other rows
+ * nor reads their long values from TOAST. Adds the column `found`: the number of rows before the cut.
  *
- * @param texts the columns that count
+ * @param texts the columns whose length counts
  */
 export const withinBytes = (
   sql: SqlClient.SqlClient,
@@ -45,9 +45,9 @@ export const withinBytes = (
 /**
  * The statement of a list.
  *
- * @param select a SELECT of the rows after the page's cursor, up to its WHERE
- * @param id the column in it that holds the id
- * @param texts the columns in it whose length counts
+ * @param select a SELECT of the rows after the page's cursor, up to and including its WHERE
+ * @param id its column of the id
+ * @param texts its columns whose length counts
  */
 export const pageOf = (
   sql: SqlClient.SqlClient,
@@ -58,12 +58,12 @@ export const pageOf = (
   order: Order = "oldest",
 ) => {
   const inOrder = sql`ORDER BY ${sql(id)} ${sql.literal(order === "oldest" ? "" : "DESC")}`
-  // The extra row only tells that there is more.
+  // The extra row shows whether there are more.
   const rows = sql`${select} ${inOrder} LIMIT ${page.limit + 1}`
   return sql`${withinBytes(sql, rows, id, texts, order)} ${inOrder} LIMIT ${page.limit}`
 }
 
-/** Reads the rows of `pageOf` by a schema. To be made once: it compiles. */
+/** Decodes the rows of `pageOf` with a schema. Call it once per schema, because it compiles. */
 export const decodePage = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
   const decode = decodeRows(row)
   return Effect.flatMap((rows: ReadonlyArray<unknown>) => {
@@ -74,19 +74,19 @@ export const decodePage = <S extends Schema.ConstraintDecoder<unknown>>(row: S) 
 }
 
 /**
- * Reads rows by a schema; a row that does not fit is a fault of ours, not the caller's. To be made once: it compiles.
- * `SqlSchema` does the same in the same time (14 µs for 50 rows), and wants a schema of the request besides.
+ * Decodes rows with a schema. Dies if a row does not match. Call it once per schema, because it compiles. `SqlSchema` takes
+ * as long (14 µs for 50 rows) but also requires a schema of the request.
  */
 export const decodeRows = <S extends Schema.ConstraintDecoder<unknown>>(row: S) => {
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
   return Effect.flatMap((rows: ReadonlyArray<unknown>) => Effect.orDie(decode(rows)))
 }
 
-/** A time as a parameter. */
+/** A time as an SQL parameter. */
 export const date = DateTime.toDateUtc
 export const dateOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.toDateUtc(time))
 
-/** Column of a time in a row's schema. `Schema.DateTimeUtcFromDate` makes each twice, in an effect of its own. */
+/** The schema of a time column. `Schema.DateTimeUtcFromDate` makes each time twice, in an effect of its own. */
 export const Time = Schema.Date.pipe(
   Schema.decodeTo(Schema.DateTimeUtc, {
     decode: SchemaGetter.transform(DateTime.fromDateUnsafe),
@@ -95,7 +95,7 @@ export const Time = Schema.Date.pipe(
 )
 
 export { toJsonText }
-/** Column of JSON: text, byte for byte, for jsonb refuses some strings that JSON allows. */
+/** The schema of a JSON column. It is exact text, because jsonb refuses some strings that JSON allows. */
 export const JsonText = Schema.NullOr(Schema.String).pipe(
   Schema.decodeTo(Schema.Unknown, {
     decode: SchemaGetter.transform((text: string | null): unknown => (text === null ? null : new StoredJson(text))),

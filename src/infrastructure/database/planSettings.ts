@@ -1,5 +1,5 @@
 /**
- * How PostgreSQL plans: once for each statement. A plan made while a table was small would go on reading it whole as it grows,
- * and one that sorts what a bitmap scan found would read all that matches to return the first few.
+ * PostgreSQL plans each statement once. A sequential scan that was planned for a small table would still be used after the
+ * table has grown, and a bitmap scan with a sort reads all matching rows to return the first few: both are off.
  */
 export const planSettings = { enable_seqscan: "off", enable_bitmapscan: "off", plan_cache_mode: "force_generic_plan" }

@@ -1,68 +1,104 @@
 import { Client } from "undici"
 import { type ConnectorOptions, pinnedConnector } from "./pinnedConnector.ts"
 
-/** A connection, standing or in the making, that serves one request at a time. */
+/** A connection that is open or connecting, and serves one request at a time. */
 export interface Connection {
   readonly origin: string
   readonly client: Client
   readonly abort: () => void
-  readonly lifetime: NodeJS.Timeout
+  readonly ageTimer: NodeJS.Timeout
   state: "busy" | "idle" | "gone"
-  old: boolean
+  isTooOld: boolean
 }
 
-/** How many connections may lie idle, whatever their origin: as many as a busy worker has attempts in flight. */
+/** Limit of idle connections of all origins: as many as a busy worker has attempts in flight. */
 const maxIdle = 1_024
 
 export interface ConnectionPoolOptions extends ConnectorOptions {
-  /** How long a connection serves, in milliseconds: then the host is resolved and checked anew. A request is not cut. */
-  readonly maxLife: number
+  /** How long a connection takes new requests, in milliseconds; then the host is resolved and checked again. */
+  readonly maxAgeMillis: number
 }
 
 const clientOptions = {
   allowH2: false,
   pipelining: 1,
   maxHeaderSize: 16 * 1024,
-  // Idle time, in milliseconds: the server's Keep-Alive goes before the first, up to the second.
+  // Idle time-out in milliseconds: the default, and the limit of the server's Keep-Alive header.
   keepAliveTimeout: 4_000,
   keepAliveMaxTimeout: 30_000,
-  // A request has one time-out for everything.
+  // Off: a request has one deadline.
   headersTimeout: 0,
   bodyTimeout: 0,
 }
 
+/** The idle connections, by origin. Origins and connections are in the order of their last use. */
+const makeIdleConnections = () => {
+  const byOrigin = new Map<string, Array<Connection>>()
+  let count = 0
+  return {
+    /** The connection of an origin that was used last. */
+    newest: (origin: string) => byOrigin.get(origin)?.at(-1),
+    remove: (connection: Connection) => {
+      const siblings = byOrigin.get(connection.origin)!
+      siblings.splice(siblings.lastIndexOf(connection), 1)
+      if (siblings.length === 0) byOrigin.delete(connection.origin)
+      count--
+    },
+    /** Adds a connection. If there are more than `maxIdle`, returns the first of the origin that was used longest ago. */
+    add: (connection: Connection) => {
+      const siblings = byOrigin.get(connection.origin) ?? []
+      siblings.push(connection)
+      byOrigin.delete(connection.origin)
+      byOrigin.set(connection.origin, siblings)
+      return ++count > maxIdle ? byOrigin.values().next().value![0]! : undefined
+    },
+  }
+}
+
+/** Opens a connection. Calls `retire` when it is idle and either too old or closed by the server. */
+const openConnection = (
+  origin: string,
+  options: ConnectionPoolOptions,
+  retire: (connection: Connection) => void,
+): Connection => {
+  const { connect, abort } = pinnedConnector(options)
+  const client = new Client(origin, { ...clientOptions, connect })
+  const ageTimer = setTimeout(() => {
+    connection.isTooOld = true
+    if (connection.state === "idle") retire(connection)
+  }, options.maxAgeMillis)
+  ageTimer.unref()
+  const connection: Connection = { origin, client, abort, ageTimer, state: "busy", isTooOld: false }
+  client.on("disconnect", () => {
+    if (connection.state === "idle") retire(connection)
+  })
+  return connection
+}
+
 /**
- * Keep-alive connections, checked by `pinnedConnector`. A request takes an idle one of its origin, or makes one: it
- * never waits for another request, so a path that hangs on a shared host holds nobody else up. How many requests are
- * under way is the caller's to bound; how many connections lie idle, and for how long, is bounded here. undici's Agent bounds neither: it keeps any number of
- * idle connections, and past `maxOrigins` it refuses a new origin instead of closing an idle one.
+ * A pool of keep-alive connections, checked by `pinnedConnector`. A request takes an idle connection of its origin or opens
+ * one. It never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
+ * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps any
+ * number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle connection.
  */
 export const makeConnectionPool = (options: ConnectionPoolOptions) => {
   const all = new Set<Connection>()
-  /** By origin; connections and origins used last are last. */
-  const idle = new Map<string, Array<Connection>>()
-  let idleCount = 0
-
-  const removeIdle = (connection: Connection) => {
-    const siblings = idle.get(connection.origin)!
-    siblings.splice(siblings.lastIndexOf(connection), 1)
-    if (siblings.length === 0) idle.delete(connection.origin)
-    idleCount--
-  }
+  const idle = makeIdleConnections()
 
   const forget = (connection: Connection) => {
-    if (connection.state === "idle") removeIdle(connection)
+    if (connection.state === "idle") idle.remove(connection)
     connection.state = "gone"
     all.delete(connection)
-    clearTimeout(connection.lifetime)
+    clearTimeout(connection.ageTimer)
   }
 
+  /** Closes an idle connection. */
   const retire = (connection: Connection) => {
     forget(connection)
     connection.client.close(() => {})
   }
 
-  /** Ends a connection at once, whatever it is doing: resolving, connecting, sending, reading. */
+  /** Closes a connection at once, in any phase: resolving, connecting, sending or reading. */
   const discard = (connection: Connection) => {
     if (connection.state === "gone") return
     forget(connection)
@@ -70,43 +106,33 @@ export const makeConnectionPool = (options: ConnectionPoolOptions) => {
     connection.client.destroy(() => {})
   }
 
-  const open = (origin: string): Connection => {
-    const { connect, abort } = pinnedConnector(options)
-    const client = new Client(origin, { ...clientOptions, connect })
-    const lifetime = setTimeout(() => {
-      connection.old = true
-      if (connection.state === "idle") retire(connection)
-    }, options.maxLife)
-    lifetime.unref()
-    const connection: Connection = { origin, client, abort, lifetime, state: "busy", old: false }
-    client.on("disconnect", () => {
-      if (connection.state === "idle") retire(connection)
-    })
+  const open = (origin: string) => {
+    const connection = openConnection(origin, options, retire)
     all.add(connection)
     return connection
   }
 
-  /** A connection to an origin (`https://example.com:8443`), for one request; to be released or discarded after it. */
-  const take = (origin: string): Connection => {
-    const connection = idle.get(origin)?.at(-1)
-    if (connection === undefined) return open(origin)
-    removeIdle(connection)
-    connection.state = "busy"
-    return connection
-  }
+  return {
+    /** Takes a connection to an origin (`https://example.com:8443`) for one request. Release or discard it afterwards. */
+    take: (origin: string): Connection => {
+      const connection = idle.newest(origin)
+      if (connection === undefined) return open(origin)
+      idle.remove(connection)
+      connection.state = "busy"
+      return connection
+    },
 
-  /** Gives a connection back after a complete answer, for the next request. */
-  const release = (connection: Connection) => {
-    if (connection.state !== "busy") return
-    if (connection.old) return retire(connection)
-    const siblings = idle.get(connection.origin) ?? []
-    siblings.push(connection)
-    idle.delete(connection.origin)
-    idle.set(connection.origin, siblings)
-    connection.state = "idle"
-    if (++idleCount > maxIdle) retire(idle.values().next().value![0]!)
-  }
+    /** Returns a connection to the pool after a complete answer. */
+    release: (connection: Connection) => {
+      if (connection.state !== "busy") return
+      if (connection.isTooOld) return retire(connection)
+      connection.state = "idle"
+      const surplus = idle.add(connection)
+      if (surplus !== undefined) retire(surplus)
+    },
 
-  return { take, release, discard, discardAll: () => all.forEach(discard) }
+    discard,
+    discardAll: () => all.forEach(discard),
+  }
 }
 export type ConnectionPool = ReturnType<typeof makeConnectionPool>

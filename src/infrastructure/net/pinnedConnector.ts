@@ -8,7 +8,7 @@ export interface ConnectorOptions extends AddressRules {
   readonly resolve: ResolveHost
 }
 
-/** Why there is no connection. */
+/** The connection failed. */
 export class ConnectFault extends Error {
   readonly kind: FailureKind
   constructor(kind: FailureKind, message: string) {
@@ -33,11 +33,11 @@ const resolve = async (hostname: string, options: ConnectorOptions) => {
   return addresses
 }
 
-/** The addresses of a host, all of them checked: one bad address refuses the host. */
+/** Resolves a host and checks its addresses. One forbidden address refuses the host. */
 const checkedAddresses = async (hostname: string, options: ConnectorOptions): Promise<ReadonlyArray<Address>> => {
   const addresses = await resolve(hostname, options)
   if (!addresses.every((address) => mayCall(address, options))) {
-    // Which one is not said: a stranger could read a private network's names out of it.
+    // Without the address: otherwise a user could resolve the names of a private network.
     throw new ConnectFault(
       "refused_address",
       "The host has an address that is not called (private, reserved or special).",
@@ -46,22 +46,24 @@ const checkedAddresses = async (hostname: string, options: ConnectorOptions): Pr
   return addresses.map((address) => ({ address, family: isIP(address) }))
 }
 
-/** A system's error is one of the connection; everything else is TLS's, an invalid certificate above all. */
+/**
+ * An error of the operating system is a fault of the connection. Any other is a fault of TLS, such as a bad certificate.
+ */
 const tlsFault = (error: Error) => {
   const code = codeOf(error)
   if (/^E(?!RR_|PROTO)/.test(code)) return error
-  // What OpenSSL says of itself has addresses and lines of its source in it: the code says as much.
+  // OpenSSL's messages contain addresses and lines of its source code; the code is enough.
   const why = code.startsWith("ERR_SSL_") || code === "EPROTO" ? "" : `: ${error.message.replace(/\.$/, "")}`
   return new ConnectFault("tls", `TLS failed${why} (${code}).`)
 }
 
-// Without a time-out of its own: a request has one for everything. HTTP/1.1, so that a connection is one request's.
+// No time-out here: a request has one deadline. HTTP/1.1 only, so that a connection serves one request at a time.
 const startTls = buildConnector({ allowH2: false, timeout: 0 })
 
 /**
- * Makes the connections of one undici client. For each, the host is resolved once, all its addresses are checked, and
- * the connection is made to those very addresses, so that a name that means something else a moment later changes
- * nothing. `abort` ends what it is doing, in whatever phase.
+ * The connector of one undici client. For each connection it resolves the host once, checks all addresses and connects to
+ * those addresses, so a name that resolves differently a moment later changes nothing (DNS rebinding). `abort` ends a
+ * connection in any phase.
  */
 export const pinnedConnector = (options: ConnectorOptions) => {
   let aborted = false
@@ -71,8 +73,8 @@ export const pinnedConnector = (options: ConnectorOptions) => {
     const secure = target.protocol === "https:"
     const failed = (error: Error) => callback(error, null)
     const proceed = (addresses: ReadonlyArray<Address>) => {
-      if (aborted) return failed(new ConnectFault("connection", "The request was given up."))
-      // An address for a host skips this, and is the one that was checked.
+      if (aborted) return failed(new ConnectFault("connection", "The request was canceled."))
+      // Not called when the host is an address, which is the checked one.
       const pinned: LookupFunction = (_host, { all }, done) =>
         all ? done(null, [...addresses]) : done(null, addresses[0]!.address, addresses[0]!.family)
       const port = Number(target.port || (secure ? 443 : 80))

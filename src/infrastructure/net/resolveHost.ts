@@ -1,29 +1,28 @@
 import { lookup, Resolver } from "node:dns/promises"
 
-/** The addresses of a host's name; rejects with an error that has a `code` when there are none. */
+/** Resolves a host name to its addresses. Rejects with an error that has a `code` if there are none. */
 export type ResolveHost = (hostname: string) => Promise<ReadonlyArray<string>>
 
-/** What a name server says when a name does not exist, or when there is no name server. */
-const unknown = new Set(["ENOTFOUND", "ENODATA", "ECONNREFUSED"])
+/** Error codes for a name that does not exist, or for no name server. */
+const unknownNameCodes = new Set(["ENOTFOUND", "ENODATA", "ECONNREFUSED"])
 
 const askSystem: ResolveHost = async (hostname) => (await lookup(hostname, { all: true })).map(({ address }) => address)
 
 /**
- * Resolves names over the network, two tries of two seconds for each name server, and not by the system's
- * `getaddrinfo`: that holds one of the process's four worker threads for as long as a name server is silent, and a few
- * receivers with a dead one would stop everyone else's look-ups, and the checking of tokens with them.
- * The system is asked for names without a dot (`localhost`, a container's), and with `askSystemToo` for those that DNS
- * does not know (the hosts file, search domains).
+ * Resolves names by DNS, with two tries of two seconds for each name server. It avoids the system's `getaddrinfo`, which
+ * blocks one of the process's four worker threads while a name server does not answer: a few receivers with a dead name
+ * server would block all other look-ups and the verification of tokens. It asks the system for names without a dot
+ * (`localhost`, containers) and, with `askSystemToo`, for names that DNS does not know (hosts file, search domains).
  */
 export const makeResolveHost =
   (options: {
     readonly askSystemToo: boolean
-    /** `ADDRESS:PORT`; default: the system's. */
+    /** `ADDRESS:PORT`. Default: the name servers of the system. */
     readonly nameServers?: ReadonlyArray<string>
   }): ResolveHost =>
   async (hostname) => {
     if (!hostname.replace(/\.$/, "").includes(".")) return askSystem(hostname)
-    // A new one each time reads the system's name servers anew: they change when a laptop moves.
+    // A new resolver reads the system's name servers again: they change when a laptop moves.
     const resolver = new Resolver({ timeout: 2000, tries: 2 })
     if (options.nameServers !== undefined) resolver.setServers(options.nameServers)
     const answers = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])
@@ -32,7 +31,7 @@ export const makeResolveHost =
     const faults = answers.flatMap((answer) =>
       answer.status === "rejected" ? [answer.reason as { code?: string }] : [],
     )
-    const grave = faults.find(({ code }) => !unknown.has(code ?? ""))
-    if (grave === undefined && options.askSystemToo) return askSystem(hostname)
-    throw grave ?? faults[0] ?? new Error("no addresses")
+    const serverFault = faults.find(({ code }) => !unknownNameCodes.has(code ?? ""))
+    if (serverFault === undefined && options.askSystemToo) return askSystem(hostname)
+    throw serverFault ?? faults[0] ?? new Error("no addresses")
   }

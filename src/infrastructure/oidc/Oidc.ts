@@ -5,23 +5,22 @@ import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import * as OidcKeys from "./OidcKeys.ts"
 
 export interface OidcOptions {
-  /** The provider's issuer, exactly as its tokens name it: `https://token.actions.githubusercontent.com`. */
+  /** The issuer, exactly as in the tokens: `https://token.actions.githubusercontent.com`. */
   readonly issuer: string
-  /** The audiences of which a token must name one. */
+  /** A token must have one of these audiences. */
   readonly audiences: ReadonlyArray<string>
 }
 
-/** Larger tokens are refused unread: GitHub's have about 2 KiB. */
+/** Limit of a token's length in characters; GitHub's have about 2 KiB. */
 const maxTokenLength = 16 * 1024
-/** How far apart, in seconds, the provider's clock and ours may be. */
-const clockSkew = 30
-/** Header parameters by which a token would bring or name its own key, or unsupported semantics (RFC 8725, 3.10). */
+/** Tolerated difference between the provider's clock and ours. */
+const maxClockSkewSeconds = 30
+/** Header parameters that would let a token choose its own key, or that need unsupported semantics (RFC 8725, 3.10). */
 const refusedParameters = ["jwk", "jku", "x5c", "x5u", "crit", "b64", "zip"]
 
 const reject = (error: string) => Effect.fail(new Unauthorized({ error }))
-const plain = (text: string) => new Unauthorized({ error: text })
 
-/** Canonical base64url without padding: exactly one spelling of a token is accepted. */
+/** Whether the text is canonical base64url without padding. Only one spelling of a token is accepted. */
 const isBase64url = (part: string) => {
   try {
     return part !== "" && base64url.encode(base64url.decode(part)) === part
@@ -30,18 +29,18 @@ const isBase64url = (part: string) => {
   }
 }
 
-/** Checks the form of a token (RFC 7515, compact) and its header, and gives the `kid`. Nothing here is trusted yet. */
+/** Checks the format of a compact JWT (RFC 7515) and its header. Returns the `kid`, which is not verified yet. */
 const readHeader = Effect.fnUntraced(function* (token: string): Effect.fn.Return<string, Unauthorized> {
   if (token.length > maxTokenLength) return yield* reject(`The token is longer than ${maxTokenLength} characters.`)
   const parts = token.split(".")
-  if (parts.length === 5) return yield* reject("The token is encrypted; a signed one is needed.")
-  if (parts.length !== 3) return yield* reject("The token is no JWT: it must have three parts, separated by dots.")
+  if (parts.length === 5) return yield* reject("The token is encrypted, but it must be signed.")
+  if (parts.length !== 3) return yield* reject("The token is not a JWT: it must have three parts, separated by dots.")
   if (parts[2] === "") return yield* reject("The token has no signature.")
-  if (!parts.every(isBase64url)) return yield* reject("The token is no JWT: its parts must be base64url.")
+  if (!parts.every(isBase64url)) return yield* reject("The token is not a JWT: its parts must be base64url.")
 
   const header: Record<string, unknown> = yield* Effect.try({
     try: () => decodeProtectedHeader(token),
-    catch: () => plain("The token is no JWT: its header is no JSON object."),
+    catch: () => new Unauthorized({ error: "The token is not a JWT: its header is not a JSON object." }),
   })
   if (header["alg"] !== "RS256") return yield* reject("The token must be signed with RS256.")
   const refused = refusedParameters.find((name) => Object.hasOwn(header, name))
@@ -62,8 +61,8 @@ const timeFaults: Record<string, string> = {
   iat: "The token was issued in the future.",
 }
 
-/** What jose found wrong, in words of ours: its own can repeat what the token says. */
-const describe = (fault: unknown, { issuer, audiences }: OidcOptions): string => {
+/** The sentence for an error of jose, whose own message may repeat the content of the token. */
+const faultSentence = (fault: unknown, { issuer, audiences }: OidcOptions): string => {
   if (fault instanceof errors.JWSSignatureVerificationFailed) return "The token's signature is not the provider's."
   if (fault instanceof errors.JWTExpired) return timeFaults["exp"]!
   if (fault instanceof errors.JWTClaimValidationFailed) {
@@ -91,23 +90,23 @@ const checkToken = Effect.fnUntraced(function* (
         issuer: options.issuer,
         audience: [...options.audiences],
         requiredClaims: ["exp"],
-        clockTolerance: clockSkew,
+        clockTolerance: maxClockSkewSeconds,
         currentDate: new Date(now),
       }),
-    catch: (fault) => plain(describe(fault, options)),
+    catch: (fault) => new Unauthorized({ error: faultSentence(fault, options) }),
   })
-  // jose looks at iat only together with a maximal age.
-  if (payload.iat !== undefined && payload.iat > Math.floor(now / 1000) + clockSkew) {
+  // jose checks iat only together with a maximum age.
+  if (payload.iat !== undefined && payload.iat > Math.floor(now / 1000) + maxClockSkewSeconds) {
     return yield* reject(timeFaults["iat"]!)
   }
   return payload
 })
 
 /**
- * Verifies GitHub Actions OIDC tokens against the keys at `<issuer>/.well-known/jwks`. `verify` takes a compact JWT and
- * gives the claims that the service uses. It fails with `Unauthorized` for everything that is wrong with the token,
- * and with `Unavailable` when the provider is down and the token's key is not among those known.
- * Source of the rules: RFC 7515, RFC 7519, RFC 8725; GitHub's "OpenID Connect reference".
+ * Verifies OIDC tokens of GitHub Actions with the keys at `<issuer>/.well-known/jwks`. `verify` takes a compact JWT and
+ * returns the claims that the service uses. It fails with `Unauthorized` if the token is invalid, and with `Unavailable` if
+ * the token's key is unknown and the provider is down.
+ * Source: RFC 7515, RFC 7519, RFC 8725; GitHub's "OpenID Connect reference".
  */
 export const layer = (options: OidcOptions) =>
   Layer.effect(
@@ -122,10 +121,10 @@ export const layer = (options: OidcOptions) =>
             .find(kid)
             .pipe(
               Effect.mapError(
-                () => new Unavailable({ error: "The token provider's keys cannot be fetched just now; try again." }),
+                () => new Unavailable({ error: "The keys of the token's provider cannot be fetched now; try again." }),
               ),
             )
-          if (Option.isNone(key)) return yield* reject("The token's key is not one that the provider publishes.")
+          if (Option.isNone(key)) return yield* reject("The provider does not publish the token's key.")
           const payload = yield* checkToken(token, key.value, options)
           return yield* Effect.fromResult(claimsFrom(payload))
         }),

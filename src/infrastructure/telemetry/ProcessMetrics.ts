@@ -1,32 +1,32 @@
 import { type Context, Effect, Function, Layer, Metric, Schedule } from "effect"
 import { monitorEventLoopDelay } from "node:perf_hooks"
 
-/** How often the event loop's time is taken, in milliseconds; what comes on top of it is lag. */
-const resolution = 10
+/** The interval of the event loop's delay timer; any delay above it is lag. */
+const timerIntervalMillis = 10
 
-/** What the event loop was late by in the last ten seconds, in seconds. */
+/** The lag of the event loop in the last ten seconds, in seconds. */
 const eventLoopLag = Effect.gen(function* () {
   const histogram = yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const histogram = monitorEventLoopDelay({ resolution })
+      const histogram = monitorEventLoopDelay({ resolution: timerIntervalMillis })
       histogram.enable()
       return histogram
     }),
     (histogram) => Effect.sync(() => histogram.disable()),
   )
   const lag = { p50: 0, p99: 0, max: 0 }
-  const late = (nanoseconds: number) => Math.max(0, nanoseconds / 1e9 - resolution / 1000)
-  const look = Effect.sync(() => {
-    lag.p50 = late(histogram.percentile(50))
-    lag.p99 = late(histogram.percentile(99))
-    lag.max = late(histogram.max)
+  const lagSeconds = (nanoseconds: number) => Math.max(0, nanoseconds / 1e9 - timerIntervalMillis / 1000)
+  const update = Effect.sync(() => {
+    lag.p50 = lagSeconds(histogram.percentile(50))
+    lag.p99 = lagSeconds(histogram.percentile(99))
+    lag.max = lagSeconds(histogram.max)
     histogram.reset()
   })
-  yield* Effect.forkScoped(Effect.repeat(Effect.delay(look, "10 seconds"), Schedule.forever))
+  yield* Effect.forkScoped(Effect.repeat(Effect.delay(update, "10 seconds"), Schedule.forever))
   return lag
 })
 
-/** Registers a metric whose state is read when it is asked for, for as long as the scope is open. */
+/** Registers a metric until the scope closes. `get` is called at each scrape. */
 const register = <Input, State>(metric: Metric.Metric<Input, State>, get: () => State) =>
   Effect.contextWith((context: Context.Context<never>) =>
     Effect.acquireRelease(
@@ -40,7 +40,7 @@ const register = <Input, State>(metric: Metric.Metric<Input, State>, get: () => 
 const gauge = (name: string, description: string, value: () => number) =>
   register(Metric.gauge(name, { description }), () => ({ value: value() }))
 
-/** The process's own metrics, by the names that they have everywhere. */
+/** Metrics of the process, with the names of Prometheus's client libraries. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     yield* register(
@@ -64,9 +64,9 @@ export const layer = Layer.effectDiscard(
       () => process.memoryUsage().heapUsed,
     )
     const lag = yield* eventLoopLag
-    const late = "What the event loop was late by in the last ten seconds, in seconds"
-    yield* gauge("nodejs_eventloop_lag_p50_seconds", `${late}: the median.`, () => lag.p50)
-    yield* gauge("nodejs_eventloop_lag_p99_seconds", `${late}: the 99th percentile.`, () => lag.p99)
-    yield* gauge("nodejs_eventloop_lag_max_seconds", `${late}: the most.`, () => lag.max)
+    const description = "Lag of the event loop in the last ten seconds, in seconds"
+    yield* gauge("nodejs_eventloop_lag_p50_seconds", `${description}: the median.`, () => lag.p50)
+    yield* gauge("nodejs_eventloop_lag_p99_seconds", `${description}: the 99th percentile.`, () => lag.p99)
+    yield* gauge("nodejs_eventloop_lag_max_seconds", `${description}: the maximum.`, () => lag.max)
   }),
 )

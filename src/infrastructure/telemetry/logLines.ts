@@ -1,38 +1,40 @@
 import { Array, Formatter, Logger, References } from "effect"
 import { LRUCache } from "lru-cache"
 
-/** One JSON object a line: `timestamp`, `level`, `message`, what the line is about, and the `cause` where there is one. */
+/** One JSON object per line: `timestamp`, `level`, `message`, the annotations, and the `cause` if there is one. */
 export const json: Logger.Logger<unknown, string> = Logger.map(
   Logger.formatStructured,
   ({ timestamp, level, message, annotations, cause }) =>
     Formatter.formatJson({ timestamp, level, message, ...annotations, ...(cause === undefined ? {} : { cause }) }),
 )
 
-/** For how long a warning is not repeated, in milliseconds. */
-const window = 60_000
-/** How many different warnings are remembered. */
-const maxRemembered = 100
+/** A warning is logged at most once in this time. */
+const repeatIntervalMillis = 60_000
+/** Limit of the different warnings that are tracked. */
+const maxTrackedWarnings = 100
 
 /**
- * Says a warning once, and while it goes on once a minute with how often it was left out: what is tried every second
- * fails every second when the database is away. Lines about one request or delivery are never left out.
+ * Logs a repeated warning at most once a minute, with the number of repetitions that were left out: while the database is
+ * down, background work fails every second. Lines with annotations (about one request or delivery) are never left out.
  */
-export const rated = <Output>(logger: Logger.Logger<unknown, Output>): Logger.Logger<unknown, Output | undefined> => {
-  const said = new LRUCache<string, { readonly at: number; leftOut: number }>({ max: maxRemembered })
+export const rateLimited = <Output>(
+  logger: Logger.Logger<unknown, Output>,
+): Logger.Logger<unknown, Output | undefined> => {
+  const warnings = new LRUCache<string, { readonly loggedAt: number; leftOut: number }>({ max: maxTrackedWarnings })
   return Logger.make((line) => {
     const [message] = Array.ensure(line.message)
-    const about = Object.keys(line.fiber.getRef(References.CurrentLogAnnotations))
-    if (line.logLevel !== "Warn" || typeof message !== "string" || about.length > 0) return logger.log(line)
-    const at = line.date.getTime()
-    const last = said.get(message)
-    if (last !== undefined && at - last.at < window) {
+    const annotations = Object.keys(line.fiber.getRef(References.CurrentLogAnnotations))
+    if (line.logLevel !== "Warn" || typeof message !== "string" || annotations.length > 0) return logger.log(line)
+    const now = line.date.getTime()
+    const last = warnings.get(message)
+    if (last !== undefined && now - last.loggedAt < repeatIntervalMillis) {
       last.leftOut++
       return undefined
     }
-    said.set(message, { at, leftOut: 0 })
+    warnings.set(message, { loggedAt: now, leftOut: 0 })
     const leftOut = last?.leftOut ?? 0
     return logger.log(
-      leftOut === 0 ? line : { ...line, message: `${message} (and ${leftOut} times more since the last)` },
+      leftOut === 0 ? line : { ...line, message: `${message} (and ${leftOut} more times since the last line)` },
     )
   })
 }

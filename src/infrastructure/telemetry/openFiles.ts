@@ -3,11 +3,11 @@ interface Report {
   readonly getReport: () => { readonly userLimits?: { readonly open_files?: { readonly soft: unknown } } }
 }
 
-/** How many files and sockets this process may have open; infinite where the system does not say. */
-const limit = () => {
+/** Limit of the open files and sockets of this process; infinite if the system reports none. */
+const openFilesLimit = () => {
   const report = process.report as unknown as Report
   const { excludeNetwork } = report
-  // It would look the names of all peers up.
+  // The network part would look up the names of all peers.
   report.excludeNetwork = true
   const soft = Number(report.getReport().userLimits?.open_files?.soft)
   report.excludeNetwork = excludeNetwork
@@ -15,15 +15,15 @@ const limit = () => {
 }
 
 /**
- * The shares of what the process may have open (`ulimit -n`): clients that take all of it would leave none for the
- * database and the deliveries, whose receivers would be blamed.
+ * Shares of the limit of open files (`ulimit -n`). Without them, clients could use all of it, and deliveries would fail as
+ * if their receivers were down.
  */
 export const openFiles = () => {
-  const all = limit()
+  const limit = openFilesLimit()
   return {
-    /** Connections of clients; one more is closed at once. */
-    clients: Math.floor((all * 3) / 4),
-    /** Attempts of deliveries in flight. */
-    attempts: Math.floor(all / 8),
+    /** Connections of clients; further connections are closed at once. */
+    clients: Math.floor((limit * 3) / 4),
+    /** Delivery attempts in flight. */
+    attempts: Math.floor(limit / 8),
   }
 }

@@ -72,7 +72,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
         ],
         [{ status: 410 }, { status: 410, error: null }],
         ["reset", { ...none, error: expect.stringMatching(/reset/) as string }],
-        ["garbage", { ...none, error: expect.stringMatching(/no valid HTTP/) as string }],
+        ["garbage", { ...none, error: expect.stringMatching(/not valid HTTP/) as string }],
         ["endless-body", { status: 200, error: "The answer is longer than 64 KiB." }],
       ]
       for (const [behaviour, said] of cases) {

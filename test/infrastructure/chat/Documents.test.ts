@@ -218,11 +218,11 @@ describe("redirects", () => {
       ]) {
         server.behave({ status: 302, headers: { location } })
         expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
-          /redirects to where|cannot be had/,
+          /redirects to a URL|cannot be fetched/,
         )
       }
       server.behave({ status: 302 })
-      expect(yield* refusal(`${server.url}/none`)).toMatch(/ redirects to where it is not followed\.$/)
+      expect(yield* refusal(`${server.url}/none`)).toMatch(/ redirects to a URL that is not followed\.$/)
       expect(server.received.length).toBe(8)
     }),
   )
@@ -264,7 +264,7 @@ describe("hostile addresses", () => {
       const { server, refusal } = yield* world({ allowPrivateNetworks: false })
       for (const host of hostile) {
         const url = `${host.replace("PORT", String(server.port))}/docs.zip`
-        expect(yield* refusal(url), url).toMatch(/^docsZipUrl: http\S+ cannot be had: .*\baddress\b.*\.$/)
+        expect(yield* refusal(url), url).toMatch(/^docsZipUrl: http\S+ cannot be fetched: .*\baddress\b.*\.$/)
       }
       expect(server.connections().accepted).toBe(0)
     }),
@@ -282,7 +282,7 @@ describe("hostile addresses", () => {
       ]) {
         server.behave({ status: 302, headers: { location } })
         expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
-          /cannot be had: .*\baddress\b/,
+          /cannot be fetched: .*\baddress\b/,
         )
       }
     }),
@@ -323,7 +323,7 @@ describe("servers that misbehave", () => {
         const url = `${server.url}/${n}.zip`
         const error = yield* refusal(url)
         expect(error, JSON.stringify(behaviour)).toMatch(
-          /^docsZipUrl: \S+ (is no zip|was answered|cannot be had|came compressed)[^\n]*\.$/,
+          /^docsZipUrl: \S+ (is not a zip|was answered|cannot be fetched|was sent compressed)[^\n]*\.$/,
         )
         expect(error).toContain(url)
       }

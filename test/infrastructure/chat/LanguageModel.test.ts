@@ -157,7 +157,7 @@ describe("a model that answers", () => {
 
   it.live("may think for longer than it may be silent; what it thinks is not passed on", () =>
     Effect.gen(function* () {
-      const { server, parts } = yield* world({ silence: 2_500 })
+      const { server, parts } = yield* world({ maxSilenceMillis: 2_500 })
       server.behave({ think: 60, say: ["Done."] })
       const answer = yield* parts()
       expect((yield* Effect.promise(() => messageOf(answer))).text).toBe("Done.")
@@ -224,7 +224,7 @@ describe("a model that fails", () => {
 
   it.live("a model that falls silent is given up, and the reader is told", () =>
     Effect.gen(function* () {
-      const { server, parts } = yield* world({ silence: 100 })
+      const { server, parts } = yield* world({ maxSilenceMillis: 100 })
       for (const behaviour of [{ stall: "Wait for" }, { mute: true }] as const) {
         server.behave(behaviour)
         const answer = yield* parts()
@@ -237,7 +237,7 @@ describe("a model that fails", () => {
 
   it.live("an answer that takes too long in all is given up, too", () =>
     Effect.gen(function* () {
-      const { server, parts } = yield* world({ total: 100 })
+      const { server, parts } = yield* world({ totalMillis: 100 })
       server.behave({ stall: "Wait for" })
       expect((yield* parts()).filter(({ type }) => type === "error").map(({ errorText }) => errorText)).toEqual([
         "The language model did not answer in time; try again.",

@@ -38,7 +38,7 @@ describe("a redirect", () => {
       Effect.gen(function* () {
         const { outcome, called } = yield* fetched(from, { [from]: [302, { location }] })
         expect(called).toEqual(to === undefined ? [from] : [from, to])
-        expect(outcome).toBe(to === undefined ? "redirects to where it is not followed" : "fetched")
+        expect(outcome).toBe(to === undefined ? "redirects to a URL that is not followed" : "fetched")
       }),
     )
   }
@@ -73,7 +73,7 @@ it.effect("all redirects together have the time of one document", () =>
       Effect.forkChild,
     )
     yield* TestClock.adjust("10 seconds")
-    expect(yield* Fiber.join(fiber)).toMatchObject({ message: "cannot be had in time", passing: true })
+    expect(yield* Fiber.join(fiber)).toMatchObject({ message: "cannot be fetched in time", isTransient: true })
   }),
 )
 
@@ -84,7 +84,7 @@ describe("what came packed", () => {
       const outcome = (encoding: string) =>
         Effect.map(fetched(url, { [url]: [200, { "content-encoding": encoding }] }), (_) => _.outcome)
       for (const encoding of ["gzip", "br", "deflate", "identity, gzip"]) {
-        expect(yield* outcome(encoding)).toBe("came compressed, which was not asked for")
+        expect(yield* outcome(encoding)).toBe("was sent compressed, although the request does not accept it")
       }
       expect([yield* outcome(""), yield* outcome(" Identity ")]).toEqual(["fetched", "fetched"])
     }),

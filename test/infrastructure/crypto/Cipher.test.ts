@@ -79,7 +79,10 @@ describe("Cipher", () => {
     Effect.gen(function* () {
       const stored = yield* encrypt(secret, "a").pipe(under(key(1)))
       const message = yield* defect(decrypt(stored, "a").pipe(under(key(2))))
-      assert.include(message, `the key ${stored.slice(3, 11)}, which is not given: add that key to ENCRYPTION_KEY`)
+      assert.include(
+        message,
+        `the key ${stored.slice(3, 11)}, which ENCRYPTION_KEY does not have: add that key to ENCRYPTION_KEY`,
+      )
     }),
   )
 
@@ -97,7 +100,7 @@ describe("Cipher", () => {
     (stored) =>
       Effect.gen(function* () {
         const message = yield* defect(decrypt(stored, "a").pipe(under(key(1))))
-        assert.strictEqual(message, "The stored secret of a is not in the form in which secrets are stored")
+        assert.strictEqual(message, "The stored secret of a does not have the format of a stored secret")
       }),
   )
 
@@ -119,7 +122,7 @@ describe("Cipher", () => {
     Effect.gen(function* () {
       const keys = lengths.map((length) => Redacted.make(new Uint8Array(length)))
       const error = yield* Effect.flip(encrypt(secret, "a").pipe(under(...keys)))
-      assert.include(error.message, "ENCRYPTION_KEY must hold at least one key, each of 32 bytes")
+      assert.include(error.message, "ENCRYPTION_KEY must be one or more keys of 32 bytes")
     }),
   )
 })

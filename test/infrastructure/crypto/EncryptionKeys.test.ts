@@ -84,7 +84,7 @@ describe("EncryptionKeys", () => {
       const path = join(dataDir, "encryption.key")
       writeFileSync(path, text, { mode: 0o600 })
       const error = yield* Effect.flip(keys({ dataDir }))
-      assert.include(error.message, `${path} does not hold a key`)
+      assert.include(error.message, `${path} does not contain a key`)
       assert.notInclude(error.message, "\n")
       assert.strictEqual(readFileSync(path, "utf8"), text)
     }),
@@ -95,9 +95,9 @@ describe("EncryptionKeys", () => {
       const dataDir = yield* folder
       writeFileSync(join(dataDir, "file"), "")
       const within = yield* Effect.flip(keys({ dataDir: join(dataDir, "file") }))
-      assert.match(within.message, /encryption\.key cannot be .*\(ENOTDIR\)$/)
+      assert.match(within.message, /^Cannot .*encryption\.key \(ENOTDIR\)\. \S/)
       mkdirSync(join(dataDir, "encryption.key"))
-      assert.match((yield* Effect.flip(keys({ dataDir }))).message, /encryption\.key cannot be read \(EISDIR\)$/)
+      assert.match((yield* Effect.flip(keys({ dataDir }))).message, /^Cannot read .*encryption\.key \(EISDIR\)\. \S/)
     }),
   )
 
@@ -110,7 +110,7 @@ describe("EncryptionKeys", () => {
       assert.lengthOf(lines, 0)
       chmodSync(join(dataDir, "encryption.key"), 0o640)
       assert.deepStrictEqual(yield* logged(keys({ dataDir })), [key!])
-      assert.include(lines.join(), "others may read it: chmod 600")
+      assert.include(lines.join(), "encryption.key. Run chmod 600")
       assert.notInclude(lines.join(), key!)
     }),
   )

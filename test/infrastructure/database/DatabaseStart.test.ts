@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { Database } from "#src/infrastructure/database/Database.ts"
-import { POSTGRES_MAJOR } from "#src/infrastructure/database/embedded/DataFolder.ts"
+import { postgresMajor } from "#src/infrastructure/database/embedded/DataFolder.ts"
 import type { StartupError } from "#src/infrastructure/StartupError.ts"
 import { freshFolder, freshPostgres } from "../../support/databases.ts"
 
@@ -121,12 +121,12 @@ describe("the embedded database", () => {
     Effect.gen(function* () {
       const folder = yield* freshFolder("empty")
       mkdirSync(join(folder, "postgres.new"))
-      writeFileSync(join(folder, "postgres.new", "PG_VERSION"), POSTGRES_MAJOR)
+      writeFileSync(join(folder, "postgres.new", "PG_VERSION"), postgresMajor)
       yield* Effect.provide(
         Effect.flatMap(Database, ({ ready }) => ready),
         embedded(folder),
       )
-      assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), POSTGRES_MAJOR)
+      assert.strictEqual(readFileSync(join(folder, "postgres", "PG_VERSION"), "utf8").trim(), postgresMajor)
     }),
   )
 
@@ -137,10 +137,10 @@ describe("the embedded database", () => {
       writeFileSync(file, "")
       assert.match(yield* refusal(embedded(join(file, "data"))), /cannot be written \(ENOTDIR\); .* DATA_DIR=\.\/data$/)
       mkdirSync(join(folder, "postgres"))
-      assert.match(yield* refusal(embedded(folder)), /holds no database that can be read \(ENOENT\)/)
+      assert.match(yield* refusal(embedded(folder)), /cannot be read \(ENOENT\); \S/)
       writeFileSync(join(folder, "postgres", "PG_VERSION"), "15\n")
-      assert.match(yield* refusal(embedded(folder)), /holds a database of PostgreSQL 15/)
-      writeFileSync(join(folder, "postgres", "PG_VERSION"), POSTGRES_MAJOR)
+      assert.match(yield* refusal(embedded(folder)), /has a database of PostgreSQL 15/)
+      writeFileSync(join(folder, "postgres", "PG_VERSION"), postgresMajor)
       assert.match(yield* refusal(embedded(folder)), /cannot be opened: The embedded database stopped: /)
     }),
   )
@@ -151,7 +151,7 @@ describe("the embedded database", () => {
       const settings = yield* sql`
         SELECT current_setting('server_version_num')::int / 10000 AS major, current_setting('fsync') AS fsync,
           current_setting('wal_sync_method') AS method, current_setting('synchronous_commit') AS commit`
-      assert.deepStrictEqual(settings, [{ major: Number(POSTGRES_MAJOR), fsync: "on", method: "fsync", commit: "on" }])
+      assert.deepStrictEqual(settings, [{ major: Number(postgresMajor), fsync: "on", method: "fsync", commit: "on" }])
     }).pipe(Effect.provide(embedded("memory"))),
   )
 })

@@ -11,7 +11,7 @@ import { Unavailable } from "#src/domain/Errors.ts"
 import { Database, embeddedClient, embeddedSubscriptions } from "#src/infrastructure/database/Database.ts"
 import * as EmbeddedDatabase from "#src/infrastructure/database/embedded/EmbeddedDatabase.ts"
 import { DurableNodeFS, startParams } from "#src/infrastructure/database/embedded/EmbeddedStorage.ts"
-import { tend } from "#src/infrastructure/database/embedded/EmbeddedUpkeep.ts"
+import { maintain } from "#src/infrastructure/database/embedded/EmbeddedMaintenance.ts"
 import * as Notifications from "#src/infrastructure/database/Notifications.ts"
 import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
 import { databases, freshFolder, heard, isShutDown } from "../../support/databases.ts"
@@ -132,7 +132,7 @@ describe("the embedded database", () => {
     }).pipe(Effect.provide(Reactivity.layer)),
   )
 
-  it.live("its upkeep clears dead rows and shortens the log", () =>
+  it.live("its maintenance clears dead rows and shortens the log", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* sql`CREATE TABLE worn AS SELECT generate_series(1, 500) AS id`
@@ -142,9 +142,9 @@ describe("the embedded database", () => {
         SELECT n_dead_tup::int AS dead, (SELECT redo_lsn::text FROM pg_control_checkpoint()) AS checkpoint
         FROM pg_stat_user_tables WHERE relname = 'worn'`
       const [before] = yield* state
-      yield* tend(Infinity)
+      yield* maintain(Infinity)
       const [tended] = yield* state
-      yield* tend(0)
+      yield* maintain(0)
       const [shortened] = yield* state
       assert.deepStrictEqual([before!.dead, tended!.dead], [500, 0])
       assert.strictEqual(tended!.checkpoint, before!.checkpoint)

@@ -68,7 +68,7 @@ describe("SafeHttp sends", () => {
   it.live("over a new connection when the old one has served its time, which cuts no request", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
-      const { post, asked } = yield* safeClient({ connectionLife: "50 millis" })
+      const { post, asked } = yield* safeClient({ maxConnectionAge: "50 millis" })
       const url = `http://receiver.test:${receiver.port}/`
       yield* post(url)
       yield* within("the connections to end", receiver.quiet)

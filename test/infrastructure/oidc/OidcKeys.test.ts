@@ -16,7 +16,7 @@ const keyWorld = Effect.fnUntraced(function* (...args: Parameters<typeof oidcWor
     refuses: (kid: string) =>
       Effect.map(Effect.flip(signedBy(kid)), (error) => {
         assert.instanceOf(error, Unauthorized)
-        assert.include(error.error, "not one that the provider publishes")
+        assert.include(error.error, "provider does not publish")
       }),
     unavailable: (kid: string) =>
       Effect.map(Effect.flip(signedBy(kid)), (error) => assert.instanceOf(error, Unavailable)),

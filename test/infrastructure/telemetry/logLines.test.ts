@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { json, rated } from "#src/infrastructure/telemetry/logLines.ts"
+import { json, rateLimited } from "#src/infrastructure/telemetry/logLines.ts"
 
 /** Collects the lines that a logger makes of what an effect logs. */
 const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logger = json) {
@@ -9,7 +9,7 @@ const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logge
   const collecting = Logger.make<unknown, void>((line) => {
     lines.push(JSON.parse(logger.log(line)) as Record<string, unknown>)
   })
-  yield* Effect.provide(logging, Logger.layer([rated(collecting)]))
+  yield* Effect.provide(logging, Logger.layer([rateLimited(collecting)]))
   return lines
 })
 
@@ -45,8 +45,8 @@ describe("a warning that is given again and again", () => {
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* messages(every(1, 121, Effect.logWarning("The database is away"))), [
         "The database is away",
-        "The database is away (and 59 times more since the last)",
-        "The database is away (and 59 times more since the last)",
+        "The database is away (and 59 more times since the last line)",
+        "The database is away (and 59 more times since the last line)",
       ])
     }),
   )

@@ -4,19 +4,18 @@ import { dirname, join, resolve } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { StartupError } from "../../StartupError.ts"
 
-/** The PostgreSQL whose files the embedded engine reads and writes; a test holds it to the engine's own word. */
-export const POSTGRES_MAJOR = "18"
+/** The PostgreSQL version of the embedded engine's files. A test compares it with the engine's own version. */
+export const postgresMajor = "18"
 
-/** Where in DATA_DIR a database is made; it is renamed to its own name once it is whole and on the disk. */
+/** The folder in which a database is created. It is renamed after the database is complete and on disk. */
 export const unfinished = (folder: string) => `${folder}.new`
 
-/** What to do about a DATA_DIR that will not do. */
-const another = "; set it to a folder that can, for example DATA_DIR=./data"
+const chooseFolder = "; set it to a folder that this user can write to, for example DATA_DIR=./data"
 
 /**
- * Takes DATA_DIR for this process until the scope closes, making it if need be, and checks what is in it.
- * Gives the folder of the database, which may have yet to be made. Fails when another process has DATA_DIR, when it
- * cannot be written, and when its database is not one for this engine.
+ * Locks DATA_DIR for this process until the scope closes, creates it if necessary, and checks its content. Returns the folder
+ * of the database, and whether it exists. Fails if another process uses DATA_DIR, if it cannot be written, or if its
+ * database has another version of PostgreSQL.
  */
 export const acquire: (
   dataDir: string,
@@ -30,23 +29,25 @@ export const acquire: (
       makeFolder(path)
       accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK)
     },
-    another,
+    chooseFolder,
   )
   yield* Effect.acquireRelease(lock(path), (held) => Effect.sync(() => held.close()))
 
   const folder = join(path, "postgres")
   const exists = existsSync(folder)
   if (exists) {
-    const version = yield* attempt(`${folder} holds no database that can be read`, () =>
-      readFileSync(join(folder, "PG_VERSION"), "utf8").trim(),
+    const version = yield* attempt(
+      `The database in ${folder} cannot be read`,
+      () => readFileSync(join(folder, "PG_VERSION"), "utf8").trim(),
+      "; restore it from a backup, or set another DATA_DIR",
     )
-    if (version !== POSTGRES_MAJOR) {
+    if (version !== postgresMajor) {
       return yield* new StartupError({
-        message: `DATA_DIR ${path} holds a database of PostgreSQL ${version}, and this version of Gatehouse reads ${POSTGRES_MAJOR}; start the version that made it, or set another DATA_DIR`,
+        message: `DATA_DIR ${path} has a database of PostgreSQL ${version}, but this version of Gatehouse needs PostgreSQL ${postgresMajor}; start the version of Gatehouse that created it, or set another DATA_DIR`,
       })
     }
   }
-  // Left by a first start that was cut short; nothing was answered from it.
+  // Left by an interrupted first start, which answered no request.
   yield* attempt(`DATA_DIR ${path} cannot be written`, () =>
     rmSync(unfinished(folder), { recursive: true, force: true }),
   )
@@ -54,8 +55,8 @@ export const acquire: (
 })
 
 /**
- * Makes a folder, and those above it that are missing. Node's own `recursive` never returns where a folder cannot be made
- * although the one above it is there, as in /proc.
+ * Creates a folder and its missing parents. Node's own `recursive` never returns if a folder cannot be created in an existing
+ * parent, as in /proc.
  */
 const makeFolder = (path: string) => {
   if (existsSync(path)) return
@@ -63,14 +64,14 @@ const makeFolder = (path: string) => {
   try {
     mkdirSync(path, { mode: 0o700 })
   } catch (cause) {
-    // Another start may have made it meanwhile; which of the two has it is for the lock to say.
+    // Another process may have created it at the same time; the lock decides between the two.
     if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw cause
   }
 }
 
 /**
- * Node has no flock, and SQLite does: its exclusive transaction is a lock of the operating system on the file, so it goes
- * with the process however that ends, and neither two starts at once nor a process id used again can fool it.
+ * Locks a folder with an exclusive SQLite transaction on the file `lock`, because Node has no flock. The operating system
+ * releases the lock when the process ends, however it ends. Concurrent starts and reused process ids are no problem.
  */
 const lock = (path: string) =>
   Effect.try({
@@ -88,15 +89,15 @@ const lock = (path: string) =>
       new StartupError({
         message:
           (cause as { readonly errcode?: number }).errcode === SQLITE_BUSY
-            ? `DATA_DIR ${path} is in use by another process; stop that one, or set another DATA_DIR`
-            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${another}`,
+            ? `DATA_DIR ${path} is in use by another process; stop that process, or set another DATA_DIR`
+            : `DATA_DIR ${path} cannot be locked: ${(cause as Error).message}${chooseFolder}`,
         cause,
       }),
   })
 
 const SQLITE_BUSY = 5
 
-/** Whether DATA_DIR cannot be taken because another process has it. */
+/** Whether DATA_DIR cannot be locked because another process uses it. */
 export const isInUse = ({ cause }: StartupError) =>
   (cause as { readonly errcode?: number } | undefined)?.errcode === SQLITE_BUSY
 

@@ -6,11 +6,13 @@ import { EmbeddedSession, type Engine } from "./EmbeddedSession.ts"
 import type { EmbeddedReply, EmbeddedTask } from "./EmbeddedWorker.ts"
 import { StartupError } from "../../StartupError.ts"
 
-/** PostgreSQL inside this process, spoken to over byte streams as if over sockets. */
+/** PostgreSQL inside this process, with byte streams instead of sockets. */
 export interface EmbeddedDatabase {
-  /** A stream that speaks the PostgreSQL protocol. The engine has one session: the next is served when this one ends. */
+  /**
+   * Opens a stream of the PostgreSQL protocol. The engine has one session, so the next stream waits until this one ends.
+   */
   readonly connect: () => Duplex
-  /** Calls back for each notification heard, and when the engine, and so its LISTENs, is lost. Gives how to stop. */
+  /** Subscribes to notifications and to the loss of the engine with its LISTENs. Returns a function that unsubscribes. */
   readonly subscribe: (subscriber: Subscriber) => () => void
 }
 
@@ -20,22 +22,23 @@ export interface Subscriber {
 }
 
 /**
- * Starts the embedded database, and closes it when the scope does. An engine that panics is started again, on the data
- * as they were committed, for the session after.
- * Takes DATA_DIR, or `memory` for a database that is gone with the process.
+ * Starts the embedded database until the scope closes. After a panic the engine is restarted with the committed data for the
+ * next session. Fails with a `StartupError`.
+ *
+ * @param dataDir DATA_DIR, or `memory` for a database that ends with the process
  */
 export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupError, Scope.Scope> = Effect.fn(
   "EmbeddedDatabase.make",
 )(function* (dataDir: string) {
-  const inMemory = dataDir === "memory"
-  const { exists, folder } = inMemory ? { exists: true, folder: undefined } : yield* DataFolder.acquire(dataDir)
+  const { exists, folder } =
+    dataDir === "memory" ? { exists: true, folder: undefined } : yield* DataFolder.acquire(dataDir)
   const failed = (cause: unknown) =>
     new StartupError({
-      message: `The database in DATA_DIR ${dataDir} cannot be opened: ${(cause as Error).message}`,
+      message: `The database in DATA_DIR ${dataDir} cannot be opened: ${(cause as Error).message}. See docs/embedded-database.md`,
       cause,
     })
   if (folder !== undefined && !exists) {
-    // Making it takes a second engine; on a thread of its own its memory is given back.
+    // Created by a second engine on a thread of its own, whose memory is released at its end.
     yield* Effect.tryPromise({
       try: () => startThread({ folder, unfinished: DataFolder.unfinished(folder) }).ended,
       catch: failed,
@@ -43,36 +46,21 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
   }
 
   const subscribers = new Set<Subscriber>()
-  let closing = false
-  let current: Thread | undefined
-  const engine = (): Promise<Engine> => {
-    if (current === undefined) {
-      const thread = startThread({ folder })
-      current = thread
-      thread.ended.catch((cause: Error) => {
-        // What was in memory is lost with the engine; a new one would pass for an empty database.
-        if (!inMemory) current = undefined
-        // A copy: who is told may connect again, and is not to be told of the same loss twice.
-        for (const { onLost } of [...subscribers]) onLost(cause)
-      })
-    }
-    return closing ? Promise.reject(new Error("The embedded database is closed")) : current.opened
-  }
-  yield* Effect.acquireRelease(Effect.tryPromise({ try: engine, catch: failed }), () =>
-    Effect.promise(async () => {
-      closing = true
-      current?.worker.postMessage("close")
-      await current?.ended.catch(() => {})
-    }),
+  const engine = superviseEngine(folder, (cause) => {
+    // A copy, because a subscriber may reconnect, which adds a subscriber that must not hear of this loss.
+    for (const { onLost } of [...subscribers]) onLost(cause)
+  })
+  yield* Effect.acquireRelease(Effect.tryPromise({ try: engine.current, catch: failed }), () =>
+    Effect.promise(engine.close),
   )
 
   let turn: Promise<void> = Promise.resolve()
   return {
     connect: () => {
       const session = new EmbeddedSession({
-        // The driver may retire a session and open another before the first has ended.
+        // The driver may open a session before the one that it replaces has ended.
         takeTurn: (ended) => {
-          const mine = turn.then(engine)
+          const mine = turn.then(engine.current)
           turn = turn.then(() => ended)
           return mine
         },
@@ -91,50 +79,76 @@ export const make: (dataDir: string) => Effect.Effect<EmbeddedDatabase, StartupE
   }
 })
 
+/** Runs an engine. After a panic it starts a new one on demand, unless the database is in memory. */
+const superviseEngine = (folder: string | undefined, onLost: (cause: Error) => void) => {
+  let isClosing = false
+  let thread: Thread | undefined
+  const start = () => {
+    const started = startThread({ folder })
+    started.ended.catch((cause: Error) => {
+      // A database in memory is lost with its engine; a new engine would look like an empty database.
+      if (folder !== undefined) thread = undefined
+      onLost(cause)
+    })
+    return started
+  }
+  return {
+    current: (): Promise<Engine> => {
+      thread ??= start()
+      return isClosing ? Promise.reject(new Error("The embedded database is closed")) : thread.opened
+    },
+    close: async () => {
+      isClosing = true
+      thread?.worker.postMessage("close")
+      await thread?.ended.catch(() => {})
+    },
+  }
+}
+
 interface Thread {
   readonly worker: Worker
   readonly opened: Promise<Engine>
-  /** Settles when the thread is over; rejects with the reason when that was not asked for. */
+  /** Resolves when the thread ends on request. Rejects with the reason when it ends otherwise. */
   readonly ended: Promise<void>
 }
 
-/** Deep enough for the deepest JSON that a request can carry; the pages are only taken when used. */
-const STACK_MIB = 128
+/** Stack size that fits the deepest JSON of a request. Its pages take memory only when they are used. */
+const stackMiB = 128
 
 const startThread = (task: EmbeddedTask): Thread => {
   const source = `./EmbeddedWorker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`
   const worker = new Worker(new URL(source, import.meta.url), {
     workerData: task,
-    resourceLimits: { stackSizeMb: STACK_MIB },
+    resourceLimits: { stackSizeMb: stackMiB },
   })
   const opened = Promise.withResolvers<Engine>()
   const ended = Promise.withResolvers<void>()
   const waiting: Array<PromiseWithResolvers<Uint8Array>> = []
   let fault: string | undefined
-  let over: Error | undefined
+  let endedWith: Error | undefined
 
   worker.on("message", (reply: EmbeddedReply) => {
     if (reply instanceof Uint8Array) waiting.shift()!.resolve(reply)
     else if (reply === "open")
       opened.resolve((frames) => {
         const answer = Promise.withResolvers<Uint8Array>()
-        if (over !== undefined) answer.reject(over)
+        if (endedWith !== undefined) answer.reject(endedWith)
         else {
           waiting.push(answer)
-          const copy = new Uint8Array(frames) // a Buffer would take all of its pool along
+          const copy = new Uint8Array(frames) // transferring a Buffer would transfer its whole pool
           worker.postMessage(copy, [copy.buffer])
         }
         return answer.promise
       })
-    else fault ??= reply.fault // the first is the reason, the others its consequences
+    else fault ??= reply.fault // the first fault is the cause of the others
   })
   worker.on("error", (error) => (fault ??= String(error)))
   worker.on("exit", (code) => {
-    over = new Error(`The embedded database stopped: ${fault ?? `its thread ended with ${code}`}`)
-    opened.reject(over)
-    for (const { reject } of waiting.splice(0)) reject(over)
+    endedWith = new Error(`The embedded database stopped: ${fault ?? `its thread ended with exit code ${code}`}`)
+    opened.reject(endedWith)
+    for (const { reject } of waiting.splice(0)) reject(endedWith)
     if (code === 0) ended.resolve()
-    else ended.reject(over)
+    else ended.reject(endedWith)
   })
   opened.promise.catch(() => {})
   ended.promise.catch(() => {})

@@ -1,17 +1,17 @@
 import { Duplex } from "node:stream"
 
-/** A running engine: takes frontend messages, returns the backend messages that answer them. */
+/** A running engine: answers frontend messages with backend messages of the PostgreSQL protocol. */
 export type Engine = (frames: Uint8Array) => Promise<Uint8Array>
 
 interface Options {
-  /** Waits for the sessions before this one, and gives the engine; `ended` tells when this one is over. */
+  /** Waits for the earlier sessions and returns the engine. `ended` resolves when this session ends. */
   readonly takeTurn: (ended: Promise<void>) => Promise<Engine>
   readonly onNotification: (channel: string, payload: string) => void
 }
 
 /**
- * The server's end of one connection to the embedded engine, as the driver's socket. The engine has a single session and
- * knows neither startup nor the end of one: this makes each connection begin clean.
+ * The server side of one connection to the embedded engine; the driver uses it as a socket. The engine has a single session
+ * and handles neither startup nor termination, so each connection resets the session first.
  */
 export class EmbeddedSession extends Duplex {
   readonly #options: Options
@@ -28,7 +28,7 @@ export class EmbeddedSession extends Duplex {
     this.#take([chunk], done)
   }
 
-  /** What was written while the engine was at work goes to it in one piece. */
+  /** Sends the writes that arrived while the engine was busy in one piece. */
   override _writev(chunks: Array<{ chunk: Buffer }>, done: (error?: Error) => void) {
     this.#take(
       chunks.map(({ chunk }) => chunk),
@@ -47,7 +47,7 @@ export class EmbeddedSession extends Duplex {
 
   async #answer(chunks: ReadonlyArray<Buffer>) {
     if (this.#engine === undefined) return this.#begin(chunks[0]!)
-    // Each write is whole messages, and Terminate is written by itself.
+    // Each write consists of complete messages, and Terminate is a write of its own.
     const frames = chunks.filter((chunk) => chunk[0] !== TERMINATE)
     if (frames.length === 0) return
     const answer = await this.#engine(Buffer.concat(frames))
@@ -57,7 +57,7 @@ export class EmbeddedSession extends Duplex {
   }
 
   async #begin(startup: Buffer) {
-    // A statement cannot be cancelled: the engine reads nothing while it is at work.
+    // A statement cannot be canceled: the engine reads nothing while it executes one.
     if (startup.readInt32BE(4) === CANCEL_REQUEST) return void this.destroy()
     const ended = new Promise<void>((resolve) => this.once("close", resolve))
     const engine = await this.#options.takeTurn(ended)
@@ -74,7 +74,9 @@ const TERMINATE = 0x58
 const CANCEL_REQUEST = 80877102
 const NOTIFICATION = 0x41
 
-/** Ends what the session before left: its transaction, statements, settings and locks. LISTEN stays: it is everyone's. */
+/**
+ * Ends the transaction, statements, settings and locks of the previous session. Keeps LISTEN, which all sessions share.
+ */
 const reset = ["ROLLBACK", "DEALLOCATE ALL", "RESET ALL", "SELECT pg_advisory_unlock_all()"]
 
 const simpleQuery = (sql: string): Uint8Array => {
@@ -86,7 +88,7 @@ const simpleQuery = (sql: string): Uint8Array => {
 /** AuthenticationOk, BackendKeyData, ReadyForQuery. */
 const greeting = Buffer.from("5200000008000000004b0000000c00000001000000015a0000000549", "hex")
 
-/** The notifications among backend messages: channel and payload. */
+/** Finds the notifications among backend messages. */
 const notifications = function* (answer: Uint8Array): Generator<readonly [channel: string, payload: string]> {
   const bytes = Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength)
   for (let at = 0; at < bytes.length; at += 1 + bytes.readInt32BE(at + 1)) {

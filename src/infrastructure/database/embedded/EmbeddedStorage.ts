@@ -5,7 +5,7 @@ import { open, stat } from "node:fs/promises"
 import { join } from "node:path"
 import { planSettings } from "../planSettings.ts"
 
-/** Emscripten's file system on Node leaves out fsync, and PostgreSQL's durability is in it. */
+/** Emscripten's file system for Node, with the fsync that it lacks and that PostgreSQL's durability needs. */
 export class DurableNodeFS extends NodeFS {
   override async init(...args: Parameters<NodeFS["init"]>): Promise<Awaited<ReturnType<NodeFS["init"]>>> {
     const { emscriptenOpts } = await super.init(...args)
@@ -39,27 +39,29 @@ interface NodeFileSystem {
   }
 }
 
-/** How the engine is started: as PGlite does, but with PostgreSQL's own durability, less memory, and plans as on a server. */
+/** The start parameters of the engine: PGlite's, with durability, less memory, and plans as on a server. */
 export const startParams = [
   ...PGlite.defaultStartParams.filter((param) => param !== "-F"), // -F is fsync off
   ...["-c", "wal_sync_method=fsync"], // fdatasync does nothing here
-  ...["-c", "shared_buffers=16MB"], // the rest is in the operating system's cache anyway
+  ...["-c", "shared_buffers=16MB"], // the operating system's cache holds the rest
   ...Object.entries(planSettings).flatMap(([name, value]) => ["-c", `${name}=${value}`]),
 ]
 
-/** Puts a folder and all that is in it on the disk; sixteen at a time, which the disk does together. */
+const maxConcurrentSyncs = 16
+
+/** Syncs a folder and everything in it to disk, several files at a time, which the disk combines. */
 export const syncTree = async (folder: string) => {
-  const left = [
+  const paths = [
     folder,
     ...readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => join(folder, name)),
   ].values()
-  const lane = async () => {
-    for (const path of left) await sync(path)
+  const syncNext = async () => {
+    for (const path of paths) await sync(path)
   }
-  await Promise.all(Array.from({ length: 16 }, lane))
+  await Promise.all(Array.from({ length: maxConcurrentSyncs }, syncNext))
 }
 
-/** Puts a file or the list of a folder on the disk. */
+/** Syncs a file, or the entries of a folder, to disk. */
 export const sync = async (path: string) => {
   const { mode } = await stat(path)
   if (isUnsyncable(mode)) return
@@ -70,5 +72,5 @@ export const sync = async (path: string) => {
 
 const isFolder = (mode: number) => (mode & constants.S_IFMT) === constants.S_IFDIR
 
-/** Windows has no fsync of a folder, and needs none. */
+/** Windows has no fsync for folders and does not need it. */
 const isUnsyncable = (mode: number) => process.platform === "win32" && isFolder(mode)

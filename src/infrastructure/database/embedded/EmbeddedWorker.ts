@@ -6,24 +6,24 @@ import { parentPort, workerData } from "node:worker_threads"
 import { DurableNodeFS, startParams, sync, syncTree } from "./EmbeddedStorage.ts"
 
 /**
- * The thread that PostgreSQL runs in. It takes frontend messages and answers each with the backend messages they gave.
- * A thread of its own, because the engine is synchronous: a slow query or disk must hold up no request that does not
- * need it, the stack must be deep enough for the deepest JSON, and an engine that panics must end, not go on.
+ * The task of the thread that runs PostgreSQL and answers frontend messages with backend messages. It is a thread of its own
+ * because the engine is synchronous: a slow query or disk must not block other requests. The thread also has a stack for
+ * the deepest JSON, and ends if the engine panics.
  */
 export interface EmbeddedTask {
-  /** The database's folder; absent: in memory. */
+  /** The folder of the database. Default: in memory. */
   readonly folder?: string | undefined
-  /** Make a database in this folder, put it on the disk, give it the folder's name, and end. */
+  /** If set: create a database in this folder, sync it to disk, rename it to `folder`, and end. */
   readonly unfinished?: string | undefined
 }
 
-/** What the thread says: that it serves, why it cannot go on, or an answer. */
+/** A message of the thread: it is ready, it cannot continue, or an answer. */
 export type EmbeddedReply = "open" | { readonly fault: string } | Uint8Array
 
 const reply = (message: EmbeddedReply, transfer: Array<ArrayBuffer> = []) => parentPort!.postMessage(message, transfer)
 
-// V8 is not to optimize the engine (nor other WebAssembly of the process, loaded later): for PostgreSQL's parser, a single
-// function of a hundred kilobytes, it would take 600 MiB at every start, which a small machine does not survive.
+// V8 must not optimize the engine, nor other WebAssembly that the process loads later. For PostgreSQL's parser, a single
+// function of 100 kB, the optimizer needs 600 MiB at every start, more than a small machine has.
 setFlagsFromString("--no-wasm-tier-up")
 setFlagsFromString("--no-wasm-dynamic-tiering")
 
@@ -35,10 +35,10 @@ const options = {
   },
 }
 
-/** Serves until told to close. */
+/** Answers messages until `close`. */
 const serve = async (folder: string | undefined) => {
   const pglite = await PGlite.create(folder === undefined ? options : { ...options, fs: new DurableNodeFS(folder) })
-  // The engine swallows every exception and goes on. Any but PostgreSQL's own error jump leaves it in no known state.
+  // The engine ignores every exception. After any but PostgreSQL's own error jump its state is undefined, so the thread ends.
   const engine = pglite.Module as unknown as { _PostgresMainLoopOnce: () => void }
   const once = engine._PostgresMainLoopOnce
   engine._PostgresMainLoopOnce = () => {
@@ -58,7 +58,7 @@ const serve = async (folder: string | undefined) => {
       return
     }
     const parts: Array<Uint8Array> = []
-    // The variant that returns the answer also keeps it, parsed, for ever; this one keeps nothing.
+    // The variant that returns the answer also keeps it in memory forever.
     void pglite.execProtocolRawStream(frames, { syncToFs: false, onRawData: (bytes) => parts.push(bytes.slice()) })
     const answer = new Uint8Array(Buffer.concat(parts))
     reply(answer, [answer.buffer])
@@ -68,7 +68,7 @@ const serve = async (folder: string | undefined) => {
 
 const ERROR_JUMP = 100
 
-/** Makes a database such that it is either not there or whole, also after a power cut. */
+/** Creates a database. After a power cut it either does not exist or is complete. */
 const create = async (folder: string, unfinished: string) => {
   const pglite = await PGlite.create({ ...options, dataDir: unfinished })
   await pglite.close()
@@ -82,5 +82,5 @@ try {
   await (folder !== undefined && unfinished !== undefined ? create(folder, unfinished) : serve(folder))
 } catch (error) {
   reply({ fault: String(error) })
-  process.exit(1) // what is left of the engine may keep the thread
+  process.exit(1) // the rest of the engine may keep the thread alive
 }

@@ -5,10 +5,10 @@ import { runInNewContext } from "node:vm"
 let collectGarbage: (() => void) | undefined
 
 /**
- * Gives back memory that V8 would keep until the heap grows: what starting has left behind (the texts of modules above all,
- * a third of the memory at rest), and what a large body has. Takes some 50 milliseconds.
+ * Runs a full garbage collection, which takes about 50 milliseconds. V8 would otherwise keep the garbage of the start (a
+ * third of the idle process's memory, mostly the source text of modules) and of large bodies until the heap grows.
  */
-export const giveBackMemory = Effect.sync(() => {
+export const releaseMemory = Effect.sync(() => {
   if (collectGarbage === undefined) {
     setFlagsFromString("--expose-gc")
     collectGarbage = runInNewContext("gc") as () => void
