@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
 import { deliveryNotFound, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
-import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, rowsAfter } from "./World.ts"
@@ -26,7 +26,7 @@ export const layer = Layer.effect(
       deliveries.set(delivery.row.delivery_id, {
         ...delivery,
         row: { ...delivery.row, state: "pending", updated_at: now },
-        tries: 0,
+        attemptsSinceResend: 0,
         dueAt: goesOn ? delivery.dueAt : now,
         parked: false,
         claimId: goesOn ? delivery.claimId : null,
@@ -50,7 +50,7 @@ export const layer = Layer.effect(
             page,
             -1,
           ),
-          lookedTo: null,
+          scannedTo: null,
         })),
 
       find: (orgId, deliveryId) =>

@@ -17,7 +17,7 @@ export const layer = Layer.effect(
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
 
     const take = ({ claimId, leaseUntil, now }: Claim, delivery: StoredDelivery) => {
-      const { row, payload, lane, tries } = delivery
+      const { row, payload, lane, attemptsSinceResend } = delivery
       deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
       const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
       const job = jobs.get(row.job_id)!
@@ -40,7 +40,7 @@ export const layer = Layer.effect(
         event: row.event,
         body: payload,
         attempts: row.attempts,
-        tries,
+        attemptsSinceResend,
         failingSince: endpoint?.failingSince ?? null,
         failures: endpoint?.failures ?? (isFailing(lane) ? 1 : 0),
       }
@@ -138,9 +138,9 @@ export const layer = Layer.effect(
       correctTimes: ({ now, leaseUntil, limit }) =>
         Effect.sync(() => {
           const moved = pending()
-            .filter(({ claimId, dueAt, parked, tries }) =>
+            .filter(({ claimId, dueAt, parked, attemptsSinceResend }) =>
               claimId === null
-                ? (parked || tries === 0) && DateTime.isGreaterThan(dueAt!, now)
+                ? (parked || attemptsSinceResend === 0) && DateTime.isGreaterThan(dueAt!, now)
                 : DateTime.isGreaterThan(dueAt!, leaseUntil),
             )
             .slice(0, limit)

@@ -42,7 +42,7 @@ export interface StoredDelivery {
   readonly row: Omit<Delivery, "next_attempt_at">
   readonly payload: string
   readonly lane: string
-  readonly tries: number
+  readonly attemptsSinceResend: number
   /** When it is due, or until when its claim holds. */
   readonly dueAt: DateTime.Utc | null
   /** Waits for room in its lane. */

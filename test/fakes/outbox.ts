@@ -1,8 +1,9 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { FinishedJob } from "#src/domain/webhooks/Deliveries.ts"
-import { callbackLane, eventBody, eventType } from "#src/domain/webhooks/Deliveries.ts"
+import type { FinishedJob } from "#src/domain/webhooks/Event.ts"
+import { callbackLane } from "#src/domain/webhooks/lanes.ts"
+import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
 import { receivers } from "#src/domain/webhooks/Receivers.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
@@ -43,7 +44,7 @@ export const writeEvent = Effect.fnUntraced(function* (
       },
       payload: body,
       lane,
-      tries: 0,
+      attemptsSinceResend: 0,
       dueAt: state === "pending" ? now : null,
       // What comes for a lane that has parked deliveries joins them.
       parked: [...world.deliveries.values()].some(

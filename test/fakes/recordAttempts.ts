@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailures, reachedOut, type Verdict } from "#src/domain/webhooks/Deliveries.ts"
+import { minFailuresToDeactivate, wasSent, type Verdict } from "#src/domain/webhooks/Verdict.ts"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
@@ -26,7 +26,7 @@ export const recordAttempt = (
   deliveries.set(delivery.deliveryId, {
     ...stored,
     row: { ...stored.row, state: moves ? states[verdict._tag] : stored.row.state, attempts: number, updated_at: now },
-    tries: stored.tries + 1,
+    attemptsSinceResend: stored.attemptsSinceResend + 1,
     claimId: null,
     dueAt: stored.row.state === "pending" ? nextAttemptAt : null,
     attempts: [
@@ -53,13 +53,13 @@ export const recordEndpoints = (
   const { endpoints, failingCallbacks } = world
   const ended: Array<string> = []
   for (const { delivery, outcome, verdict } of records) {
-    if (delivery.endpointId === null && reachedOut(outcome)) {
+    if (delivery.endpointId === null && wasSent(outcome)) {
       if (verdict._tag === "Delivered") failingCallbacks.delete(delivery.lane)
       else failingCallbacks.add(delivery.lane)
     }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
     // An endpoint whose url was changed since is another receiver.
-    if (endpoint === undefined || endpoint.row.url !== delivery.url || !reachedOut(outcome)) continue
+    if (endpoint === undefined || endpoint.row.url !== delivery.url || !wasSent(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
     if (verdict._tag === "Delivered") {
@@ -78,7 +78,7 @@ export const recordEndpoints = (
     endpoints.set(id, {
       ...endpoint,
       failingSince: failingSince ?? now,
-      failures: failingSince === null ? 1 : Math.min(endpoint.failures + 1, minFailures),
+      failures: failingSince === null ? 1 : Math.min(endpoint.failures + 1, minFailuresToDeactivate),
       deactivated: ends ? { at: now, reason } : endpoint.deactivated,
       row: ends ? { ...row, active: false, updated_at: now } : row,
     })

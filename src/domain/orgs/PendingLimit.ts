@@ -3,7 +3,7 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import type { Unavailable } from "../Errors.ts"
 import { countReached } from "./OrgLimits.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
-import { WebhookEndpointRepository } from "../webhooks/WebhookEndpoints.ts"
+import { WebhookEndpointRepository } from "../webhooks/WebhookEndpointRepository.ts"
 
 /** An org that has more pending deliveries than it may have. */
 export interface OverPendingLimit {

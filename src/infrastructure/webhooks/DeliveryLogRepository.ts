@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { Delivery, DeliveryAttempt } from "../../domain/webhooks/Delivery.ts"
 import { deliveryNotFound, DeliveryLogRepository } from "../../domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "../../domain/Errors.ts"
-import { endpointNotFound } from "../../domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { date, dateOrNull, decodeRows, Time } from "../database/fragments.ts"
 import { stateNow } from "./lanes.ts"
@@ -65,10 +65,10 @@ export const layer = Layer.effect(
             CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} OFFSET 0) AS d ${joined}
             WHERE ${filter.state ?? null}::text IS NULL OR ${state} = ${filter.state ?? null}
             ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decode)
-          if (deliveries.length > page.limit) return { deliveries, lookedTo: null }
+          if (deliveries.length > page.limit) return { deliveries, scannedTo: null }
           const [last] = yield* sql<{ id: string }>`
             SELECT id FROM (${source} LIMIT ${maxLooked}) AS looked OFFSET ${maxLooked - 1}`
-          return { deliveries, lookedTo: last?.id ?? null }
+          return { deliveries, scannedTo: last?.id ?? null }
         }).pipe(orUnavailable),
 
       find: (orgId, deliveryId) =>

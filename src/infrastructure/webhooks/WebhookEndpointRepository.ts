@@ -7,7 +7,7 @@ import {
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
-import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
