@@ -55,6 +55,32 @@ const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
   incremental: true,
 })
 
+/** Remembers failed sweeps: the limit of their next batch, and until when they are set aside. */
+const makeFailures = () => {
+  const failed = new LRUCache<string, { readonly limit: number; readonly until: DateTime.Utc }>({ max: maxFailed })
+
+  const record = Effect.fnUntraced(function* ({ kind, orgId, sweepId }: Sweep, limit: number, why: string) {
+    const now = yield* DateTime.now
+    const isSmallest = limit <= minBatchRows
+    failed.set(sweepId, {
+      limit: Math.max(minBatchRows, Math.floor(limit / 2)),
+      until: isSmallest ? DateTime.addDuration(now, setAsideTime) : now,
+    })
+    if (!isSmallest) return
+    yield* Effect.logWarning(`A sweep does not advance and is set aside for a minute: ${why}`).pipe(
+      Effect.annotateLogs({ orgId, sweepId, kind }),
+    )
+  })
+
+  return {
+    record,
+    forget: ({ sweepId }: Sweep) => void failed.delete(sweepId),
+    limitOf: ({ sweepId }: Sweep) => failed.get(sweepId)?.limit ?? maxBatchRows,
+    setAside: (now: DateTime.Utc) =>
+      [...failed].filter(([, { until }]) => DateTime.isGreaterThan(until, now)).map(([id]) => id),
+  }
+}
+
 /** Runs sweeps in the background; orgs take turns. */
 export class Sweeps extends Context.Service<
   Sweeps,
@@ -70,33 +96,12 @@ export class Sweeps extends Context.Service<
       const wakeups = yield* Wakeups
       // The metrics begin at 0, so that the first rows already have a rate.
       yield* Effect.forEach(kinds, (kind) => Metric.update(Metric.withAttributes(sweptRows, { kind }), 0))
-      /** The failed sweeps: the limit of their next batch, and until when they are set aside. */
-      const failed = new LRUCache<string, { readonly limit: number; readonly until: DateTime.Utc }>({
-        max: maxFailed,
-      })
-
-      const setAside = (now: DateTime.Utc) =>
-        [...failed].filter(([, { until }]) => DateTime.isGreaterThan(until, now)).map(([id]) => id)
-
-      const fail = (sweep: Sweep, limit: number, why: string) =>
-        Effect.gen(function* () {
-          const now = yield* DateTime.now
-          const isSmallest = limit <= minBatchRows
-          failed.set(sweep.sweepId, {
-            limit: Math.max(minBatchRows, Math.floor(limit / 2)),
-            until: isSmallest ? DateTime.addDuration(now, setAsideTime) : now,
-          })
-          if (isSmallest) {
-            yield* Effect.logWarning(`A sweep does not advance and is set aside for a minute: ${why}`).pipe(
-              Effect.annotateLogs({ orgId: sweep.orgId, sweepId: sweep.sweepId, kind: sweep.kind }),
-            )
-          }
-        })
+      const failures = makeFailures()
 
       /** Runs one batch of a sweep. */
       const advance = Effect.fnUntraced(function* (sweep: Sweep, limit: number) {
         const swept = yield* repository.advance(sweep.sweepId, yield* DateTime.now, limit)
-        if (swept === null || swept.isDone) failed.delete(sweep.sweepId)
+        if (swept === null || swept.isDone) failures.forget(sweep)
         if (swept === null) return
         yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
         if (sweep.kind !== "cancel") yield* wakeups.deliveries
@@ -105,18 +110,18 @@ export class Sweeps extends Context.Service<
       const run = Effect.gen(function* () {
         let lastOrg = ""
         while (true) {
-          const sweep = yield* repository.next(lastOrg, setAside(yield* DateTime.now))
+          const sweep = yield* repository.next(lastOrg, failures.setAside(yield* DateTime.now))
           if (sweep === null) return
           const isSameOrg = lastOrg === sweep.orgId
           lastOrg = sweep.orgId
-          const limit = failed.get(sweep.sweepId)?.limit ?? maxBatchRows
+          const limit = failures.limitOf(sweep)
           const [took] = yield* Effect.timed(
             advance(sweep, limit).pipe(
-              Effect.catch((error) => fail(sweep, limit, error.error)),
+              Effect.catch((error) => failures.record(sweep, limit, error.error)),
               Effect.catchDefect((fault) =>
                 Effect.andThen(
                   Effect.logError("A batch of a sweep failed", fault),
-                  fail(sweep, minBatchRows, "it failed"),
+                  failures.record(sweep, minBatchRows, "it failed"),
                 ),
               ),
             ),

@@ -19,12 +19,23 @@ import { WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
 /** How long a replaced secret also signs. */
 const secretOverlapHours = 24
 
-/** Whether a stored secret is the given one. A stored secret that cannot be decrypted is another one. */
-const isStored = (cipher: Cipher["Service"], stored: string, owner: string, secret: string) =>
-  Effect.catchDefect(cipher.decrypt(stored, owner), () => Effect.fail("unreadable")).pipe(
-    Effect.option,
-    Effect.map(Option.exists((current) => Redacted.value(current) === secret)),
+/** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
+const newSecret = Effect.fnUntraced(function* (
+  repository: WebhookEndpointRepository["Service"],
+  cipher: Cipher["Service"],
+  orgId: string,
+  { id, signing_secret: secret }: typeof UpdateWebhookEndpoint.Type,
+  now: DateTime.Utc,
+) {
+  if (secret === undefined) return undefined
+  const { secrets } = yield* repository.findSigning(orgId, id, now)
+  // A current secret that cannot be decrypted does not prevent a new one.
+  const current = yield* Effect.option(
+    Effect.catchDefect(cipher.decrypt(secrets[0]!, id), () => Effect.fail("unreadable")),
   )
+  if (Option.isSome(current) && Redacted.value(current.value) === secret) return undefined
+  return yield* cipher.encrypt(Redacted.make(secret), id)
+})
 
 const updateDetails = ({ url, active, description }: typeof UpdateWebhookEndpoint.Type) => ({
   ...(url === undefined ? {} : { host: new URL(url).host }),
@@ -95,23 +106,11 @@ export class WebhookEndpoints extends Context.Service<
         return yield* repository.get(orgId, id)
       })
 
-      /** The encrypted new secret; `undefined` when the request has none, or repeats the current one. */
-      const newSecret = Effect.fnUntraced(function* (
-        orgId: string,
-        { id, signing_secret: secret }: typeof UpdateWebhookEndpoint.Type,
-        now: DateTime.Utc,
-      ) {
-        if (secret === undefined) return undefined
-        const { secrets } = yield* repository.findSigning(orgId, id, now)
-        if (yield* isStored(cipher, secrets[0]!, id, secret)) return undefined
-        return yield* cipher.encrypt(Redacted.make(secret), id)
-      })
-
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
         if (input.url !== undefined) yield* checkUrl("url", input.url, rules)
         const now = yield* DateTime.now
-        const secret = yield* newSecret(orgId, input, now)
+        const secret = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input
         const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
         const details = { ...updateDetails(input), secretChanged: secret !== undefined }

@@ -2,9 +2,9 @@ import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
-import { isExpired, isUnfinished, leaseExpired, notRunning } from "../../domain/jobs/JobEnd.ts"
+import { isUnfinishedAndExpired, isUnfinished, leaseExpired, notRunning } from "../../domain/jobs/JobEnd.ts"
 import type { JobEnd, JobOutcome } from "../../domain/jobs/JobEnd.ts"
-import { jobNotFound, JobRepository } from "../../domain/jobs/Jobs.ts"
+import { jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { integers, texts } from "../database/arrays.ts"
@@ -138,7 +138,7 @@ export const layer = Layer.effect(
         }).pipe(orUnavailable),
 
       finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
-      failExpired: (end) => finish(end, leaseExpired, (row) => isExpired(row, end.now)),
+      failExpired: (end) => finish(end, leaseExpired, (row) => isUnfinishedAndExpired(row, end.now)),
 
       find: (orgId, jobId) =>
         sql`SELECT ${columns} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(

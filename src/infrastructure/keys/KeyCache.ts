@@ -104,7 +104,7 @@ export const make = Effect.gen(function* () {
 
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => drop(keyId)),
-    held: (hash) => grants.get(hash),
+    cached: (hash) => grants.get(hash),
     lookUp: (hash, done) => void lookUp(hash, done),
   })
 })

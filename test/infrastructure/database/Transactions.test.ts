@@ -89,7 +89,7 @@ for (const [name, database] of Object.entries(databases)) {
           yield* wakeups.onJobs((orgId) => told.push(orgId))
           const { forget } = yield* Effect.provide(KeyLookup, AfterCommit.keys).pipe(
             Effect.provideService(KeyLookup, {
-              held: () => undefined,
+              cached: () => undefined,
               lookUp: () => {},
               forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
             }),
