@@ -171,7 +171,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
       Documents.layer({ room: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),
-    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: giveBackMemory })),
+    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: giveBackMemory })),
   )
 }
 

@@ -79,7 +79,7 @@ export const ApiKey = Schema.Struct({
   expiresAt: Schema.NullOr(Timestamp),
   rateLimit: Schema.NullOr(RateLimit).annotate({ description: "The rate limit of the key. null: it has no limit." }),
   lastUsedAt: Schema.NullOr(Timestamp).annotate({
-    description: "The time of the last validation. It is written some seconds later. null: the key was never used.",
+    description: "The last use of the key. It is written some seconds later. null: the key was never used.",
   }),
 }).annotate({ identifier: "ApiKey" })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}

@@ -20,7 +20,7 @@ const large = 1024 * 1024
 export const layer = Layer.effect(
   ChatBodies,
   Effect.gen(function* () {
-    const { bytes, giveBack } = yield* ChatBodyMemory
+    const { bytes, release } = yield* ChatBodyMemory
     const budget = ByteBudget.make({
       bytes,
       perOwner: bytes / 2,
@@ -36,7 +36,7 @@ export const layer = Layer.effect(
         const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
         // Five times its size: V8 would let that of several add up first.
-        const cleaned = length < large ? operation : Effect.ensuring(operation, giveBack)
+        const cleaned = length < large ? operation : Effect.ensuring(operation, release)
         // Until the answer begins; what it needs then is in memory otherwise.
         return yield* budget
           .take(owner, Math.min(length, largest))

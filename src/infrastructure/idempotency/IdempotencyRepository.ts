@@ -19,7 +19,7 @@ export const layer = Layer.effect(
           const lock = JSON.stringify(["gatehouse:idempotency", caller, name, key])
           const [locked] = yield* sql<{ free: boolean }>`
             SELECT pg_try_advisory_xact_lock(hashtextextended(${lock}, 0)) AS free`
-          if (!locked!.free) return KeyedOutcome.UnderWay()
+          if (!locked!.free) return KeyedOutcome.InFlight()
           // Begins after the lock is held, so it sees what the holder before has committed.
           const [found] = yield* sql<{ record: string }>`
             SELECT record FROM idempotency_keys
@@ -31,10 +31,10 @@ export const layer = Layer.effect(
             VALUES (${caller}, ${name}, ${key}, ${record}, ${date(expiresAt)})
             ON CONFLICT (caller, operation, key) DO UPDATE
               SET record = excluded.record, expires_at = excluded.expires_at`
-          return KeyedOutcome.Made({ answer })
+          return KeyedOutcome.Ran({ answer })
         }).pipe(sql.withTransaction, orUnavailable),
 
-      forgetExpired: (now, limit) =>
+      deleteExpired: (now, limit) =>
         sql`
           DELETE FROM idempotency_keys WHERE ctid IN (
             SELECT ctid FROM idempotency_keys WHERE expires_at <= ${date(now)} LIMIT ${limit} FOR UPDATE SKIP LOCKED
