@@ -15,21 +15,21 @@ const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
   next_attempt_at: row.state === "pending" ? dueAt : null,
 })
 
-/** What became of deliveries, in memory. */
+/** The delivery log in memory. */
 export const layer = Layer.effect(
   DeliveryLogRepository,
   Effect.map(WebhookWorld, ({ deliveries, endpoints }) => {
     const isInFlight = ({ claimId, dueAt }: StoredDelivery, now: DateTime.Utc) =>
       claimId !== null && dueAt !== null && DateTime.isGreaterThan(dueAt, now)
-    const startOver = (delivery: StoredDelivery, now: DateTime.Utc) => {
-      const goesOn = isInFlight(delivery, now)
+    const resend = (delivery: StoredDelivery, now: DateTime.Utc) => {
+      const inFlight = isInFlight(delivery, now)
       deliveries.set(delivery.row.delivery_id, {
         ...delivery,
         row: { ...delivery.row, state: "pending", updated_at: now },
         attemptsSinceResend: 0,
-        dueAt: goesOn ? delivery.dueAt : now,
+        dueAt: inFlight ? delivery.dueAt : now,
         parked: false,
-        claimId: goesOn ? delivery.claimId : null,
+        claimId: inFlight ? delivery.claimId : null,
       })
     }
 
@@ -69,13 +69,13 @@ export const layer = Layer.effect(
           if (endpoint === undefined) return yield* conflict("The webhook endpoint was deleted.")
           if (!endpoint.row.active) return yield* inactive
         }
-        startOver(delivery, now)
+        resend(delivery, now)
       }),
 
       recover: Effect.fnUntraced(function* ({ orgId, endpointId, since, until }, now) {
         const endpoint = yield* findOr(ownedBy(endpoints, orgId, endpointId), endpointNotFound)
         if (!endpoint.row.active) return yield* inactive
-        const lost = [...deliveries.values()].filter(
+        const unsuccessful = [...deliveries.values()].filter(
           ({ row }) =>
             row.webhook_endpoint_id === endpointId &&
             DateTime.isGreaterThanOrEqualTo(row.created_at, since) &&
@@ -83,8 +83,8 @@ export const layer = Layer.effect(
             row.state !== "pending" &&
             row.state !== "delivered",
         )
-        for (const delivery of lost) startOver(delivery, now)
-        return { recovered: lost.length, hasMore: false }
+        for (const delivery of unsuccessful) resend(delivery, now)
+        return { recovered: unsuccessful.length, hasMore: false }
       }),
     })
   }),

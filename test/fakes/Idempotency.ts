@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { IdempotencyRepository, KeyedOutcome } from "#src/domain/Idempotency.ts"
 
-/** The records of keyed operations in memory. An operation that fails is not undone, as a database would undo it. */
+/** The records of keyed operations in memory. Unlike a database, it does not undo an operation that fails. */
 export const layer = Layer.sync(IdempotencyRepository, () => {
   const records = new Map<string, { readonly record: string; readonly expiresAt: DateTime.Utc }>()
   const inFlight = new Set<string>()

@@ -12,7 +12,7 @@ import type { StoredJob } from "./WebhookWorld.ts"
 import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, rowsAfter, withinBytes } from "./World.ts"
 
-/** A queued job as it is kept. */
+/** The stored row of a queued job. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
   orgId: job.orgId,
   row: {
@@ -71,11 +71,11 @@ export const layer = Layer.effect(
       insert: (job) =>
         Effect.gen(function* () {
           world.needOrg(job.orgId)
-          const before = [...jobs.values()].find(
+          const earlier = [...jobs.values()].find(
             (other) =>
               other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,
           )
-          if (before !== undefined) return before.row.job_id
+          if (earlier !== undefined) return earlier.row.job_id
           if (jobs.has(job.jobId)) throw new Error("The id is taken")
           yield* needRoom(world, "unfinishedJobs", job.orgId)
           yield* needRoom(world, "storedBytes", job.orgId, byteLength(job.input))

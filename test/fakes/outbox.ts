@@ -8,7 +8,7 @@ import { receivers } from "#src/domain/webhooks/Receivers.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
 
-/** The event of a finished job and its deliveries, by the rules of the domain. */
+/** Writes the event of a finished job and its deliveries, by the rules of the domain. */
 export const writeEvent = Effect.fnUntraced(function* (
   world: WebhookWorld["Service"],
   random: SecureRandom.SecureRandom["Service"],
@@ -46,7 +46,7 @@ export const writeEvent = Effect.fnUntraced(function* (
       lane,
       attemptsSinceResend: 0,
       dueAt: state === "pending" ? now : null,
-      // What comes for a lane that has parked deliveries joins them.
+      // A new delivery of a lane with a backlog joins the backlog.
       parked: [...world.deliveries.values()].some(
         (one) => one.lane === lane && one.parked && one.row.state === "pending",
       ),

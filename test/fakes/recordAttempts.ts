@@ -14,7 +14,7 @@ const states: Record<Verdict["_tag"], DeliveryState> = {
 
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
 
-/** Writes an attempt down; one that was canceled in flight stays so, unless it was delivered. */
+/** Records an attempt. A delivery that was canceled in flight stays canceled unless the attempt delivered it. */
 export const recordAttempt = (
   { deliveries }: WebhookWorld["Service"],
   { delivery, startedAt, outcome, verdict, nextAttemptAt }: AttemptRecord,
@@ -44,7 +44,7 @@ export const recordAttempt = (
   })
 }
 
-/** What attempts tell of their endpoints, one after the other. Gives those that are deactivated now. */
+/** Applies attempts to the health of their endpoints. Returns the ids of the deactivated endpoints. */
 export const recordEndpoints = (
   world: WebhookWorld["Service"],
   records: ReadonlyArray<AttemptRecord>,
@@ -58,7 +58,7 @@ export const recordEndpoints = (
       else failingCallbacks.add(delivery.lane)
     }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
-    // An endpoint whose url was changed since is another receiver.
+    // After a change of its URL, an endpoint is another receiver.
     if (endpoint === undefined || endpoint.row.url !== delivery.url || !wasSent(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
@@ -66,8 +66,8 @@ export const recordEndpoints = (
       endpoints.set(id, { ...endpoint, failingSince: null, failures: 0 })
       continue
     }
-    const isSaid = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
-    const ends = verdict._tag === "Deactivate" && row.active && isSaid
+    const isCurrent = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
+    const ends = verdict._tag === "Deactivate" && row.active && isCurrent
     const reason = outcome.status === 410 ? "gone" : "failing"
     if (ends) {
       ended.push(id)
