@@ -95,7 +95,7 @@ describe("an operation under an idempotency key", () => {
       assert.isTrue((yield* once(Effect.die("run"))).replayed)
       for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "other" }]) {
         const exit = yield* Effect.exit(once(Effect.die("run"), change))
-        assert.include(String(exit), "another's")
+        assert.include(String(exit), "another owner")
       }
     }).pipe(Effect.provide(service(forgetful)))
   })

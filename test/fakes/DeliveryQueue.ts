@@ -65,44 +65,49 @@ const orgsInTurns = (chosen: ReadonlyArray<Ranked>): ReadonlyArray<StoredDeliver
     .map(({ delivery }) => delivery)
 }
 
+/** Gives a delivery the claim's lease, and returns it for the worker. */
+const take = (
+  { deliveries, endpoints, jobs, failingCallbacks }: WebhookWorld["Service"],
+  { claimId, leaseUntil, now }: Claim,
+  delivery: StoredDelivery,
+) => {
+  const { row, payload, lane, attemptsSinceResend } = delivery
+  deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
+  const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
+  const job = jobs.get(row.job_id)!
+  const previous = endpoint?.previous
+  const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
+  return {
+    deliveryId: row.delivery_id,
+    claimId,
+    orgId: delivery.orgId,
+    endpointId: row.webhook_endpoint_id,
+    lane,
+    url: endpoint?.row.url ?? job.row.callback_url!,
+    secrets:
+      endpoint === undefined
+        ? [job.secret!]
+        : [endpoint.secret, ...(signsToo ? [previous.secret] : [])].map((stored) => ({
+            stored,
+            owner: endpoint.row.webhook_endpoint_id,
+          })),
+    event: row.event,
+    body: payload,
+    attempts: row.attempts,
+    attemptsSinceResend,
+    failingSince: endpoint?.failingSince ?? null,
+    failures: endpoint?.failures ?? (failingCallbacks.has(lane) ? 1 : 0),
+  }
+}
+
 /** The queue in memory. */
 export const layer = Layer.effect(
   DeliveryQueue,
   Effect.map(WebhookWorld, (world) => {
-    const { deliveries, endpoints, jobs } = world
+    const { deliveries, endpoints } = world
     const pending = () => [...deliveries.values()].filter(({ row, dueAt }) => row.state === "pending" && dueAt !== null)
 
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
-
-    const take = ({ claimId, leaseUntil, now }: Claim, delivery: StoredDelivery) => {
-      const { row, payload, lane, attemptsSinceResend } = delivery
-      deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
-      const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
-      const job = jobs.get(row.job_id)!
-      const previous = endpoint?.previous
-      const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
-      return {
-        deliveryId: row.delivery_id,
-        claimId,
-        orgId: delivery.orgId,
-        endpointId: row.webhook_endpoint_id,
-        lane,
-        url: endpoint?.row.url ?? job.row.callback_url!,
-        secrets:
-          endpoint === undefined
-            ? [job.secret!]
-            : [endpoint.secret, ...(signsToo ? [previous.secret] : [])].map((stored) => ({
-                stored,
-                owner: endpoint.row.webhook_endpoint_id,
-              })),
-        event: row.event,
-        body: payload,
-        attempts: row.attempts,
-        attemptsSinceResend,
-        failingSince: endpoint?.failingSince ?? null,
-        failures: endpoint?.failures ?? (isFailing(lane) ? 1 : 0),
-      }
-    }
 
     return DeliveryQueue.of({
       claim: (claim) =>
@@ -113,7 +118,7 @@ export const layer = Layer.effect(
             if (!chosen.includes(one)) deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, parked: true })
           }
           const taken = orgsInTurns(chosen).slice(0, claim.limit)
-          return { deliveries: taken.map((delivery) => take(claim, delivery)), more: false, short }
+          return { deliveries: taken.map((delivery) => take(world, claim, delivery)), more: false, short }
         }),
 
       record: (records, now) =>

@@ -103,6 +103,48 @@ interface Stored extends Passage {
   readonly page: string
 }
 
+/** Searches and reads indexed pages. */
+const reader = (
+  search: MiniSearch<Stored>,
+  passages: ReadonlyArray<Stored>,
+  byName: ReadonlyMap<string, Page>,
+): Pick<DocsIndex, "page" | "search"> => {
+  /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
+  const nameOf = (slug: string) => {
+    const name = normalize(slug)
+    if (byName.has(name)) return name
+    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
+  }
+
+  return {
+    page: (slug) => {
+      const name = nameOf(slug)
+      return name === undefined ? undefined : byName.get(name)
+    },
+    search: (question, { pageSlug, limit }) => {
+      const terms = [...new Set(tokenize(question))]
+        .filter((term) => processTerm(term) !== null)
+        .slice(0, maxQuestionTerms)
+      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
+      const found = search.search(terms.join(" "), {
+        boost: fieldBoost,
+        prefix: (term) => term.length > 3,
+        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
+        maxFuzzy: 2,
+        weights: { prefix: 0.3, fuzzy: 0.15 },
+        ...(reading === undefined
+          ? {}
+          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
+      })
+      return found
+        .filter(({ score }) => score >= found[0]!.score * minScoreShare)
+        .slice(0, limit)
+        .map(({ id }) => passages[id as number]!)
+        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
+    },
+  }
+}
+
 /**
  * Indexes documentation, and yields after each short step so that other work can run. Passages beyond `maxBytes` of memory
  * are not indexed; their pages can still be read.
@@ -146,42 +188,7 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
   const total = totalBytes()
   vocabulary.clear()
 
-  /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
-  const nameOf = (slug: string) => {
-    const name = normalize(slug)
-    if (byName.has(name)) return name
-    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
-  }
-
-  return {
-    page: (slug) => {
-      const name = nameOf(slug)
-      return name === undefined ? undefined : byName.get(name)
-    },
-    search: (question, { pageSlug, limit }) => {
-      const terms = [...new Set(tokenize(question))]
-        .filter((term) => processTerm(term) !== null)
-        .slice(0, maxQuestionTerms)
-      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
-      const found = search.search(terms.join(" "), {
-        boost: fieldBoost,
-        prefix: (term) => term.length > 3,
-        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
-        maxFuzzy: 2,
-        weights: { prefix: 0.3, fuzzy: 0.15 },
-        ...(reading === undefined
-          ? {}
-          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
-      })
-      return found
-        .filter(({ score }) => score >= found[0]!.score * minScoreShare)
-        .slice(0, limit)
-        .map(({ id }) => passages[id as number]!)
-        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
-    },
-    bytes: total,
-    isWhole,
-  }
+  return { ...reader(search, passages, byName), bytes: total, isWhole }
 }
 
 /** Indexes documentation without a pause. */

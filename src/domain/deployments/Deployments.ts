@@ -56,6 +56,23 @@ export class RegistrationPolicy extends Context.Service<
   { readonly allowedOwners: AllowedOwners }
 >()("gatehouse/domain/Deployments/RegistrationPolicy") {}
 
+const registrationOf = (run: CiRun, registered: Registered): Effect.Effect<Registration, Unauthorized> => {
+  switch (registered._tag) {
+    case "NotLinked":
+      return new Unauthorized({
+        error: "No project is linked to the repository, and OIDC_ALLOWED_OWNERS does not let it make one.",
+      })
+    case "NameReused":
+      return new Unauthorized({
+        error: "A project is linked to this repository's name, but to another repository's id: the name was reused.",
+      })
+    case "Registered": {
+      const { projectId } = registered
+      return Effect.succeed({ ok: true, projectId, branch: run.branch, ...(run.preview ? { preview: true } : {}) })
+    }
+  }
+}
+
 /** Deployments. CI runs register them; principals that manage the project list them. */
 export class Deployments extends Context.Service<
   Deployments,
@@ -110,24 +127,7 @@ export class Deployments extends Context.Service<
           now: yield* DateTime.now,
           createProject: allowedOwners !== "linked",
         })
-        switch (registered._tag) {
-          case "NotLinked":
-            return yield* new Unauthorized({
-              error: "No project is linked to the repository, and OIDC_ALLOWED_OWNERS does not let it make one.",
-            })
-          case "NameReused":
-            return yield* new Unauthorized({
-              error:
-                "A project is linked to this repository's name, but to another repository's id: the name was reused.",
-            })
-          case "Registered":
-            return {
-              ok: true,
-              projectId: registered.projectId,
-              branch: run.branch,
-              ...(run.preview ? { preview: true } : {}),
-            }
-        }
+        return yield* registrationOf(run, registered)
       })
 
       const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page) {
