@@ -8,7 +8,7 @@ export interface Sized<A> {
 
 /** Values by key, up to `maxBytes` together. Evicts the least recently used values first. */
 const makeStore = <A>(maxBytes: number) => {
-  const kept = new Map<string, Sized<A> & { readonly owner: string }>()
+  const stored = new Map<string, Sized<A> & { readonly owner: string }>()
   const bytesByOwner = new Map<string, number>()
   let bytes = 0
 
@@ -20,16 +20,16 @@ const makeStore = <A>(maxBytes: number) => {
   }
 
   const remove = (key: string) => {
-    const found = kept.get(key)
+    const found = stored.get(key)
     if (found === undefined) return
-    kept.delete(key)
+    stored.delete(key)
     add(found.owner, -found.bytes)
   }
 
   /** The next key to evict when an owner stores a value: its own oldest when it has more than half of the bytes. */
   const nextToEvict = (owner: string) => {
-    if (bytesByOwner.get(owner)! > maxBytes / 2) for (const [key, one] of kept) if (one.owner === owner) return key
-    return kept.keys().next().value!
+    if (bytesByOwner.get(owner)! > maxBytes / 2) for (const [key, one] of stored) if (one.owner === owner) return key
+    return stored.keys().next().value!
   }
 
   const exceedsLimit = () => bytes > maxBytes
@@ -37,17 +37,17 @@ const makeStore = <A>(maxBytes: number) => {
   return {
     /** Returns a value, and marks it as used. */
     use: (key: string) => {
-      const found = kept.get(key)
+      const found = stored.get(key)
       if (found === undefined) return undefined
-      kept.delete(key)
-      kept.set(key, found)
+      stored.delete(key)
+      stored.set(key, found)
       return found
     },
     /** Stores a value. Does not store one that is larger than `maxBytes`. */
     put: (owner: string, key: string, sized: Sized<A>) => {
       remove(key)
       if (sized.bytes > maxBytes) return
-      kept.set(key, { ...sized, owner })
+      stored.set(key, { ...sized, owner })
       add(owner, sized.bytes)
       while (exceedsLimit()) remove(nextToEvict(owner))
     },
