@@ -2,7 +2,7 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
-import type { ClaimedDelivery } from "../src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { type AttemptRecord, DeliveryQueue } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { ValidationCounter } from "../src/domain/keys/KeyLookup.ts"
 import * as ValidationMetrics from "../src/infrastructure/keys/validationMetrics.ts"

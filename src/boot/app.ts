@@ -173,7 +173,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
       Documents.layer({ maxBytes: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),
-    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, giveBack: releaseMemory })),
+    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
   )
 }
 

@@ -1,50 +1,73 @@
 import { Deferred, Effect, Exit, Scope } from "effect"
 
-/** What is kept, and about how many bytes of memory it takes. */
+/** A value, and its approximate memory in bytes. */
 export interface Sized<A> {
   readonly value: A
   readonly bytes: number
 }
 
-/**
- * Keeps values by key, up to so many bytes together: those that were not used for the longest time go first, of an
- * owner who has more than half before all else, and one that is larger than all of the room is given and not kept. A value is made once for all who want it at the same time;
- * it is made in the scope given here, and goes on when one of them leaves.
- */
-export const make = Effect.fnUntraced(function* <A, E>(maxBytes: number) {
-  const scope = yield* Scope.Scope
-  const kept = new Map<string, Sized<A> & { readonly owner: string }>()
-  const byOwner = new Map<string, number>()
-  const underWay = new Map<string, Deferred.Deferred<A, E>>()
+/** Values by key, up to `maxBytes` together. Evicts the least recently used values first. */
+const makeStore = <A>(maxBytes: number) => {
+  const stored = new Map<string, Sized<A> & { readonly owner: string }>()
+  const bytesByOwner = new Map<string, number>()
   let bytes = 0
 
   const add = (owner: string, more: number) => {
     bytes += more
-    const own = (byOwner.get(owner) ?? 0) + more
-    if (own === 0) byOwner.delete(owner)
-    else byOwner.set(owner, own)
-  }
-  const forget = (key: string) => {
-    const there = kept.get(key)
-    if (there === undefined) return
-    kept.delete(key)
-    add(there.owner, -there.bytes)
-  }
-  /** What goes first when an owner keeps more. */
-  const oldest = (owner: string) => {
-    if (byOwner.get(owner)! > maxBytes / 2) for (const [key, there] of kept) if (there.owner === owner) return key
-    return kept.keys().next().value!
-  }
-  const exceeds = () => bytes > maxBytes
-  const keep = (owner: string, key: string, sized: Sized<A>) => {
-    forget(key)
-    if (sized.bytes > maxBytes) return
-    kept.set(key, { ...sized, owner })
-    add(owner, sized.bytes)
-    while (exceeds()) forget(oldest(owner))
+    const own = (bytesByOwner.get(owner) ?? 0) + more
+    if (own === 0) bytesByOwner.delete(owner)
+    else bytesByOwner.set(owner, own)
   }
 
-  /** The value of a key. One that is kept and fresh is given as it is; else `refresh` makes it, or makes it anew. */
+  const remove = (key: string) => {
+    const found = stored.get(key)
+    if (found === undefined) return
+    stored.delete(key)
+    add(found.owner, -found.bytes)
+  }
+
+  /** The next key to evict when an owner stores a value: its own oldest when it has more than half of the bytes. */
+  const nextToEvict = (owner: string) => {
+    if (bytesByOwner.get(owner)! > maxBytes / 2) for (const [key, one] of stored) if (one.owner === owner) return key
+    return stored.keys().next().value!
+  }
+
+  const exceedsLimit = () => bytes > maxBytes
+
+  return {
+    /** Returns a value, and marks it as used. */
+    use: (key: string) => {
+      const found = stored.get(key)
+      if (found === undefined) return undefined
+      stored.delete(key)
+      stored.set(key, found)
+      return found
+    },
+    /** Stores a value. Does not store one that is larger than `maxBytes`. */
+    put: (owner: string, key: string, sized: Sized<A>) => {
+      remove(key)
+      if (sized.bytes > maxBytes) return
+      stored.set(key, { ...sized, owner })
+      add(owner, sized.bytes)
+      while (exceedsLimit()) remove(nextToEvict(owner))
+    },
+    bytes: () => bytes,
+  }
+}
+
+/**
+ * A cache of up to `maxBytes` that evicts the least recently used values first. An owner with more than half of the bytes
+ * evicts its own values. A value that is larger than the cache is returned and not stored.
+ *
+ * Requests of a key at the same time share one `refresh`. It runs in the scope of the cache, and continues when one of the
+ * requests is interrupted.
+ */
+export const make = Effect.fnUntraced(function* <A, E>(maxBytes: number) {
+  const scope = yield* Scope.Scope
+  const store = makeStore<A>(maxBytes)
+  const inFlight = new Map<string, Deferred.Deferred<A, E>>()
+
+  /** Returns the stored value of a key while it is fresh. Else makes it with `refresh`, from the previous value. */
   const get = (
     owner: string,
     key: string,
@@ -53,34 +76,29 @@ export const make = Effect.fnUntraced(function* <A, E>(maxBytes: number) {
   ): Effect.Effect<A, E> =>
     Effect.uninterruptibleMask((restore) =>
       Effect.suspend(() => {
-        const there = kept.get(key)
-        if (there !== undefined) {
-          // Used last, so it goes last.
-          kept.delete(key)
-          kept.set(key, there)
-          if (isFresh(there.value)) return Effect.succeed(there.value)
-        }
-        const joined = underWay.get(key)
+        const stored = store.use(key)
+        if (stored !== undefined && isFresh(stored.value)) return Effect.succeed(stored.value)
+        const joined = inFlight.get(key)
         if (joined !== undefined) return restore(Deferred.await(joined))
-        const made = Deferred.makeUnsafe<A, E>()
-        underWay.set(key, made)
-        return refresh(there?.value).pipe(
+        const result = Deferred.makeUnsafe<A, E>()
+        inFlight.set(key, result)
+        return refresh(stored?.value).pipe(
           Effect.onExit((exit) =>
             Effect.sync(() => {
-              underWay.delete(key)
-              if (Exit.isSuccess(exit)) keep(owner, key, exit.value)
+              inFlight.delete(key)
+              if (Exit.isSuccess(exit)) store.put(owner, key, exit.value)
               Deferred.doneUnsafe(
-                made,
+                result,
                 Exit.map(exit, ({ value }) => value),
               )
             }),
           ),
           Effect.interruptible,
           Effect.forkIn(scope),
-          Effect.andThen(restore(Deferred.await(made))),
+          Effect.andThen(restore(Deferred.await(result))),
         )
       }),
     )
 
-  return { get, bytes: () => bytes }
+  return { get, bytes: store.bytes }
 })

@@ -1,47 +1,47 @@
 import { Deferred, type Duration, Effect, type Scope } from "effect"
 import { Unavailable } from "./Errors.ts"
 
-/** Bytes taken from a budget until the scope closes. */
+/** Bytes of a budget that are in use until the scope closes. */
 export interface Lease {
-  /** Sets how many bytes this takes now that more is known. Does not wait, so the budget may be exceeded. */
+  /** Changes the number of bytes. Does not wait, so the budget can be exceeded. */
   readonly resize: (bytes: number) => void
 }
 
 interface Waiter {
-  /** Its place in the order of all that came. */
-  readonly place: number
+  /** The order of arrival. */
+  readonly order: number
   readonly bytes: number
   readonly granted: Deferred.Deferred<void>
 }
 
-/** What one owner has taken, and its requests that wait. */
+/** The bytes in use of one owner, and its waiting requests. */
 interface Share {
   used: number
   readonly waiting: Set<Waiter>
 }
 
 export interface ByteBudgetOptions {
-  /** How many bytes may be in use at one time. */
+  /** The bytes that may be in use at the same time. */
   readonly bytes: number
-  /** How many of them one owner may have in more than one request; default: all. */
+  /** The bytes of one owner. A single request may use more. Default: no limit. */
   readonly perOwner?: number
-  /** How long a request waits for its bytes; then it is a 503. */
+  /** How long a request waits for its bytes before it fails with a 503. */
   readonly deadline: Duration.Input
-  /** How many requests of one owner may wait; more are a 503 at once. */
+  /** The waiting requests of one owner. Further ones fail with a 503 at once. */
   readonly maxWaiting: number
-  /** The sentence of the 503. */
+  /** The error of the 503. */
   readonly error: string
-  /** Frees some bytes that nobody uses at the moment; `false` when there are none. */
+  /** Frees some unused bytes. Returns `false` when there are none. */
   readonly reclaim?: () => boolean
 }
 
 /**
- * Bytes that requests may have in use at one time, shared by owners: requests that find too few wait. Free bytes go to
- * the owner who uses the least. One request that is larger than all of the budget has all of it for itself.
+ * A limit of the bytes that requests use at the same time. Owners share it: a request waits until enough bytes are free,
+ * and the owner with the fewest bytes in use is next. A request that is larger than the budget waits for the whole budget.
  */
 export const make = (options: ByteBudgetOptions) => {
   const { bytes: total, perOwner = Infinity, deadline, maxWaiting, error, reclaim = () => false } = options
-  // Bounded by the requests that hold or wait.
+  // Bounded by the requests that use bytes or wait.
   const shares = new Map<string, Share>()
   const refused = Effect.fail(new Unavailable({ error }))
   let used = 0
@@ -60,19 +60,22 @@ export const make = (options: ByteBudgetOptions) => {
     if (share.used === 0 && share.waiting.size === 0) shares.delete(owner)
   }
 
-  /** The first waiter of the owner who uses the least, of those whose share has room for it; of equal owners, the first. */
+  /**
+   * The first waiter of the owner with the fewest bytes in use. Skips owners that would exceed `perOwner`. Between equal
+   * owners, the earlier waiter is next.
+   */
   const next = () => {
     let least: { readonly owner: string; readonly share: Share; readonly waiter: Waiter } | undefined
     for (const [owner, share] of shares) {
       const [waiter] = share.waiting
       if (waiter === undefined || (share.used > 0 && share.used + waiter.bytes > perOwner)) continue
-      const order = least === undefined ? -1 : share.used - least.share.used || waiter.place - least.waiter.place
-      if (order < 0) least = { owner, share, waiter }
+      const difference = least === undefined ? -1 : share.used - least.share.used || waiter.order - least.waiter.order
+      if (difference < 0) least = { owner, share, waiter }
     }
     return least
   }
   const grant = () => {
-    // What is reclaimed is returned to the budget, and so comes here again.
+    // `reclaim` returns bytes to the budget, which calls `grant` again.
     if (granting) return
     granting = true
     for (let chosen = next(); chosen !== undefined; chosen = next()) {
@@ -88,7 +91,7 @@ export const make = (options: ByteBudgetOptions) => {
 
   const enqueue = (owner: string, bytes: number) => {
     const { waiting } = shareOf(owner)
-    const waiter: Waiter = { place: arrived++, bytes: Math.min(bytes, total), granted: Deferred.makeUnsafe() }
+    const waiter: Waiter = { order: arrived++, bytes: Math.min(bytes, total), granted: Deferred.makeUnsafe() }
     let taken = waiter.bytes
     waiting.add(waiter)
     grant()
@@ -97,7 +100,7 @@ export const make = (options: ByteBudgetOptions) => {
       taken = to
       grant()
     }
-    /** Leaves the queue, or returns what was taken. */
+    /** Stops waiting, or returns the bytes. */
     const end = Effect.sync(() => {
       if (waiting.delete(waiter)) taken = 0
       resize(0)
@@ -105,7 +108,7 @@ export const make = (options: ByteBudgetOptions) => {
     return { granted: Deferred.await(waiter.granted), end, lease: { resize } satisfies Lease }
   }
 
-  /** Takes so many bytes until the scope closes; waits for them. */
+  /** Waits for bytes, and uses them until the scope closes. */
   const take = (owner: string, bytes: number): Effect.Effect<Lease, Unavailable, Scope.Scope> =>
     Effect.suspend(() => {
       if ((shares.get(owner)?.waiting.size ?? 0) >= maxWaiting) return refused

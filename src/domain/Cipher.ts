@@ -1,13 +1,13 @@
 import type { Effect, Redacted } from "effect"
 import { Context } from "effect"
 
-/** Keeps secrets unreadable at rest. */
+/** Encrypts the secrets that the service stores. */
 export class Cipher extends Context.Service<
   Cipher,
   {
-    /** Encrypts a secret; what it belongs to (an id) is bound to it, so that it opens nowhere else. */
+    /** Encrypts a secret for its owner, an id. Only the same owner decrypts it. */
     readonly encrypt: (secret: Redacted.Redacted<string>, owner: string) => Effect.Effect<string>
-    /** The secret of `encrypt` for the same owner. Anything else is a defect: the row was tampered with, or the key is lost. */
+    /** Decrypts a secret of the same owner. Failure is a defect: the row was changed, or the encryption key is lost. */
     readonly decrypt: (stored: string, owner: string) => Effect.Effect<Redacted.Redacted<string>>
   }
 >()("gatehouse/domain/Cipher") {}

@@ -5,87 +5,87 @@ import type { Unavailable } from "./Errors.ts"
 import { Conflict, IdempotencyKeyReused } from "./Errors.ts"
 import { adaptiveLimit } from "./orgs/Turns.ts"
 
-/** What an idempotency key is one's own by: who calls what. */
+/** The scope of an idempotency key: each caller has its own keys for each operation. */
 export interface KeyedOperation {
-  /** The credential that calls. */
+  /** The id of the caller's credential. */
   readonly caller: string
   readonly operation: string
   readonly key: string
 }
 
-/** What came of a keyed operation. */
+/** The outcome of an operation with an idempotency key. */
 export type KeyedOutcome<A> = Data.TaggedEnum<{
-  /** It was run, and its record kept. */
-  Made: { readonly answer: A }
-  /** It was run before; this record was kept of it. */
+  /** The operation ran, and its record is stored. */
+  Ran: { readonly answer: A }
+  /** The operation ran before; this is its record. */
   Found: { readonly record: string }
-  /** It is being run just now. */
-  UnderWay: {}
+  /** The operation is running in another request. */
+  InFlight: {}
 }>
 interface KeyedOutcomeDefinition extends Data.TaggedEnum.WithGenerics<1> {
   readonly taggedEnum: KeyedOutcome<this["A"]>
 }
 export const KeyedOutcome = Data.taggedEnum<KeyedOutcomeDefinition>()
 
-/** Whose a kept answer is: what its encryption is bound to. */
+/** The owner that an answer is encrypted for. */
 export const answerOwner = ({ caller, key, operation }: KeyedOperation) => `idempotency ${caller} ${operation} ${key}`
 
-/** Where it is kept what came of keyed operations. */
+/** The records of operations with an idempotency key. */
 export class IdempotencyRepository extends Context.Service<
   IdempotencyRepository,
   {
     /**
-     * Runs an operation unless a record of it is kept that has not expired: the operation and the keeping of its record
-     * are one, both happen or neither. Of several at once, on whichever replica, one runs.
+     * Runs an operation unless it has an unexpired record. The operation and the write of its record are one transaction.
+     * Of several requests at the same time, in any replica, only one runs.
      */
     readonly once: <A, E, R>(
       keyed: KeyedOperation,
       times: { readonly now: DateTime.Utc; readonly expiresAt: DateTime.Utc },
       operation: Effect.Effect<{ readonly answer: A; readonly record: string }, E, R>,
     ) => Effect.Effect<KeyedOutcome<A>, E | Unavailable, R>
-    /** Deletes up to `limit` records that have expired; gives how many. */
-    readonly forgetExpired: (now: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
+    /** Deletes up to `limit` expired records. Returns their number. */
+    readonly deleteExpired: (now: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Idempotency/IdempotencyRepository") {}
 
-/** For how long the answer of a keyed operation is kept. */
-const keptHours = 24
-/** How many expired records one statement deletes. */
-const batchSize = 1_000
+/** How long an answer is stored. */
+const recordHours = 24
+/** Expired records that one statement deletes. */
+const maxDeleteBatch = 1_000
 
-/** An answer as it went out, and of what request it was the answer. */
-const Kept = Schema.fromJsonString(
+/** A stored answer, with the digest of its request. */
+const AnswerRecord = Schema.fromJsonString(
   Schema.Struct({ fingerprint: Schema.String, status: Schema.Int, body: Schema.String }),
 )
-const encode = Schema.encodeEffect(Kept)
-const decode = Schema.decodeEffect(Kept)
+const encode = Schema.encodeEffect(AnswerRecord)
+const decode = Schema.decodeEffect(AnswerRecord)
 
-/** An answer as it goes out. */
+/** The HTTP status and body of an answer. */
 export interface Answer {
   readonly status: number
   readonly body: string
 }
 
-const underWay = new Conflict({ error: "A request with this Idempotency-Key is under way; try again." })
+const inFlight = new Conflict({ error: "A request with this Idempotency-Key is in flight; try again." })
 const reused = new IdempotencyKeyReused({ error: "The Idempotency-Key was used for another request." })
 
-/** Operations that are run once for each key that their caller gives them. */
+/** Runs operations once for each idempotency key. */
 export class Idempotency extends Context.Service<
   Idempotency,
   {
     /**
-     * Runs an operation, or gives the answer that it had within the last 24 hours. An operation that fails leaves
-     * nothing behind, and may be tried again under the same key.
+     * Runs an operation, or returns its answer of the last 24 hours. An operation that fails leaves no record, so the same
+     * key can run it again.
      *
-     * @param request what must be the same again: method, path and body
+     * @param request the method, path and body; another request with the same key fails with `IdempotencyKeyReused`
      */
     readonly once: <E, R>(
       keyed: KeyedOperation,
       request: string,
       operation: Effect.Effect<Answer, E, R>,
     ) => Effect.Effect<Answer & { readonly replayed: boolean }, E | Conflict | IdempotencyKeyReused | Unavailable, R>
-    /** Deletes the records that have expired. */
-    readonly forgetExpired: Effect.Effect<void, Unavailable>
+    /** Deletes the expired records. */
+    readonly deleteExpired: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/Idempotency") {
   static readonly layer = Layer.effect(
@@ -102,34 +102,34 @@ export class Idempotency extends Context.Service<
       ) {
         const now = yield* DateTime.now
         const fingerprint = yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(request))
-        // Encrypted as a whole: the answer can hold a key, and a hash of the request would let its secrets be guessed.
+        // The whole record is encrypted: the answer can contain a key, and the digest would help to guess secrets.
         const owner = answerOwner(keyed)
         const outcome = yield* repository.once(
           keyed,
-          { now, expiresAt: DateTime.add(now, { hours: keptHours }) },
+          { now, expiresAt: DateTime.add(now, { hours: recordHours }) },
           Effect.gen(function* () {
             const answer = yield* operation
-            const kept = yield* Effect.orDie(encode({ fingerprint, ...answer }))
-            return { answer, record: yield* cipher.encrypt(Redacted.make(kept), owner) }
+            const record = yield* Effect.orDie(encode({ fingerprint, ...answer }))
+            return { answer, record: yield* cipher.encrypt(Redacted.make(record), owner) }
           }),
         )
-        if (outcome._tag === "Made") return { ...outcome.answer, replayed: false }
-        if (outcome._tag === "UnderWay") return yield* underWay
-        const kept = yield* Effect.orDie(decode(Redacted.value(yield* cipher.decrypt(outcome.record, owner))))
-        if (kept.fingerprint !== fingerprint) return yield* reused
-        return { status: kept.status, body: kept.body, replayed: true }
+        if (outcome._tag === "Ran") return { ...outcome.answer, replayed: false }
+        if (outcome._tag === "InFlight") return yield* inFlight
+        const record = yield* Effect.orDie(decode(Redacted.value(yield* cipher.decrypt(outcome.record, owner))))
+        if (record.fingerprint !== fingerprint) return yield* reused
+        return { status: record.status, body: record.body, replayed: true }
       })
 
-      const limited = adaptiveLimit(batchSize)
-      const forgetExpired = DateTime.now.pipe(
+      const limited = adaptiveLimit(maxDeleteBatch)
+      const deleteExpired = DateTime.now.pipe(
         Effect.flatMap((now) =>
-          limited((limit) => Effect.map(repository.forgetExpired(now, limit), (deleted) => deleted === limit)),
+          limited((limit) => Effect.map(repository.deleteExpired(now, limit), (deleted) => deleted === limit)),
         ),
         Effect.repeat({ while: (mayBeMore) => mayBeMore }),
         Effect.asVoid,
       )
 
-      return Idempotency.of({ once, forgetExpired })
+      return Idempotency.of({ once, deleteExpired })
     }),
   )
 }

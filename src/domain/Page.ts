@@ -3,80 +3,80 @@ import { Text } from "./Schemas.ts"
 
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
 
-/** The query fields of every list: how many, and where the page before ended. */
+/** The query fields of a list. */
 export const pageQuery = {
   limit: Schema.Int.pipe(
     Schema.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
     Schema.annotate({
-      description: "How many to answer at most, 1 to 100. Default 50. A page also ends after 4 MiB of text.",
+      description: "The maximum number of items, 1 to 100. Default: 50. A page also ends after 4 MiB of text.",
     }),
     Schema.withDecodingDefaultKey(Effect.succeed(50)),
   ),
   cursor: Schema.optionalKey(
     Text.check(Schema.isPattern(ulid, { expected: "the cursor of an earlier answer" })).annotate({
-      description: "What the page before gave for the next one.",
+      description: "The next cursor of the previous page. Absent: the first page.",
       examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
     }),
   ),
 }
 
-/** The most that a list of a small collection answers at once. */
-const maxWholeList = 1000
+/** The items that a list of a small collection returns at most. */
+const maxWholeListItems = 1000
 
-/** The fields of a list that answers its whole collection unless it is told otherwise. */
+/** The fields of a list that returns the whole collection by default. */
 export const wholeListFields = {
   limit: Schema.optionalKey(
     Schema.Int.check(
-      Schema.isBetween({ minimum: 1, maximum: maxWholeList }, { expected: "a whole number from 1 to 1000" }),
+      Schema.isBetween({ minimum: 1, maximum: maxWholeListItems }, { expected: "a whole number from 1 to 1000" }),
     ),
-  ).annotate({ description: "How many to answer at most, 1 to 1000. Default 1000.", examples: [100] }),
+  ).annotate({ description: "The maximum number of items, 1 to 1000. Default: 1000.", examples: [100] }),
   cursor: pageQuery.cursor,
 }
 
-/** The request of such a list: its page, or no body at all. */
+/** The request of such a list: its page, or no body. */
 export type WholeList = Partial<Page> | undefined
 
-export const wholeListPage = (asked: WholeList): Page => ({ limit: maxWholeList, ...asked })
+export const wholeListPage = (asked: WholeList): Page => ({ limit: maxWholeListItems, ...asked })
 
-/** What a repository is asked for: `limit` rows after (in the list's own order) the row whose id is `cursor`. */
+/** The request of a page: `limit` rows after the row with the id `cursor`, in the order of the list. */
 export interface Page {
   readonly limit: number
   readonly cursor?: string | undefined
 }
 
-/** The answer's other half of a page: the last id, while there may be more. */
+/** The cursor of the next page: the id of the last item. */
 export const NextCursor = Schema.NullOr(Schema.String).annotate({
-  description: "Send it as cursor for the next page; null at the end.",
+  description: "The cursor of the next page. null: this is the last page.",
   examples: ["01KAHBMKZ3D2X7S5QN8W4V6R9T"],
 })
 
-/** The next cursor of such a list. */
+/** The next cursor of a list that returns the whole collection by default. */
 export const NextCursorIfMore = Schema.optionalKey(Schema.String).annotate({
-  description: "Only where there are more: send it as cursor for them.",
+  description: "The cursor of the next page. Absent: this is the last page.",
 })
 
-/** How much text a page holds, in bytes; its first row may be longer. */
+/** The text of a page, in bytes. A single row may be longer. */
 export const maxPageBytes = 4 * 1024 * 1024
 
-/** What a repository answers: rows up to the page's limit or `maxPageBytes`, whichever comes first, and at least one. */
+/** The rows of a page. It ends at the limit or at `maxPageBytes`, and has at least one row when there is one. */
 export interface Found<A> {
   readonly items: ReadonlyArray<A>
   readonly hasMore: boolean
 }
 
-/** Cuts `limit + 1` rows: the extra row only tells that there is more. */
+/** Makes a page of up to `limit + 1` rows: the extra row only shows that there are more. */
 export const cutRows = <A>(rows: ReadonlyArray<A>, limit: number): Found<A> => ({
   items: rows.slice(0, limit),
   hasMore: rows.length > limit,
 })
 
-/** Where the next page begins: after the last row, while there are more. */
+/** The id of the last row; `null` when there are no more rows. */
 export const nextCursor = <A>({ hasMore, items }: Found<A>, id: (row: A) => string) => {
   const last = items.at(-1)
   return hasMore && last !== undefined ? id(last) : null
 }
 
-/** The same as a field, absent at the end. */
+/** `nextCursor` as a field that is absent on the last page. */
 export const nextCursorIfMore = <A>(found: Found<A>, id: (row: A) => string) => {
   const next_cursor = nextCursor(found, id)
   return next_cursor === null ? {} : { next_cursor }

@@ -2,7 +2,7 @@ import { Context, Data, Effect } from "effect"
 import type { CiRun } from "./deployments/Deployment.ts"
 import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
 
-/** Who makes a request. The tenant is the org whose key it holds. */
+/** Who makes a request. The tenant is the org of its key. */
 export type Principal = Data.TaggedEnum<{
   /** Holds ADMIN_TOKEN. */
   Administrator: {}
@@ -17,27 +17,27 @@ export type Principal = Data.TaggedEnum<{
 }>
 export const Principal = Data.taggedEnum<Principal>()
 
-/** Whose data a query may touch: one org's, or every org's. */
+/** The orgs whose data a query may read and change. */
 export type OrgScope = Data.TaggedEnum<{ EveryOrg: {}; OneOrg: { readonly orgId: string } }>
 export const OrgScope = Data.taggedEnum<OrgScope>()
 
-/** The principal of the request at hand, and the mode that the server runs in. */
+/** The principal of the current request, and the mode of the server. */
 export class CurrentPrincipal extends Context.Service<
   CurrentPrincipal,
   {
     readonly principal: Principal
-    /** Open mode: no ADMIN_TOKEN is configured, and whoever reaches the server may manage it. */
+    /** Whether the server is in open mode: without ADMIN_TOKEN, anyone may manage every org. */
     readonly open: boolean
   }
 >()("gatehouse/domain/Principal/CurrentPrincipal") {}
 
-/** The org whose key a principal holds; `undefined` when it holds none. */
+/** The org of the principal's key; `undefined` when it has no key. */
 export const tenantOf = (principal: Principal): string | undefined =>
   "orgId" in principal ? principal.orgId : undefined
 
 export const keyNeeded = () => new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
 
-/** The tenant of the request at hand; 401 without a key. */
+/** The tenant of the current request. Fails with a 401 without a key. */
 export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal }) => {
     const orgId = tenantOf(principal)
@@ -45,7 +45,7 @@ export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal
   },
 )
 
-/** The CI run of the request at hand; 401 without its token. */
+/** The CI run of the current request. Fails with a 401 without a CI token. */
 export const currentRun: Effect.Effect<CiRun, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(({ principal }) =>
   principal._tag === "CiRun" ? Effect.succeed(principal.run) : Effect.fail(ciTokenNeeded()),
 )
@@ -53,13 +53,13 @@ export const currentRun: Effect.Effect<CiRun, Unauthorized, CurrentPrincipal> = 
 export const ciTokenNeeded = () =>
   new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
 
-/** The refusal of a caller who sent no credential where one is needed. */
+/** The error for a request without a credential. */
 export const noCredential = () =>
   new Unauthorized({ error: "This operation needs a credential: Authorization: Bearer <token>, or x-api-key: <key>." })
 
 /**
- * The scope that the current principal manages: every org (administrator, or anyone in open mode), or the org of an org
- * key. Anyone else fails: 401 without a credential, 403 with a project key or a CI token.
+ * The scope that the current principal manages: every org for the administrator and for anyone in open mode, one org for
+ * an org key. Fails with a 401 without a credential, and with a 403 for a project key or a CI token.
  */
 export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {
@@ -79,7 +79,7 @@ export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, Cur
   },
 )
 
-/** Succeeds for an administrator, and for anyone in open mode; 401 without a credential, else 403. */
+/** Succeeds for the administrator, and for anyone in open mode. Fails like `managedScope`, and with a 403 for an org key. */
 export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden, CurrentPrincipal> = Effect.flatMap(
   managedScope,
   (scope) =>
@@ -90,7 +90,7 @@ export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden,
 
 export const orgNotFound = () => new NotFound({ error: "There is no such org." })
 
-/** Succeeds when the current principal manages the org; another tenant's org is the 404 of one that does not exist. */
+/** Succeeds when the current principal manages the org. Another tenant's org is a 404, as if it did not exist. */
 export const requireOrg = (orgId: string): Effect.Effect<void, Unauthorized | Forbidden | NotFound, CurrentPrincipal> =>
   Effect.flatMap(managedScope, (scope) =>
     scope._tag === "EveryOrg" || scope.orgId === orgId ? Effect.void : Effect.fail(orgNotFound()),

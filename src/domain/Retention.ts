@@ -1,60 +1,60 @@
 import { Cause, Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { Unavailable } from "./Errors.ts"
 
-/** What a batch looks at. */
+/** The request of one batch. */
 export interface RetentionBatch {
-  /** The id of the event to go on after; `""` for the first batch. */
+  /** The id of the last event of the previous batch; `""` for the first batch. */
   readonly after: string
-  /** What is older may go. */
+  /** Older events may be removed. */
   readonly before: DateTime.Utc
-  /** How many deliveries the events may have together; an event without any counts as one. */
+  /** The maximum of deliveries of all events together. An event without deliveries counts as one. */
   readonly limit: number
 }
 
-/** An event that is old. */
+/** An event after its retention. */
 export interface OldEvent {
   readonly id: string
   readonly jobId: string
 }
 
-/** Where what is past its time is removed. */
+/** Finds and removes events after their retention. */
 export class RetentionRepository extends Context.Service<
   RetentionRepository,
   {
     /**
-     * The next events that were made before `before`, oldest first: as many as the limit allows, and one at least, which may
-     * have more deliveries than that. None when there is no older one left.
+     * The next events from before `before`, oldest first, up to the limit. The first event is included even when it alone
+     * has more deliveries. Returns none when there is no older event left.
      */
     readonly findOld: (batch: RetentionBatch) => Effect.Effect<ReadonlyArray<OldEvent>, Unavailable>
     /**
-     * Removes these events where no delivery is pending, with their deliveries, attempts and finished jobs, all or nothing.
-     * A job with an idempotency key stays, for the key holds as long. What is being changed at the moment stays for a later
-     * time. Returns how many events it removed; `null` when another replica is removing some.
+     * Removes those of the events that have no pending delivery, with their deliveries, attempts and finished jobs, in one
+     * transaction. Keeps jobs with an idempotency key, which stays valid as long as the job. Skips rows that are locked.
+     * Returns the number of removed events; `null` when another replica is removing events.
      */
     readonly remove: (events: ReadonlyArray<OldEvent>) => Effect.Effect<number | null, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
-/** For how many days events are kept; `undefined`: for good. */
+/** How many days events are kept; `undefined` keeps them forever. */
 export const RetentionDays = Context.Reference<number | undefined>("gatehouse/domain/Retention/RetentionDays", {
   defaultValue: () => 90,
 })
 
-/** How many deliveries are removed in one transaction: few enough to be done in some tens of milliseconds. */
-const batchSize = 2_000
-/** Between two batches, so that requests and deliveries have the database to themselves for most of the time. */
-const pause = Duration.millis(200)
+/** Deliveries that one transaction removes, which takes some tens of milliseconds. */
+const maxRemovedDeliveries = 2_000
+/** The pause after a batch. It leaves the database to requests and deliveries for most of the time. */
+const batchPause = Duration.millis(200)
 
 const logSkipped = ({ id }: OldEvent, cause: Cause.Cause<Unavailable>) =>
-  Effect.logWarning("An old event is not removed; it is tried again next time", cause).pipe(
+  Effect.logWarning("An old event is not removed; the next run tries again", cause).pipe(
     Effect.annotateLogs({ eventId: id }),
   )
 
-/** Ends what is kept of webhooks and jobs when it is past its time. */
+/** Removes webhooks and jobs after their retention. */
 export class Retention extends Context.Service<
   Retention,
   {
-    /** Removes everything that may go by now, batch by batch; returns how many events that was. */
+    /** Removes all events after their retention, batch by batch. Returns their number. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
@@ -65,7 +65,7 @@ export class Retention extends Context.Service<
       const days = yield* RetentionDays
       if (days === undefined) return Retention.of({ removeOld: Effect.succeed(0) })
 
-      /** Removes a batch; one that fails is `undefined`, whatever the reason. */
+      /** Removes a batch. Returns `undefined` when it fails. */
       const remove = (events: ReadonlyArray<OldEvent>) =>
         repository
           .remove(events)
@@ -80,7 +80,7 @@ export class Retention extends Context.Service<
       const removeOld = Effect.gen(function* () {
         const before = DateTime.subtract(yield* DateTime.now, { days })
         let total = 0
-        let limit = batchSize
+        let limit = maxRemovedDeliveries
         let after = ""
         while (true) {
           const events = yield* repository.findOld({ after, before, limit })
@@ -90,11 +90,11 @@ export class Retention extends Context.Service<
           if (removed === undefined && events.length > 1) {
             limit = Math.max(1, Math.floor(Math.min(limit, events.length) / 2))
           } else {
-            limit = Math.min(batchSize, limit * 2)
+            limit = Math.min(maxRemovedDeliveries, limit * 2)
             after = events.at(-1)!.id
             total += removed ?? 0
           }
-          yield* Effect.sleep(pause)
+          yield* Effect.sleep(batchPause)
         }
       }).pipe(Effect.withSpan("Retention.removeOld"))
 

@@ -1,6 +1,6 @@
 /**
- * A JSON value as the text in which it is stored. What only passes it on need not parse it and encode it again, which takes
- * seconds of CPU and a hundred times the memory for some texts of a few MiB.
+ * A JSON value as its stored text. Code that only copies the value does not parse and encode it, which can take seconds of
+ * CPU and a hundred times the memory for a text of a few MiB.
  */
 export class StoredJson {
   readonly text: string
@@ -14,23 +14,26 @@ export class StoredJson {
   }
 }
 
-/** The text in which a JSON value is stored; null for null and for a value that is absent. */
+/** The stored text of a JSON value; `null` for `null` and `undefined`. */
 export const toJsonText = (value: unknown) => (value === null || value === undefined ? null : JSON.stringify(value))
 
-/** A JSON value as a repository returns it. */
+/** A JSON value as `StoredJson`; `null` for `null` and `undefined`. */
 export const toStoredJson = (value: unknown) => {
   const text = toJsonText(value)
   return text === null ? null : new StoredJson(text)
 }
 
-/** Whether a stored value is in the fields of an object, or of those of an array. */
+/** Whether a field of an object contains a stored value, directly or in an array of objects. */
 const holdsStored = (value: object): boolean =>
   Object.values(value).some(
     (field: unknown) =>
       field instanceof StoredJson || (Array.isArray(field) && field.some((row: object) => holdsStored(row))),
   )
 
-/** JSON as `JSON.stringify` writes it, with stored values spliced in as they are: those of an object, and of arrays of objects. */
+/**
+ * Returns the same text as `JSON.stringify`, but copies stored values without parsing them. Finds them in the fields of an
+ * object, and of the objects in its arrays.
+ */
 export const stringify = (value: object): string => {
   if (!holdsStored(value)) return JSON.stringify(value)
   const fields = Object.entries(value).filter(([, field]) => field !== undefined)

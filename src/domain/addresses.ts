@@ -2,13 +2,13 @@ import { Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
 
 /**
- * Every block of the IANA special-purpose address registries (RFC 6890, RFC 8190), those that are reachable from
- * anywhere included, for no receiver lives there; and multicast, which has registries of its own (RFC 5771, RFC 4291).
+ * The lists below contain every block of the IANA special-purpose address registries (RFC 6890, RFC 8190), including the
+ * globally reachable ones, where no receiver is; and multicast (RFC 5771, RFC 4291).
  * https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
  */
 const networks = (...blocks: ReadonlyArray<string>) => blocks.map(IpNetwork.fromStringUnsafe)
 
-/** What a private installation may hold, and where ALLOW_PRIVATE_NETWORKS lets calls go. */
+/** Private networks, which ALLOW_PRIVATE_NETWORKS permits. */
 const privateNetworks = networks(
   "10.0.0.0/8", // private (RFC 1918)
   "172.16.0.0/12",
@@ -19,17 +19,17 @@ const privateNetworks = networks(
   "fc00::/7", // unique-local (RFC 4193)
 )
 
-/** Addresses at which a cloud tells its machines their secrets: never called, wherever their block belongs. */
+/** The metadata services of clouds, which return secrets. They are always refused, also inside a permitted block. */
 const metadataServices = networks(
-  // AWS, Google Cloud, Azure and most others are at 169.254.169.254, which is link-local and refused with its block.
+  // AWS, Google Cloud, Azure and most others use 169.254.169.254, which is link-local and refused with its block.
   "100.100.100.200/32", // Alibaba Cloud
-  "168.63.129.16/32", // Azure's virtual public address of the host
+  "168.63.129.16/32", // Azure: virtual public address of the host
   "fd00:ec2::/32", // AWS
   "fd20:ce::/32", // Google Cloud
 )
 
 const specialIpv4 = networks(
-  "0.0.0.0/8", // this host, on which it reaches loopback
+  "0.0.0.0/8", // this host; reaches loopback
   "169.254.0.0/16", // link-local
   "192.0.0.0/24", // protocol assignments
   "192.0.2.0/24", // documentation
@@ -45,8 +45,7 @@ const specialIpv4 = networks(
 )
 
 /**
- * The one block of IPv6 that has been given out for use on the internet (RFC 4291, RFC 3587). Outside it are, among the
- * reserved: IPv4-mapped ::ffff:0:0/96 and -compatible ::/96, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, discard 100::/64,
+ * The only block of IPv6 for use on the internet (RFC 4291, RFC 3587). Outside it are, among others: IPv4-mapped ::ffff:0:0/96 and -compatible ::/96, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, discard 100::/64,
  * SRv6 5f00::/16, link-local fe80::/10, site-local fec0::/10, multicast ff00::/8.
  */
 const [globalUnicast] = networks("2000::/3")
@@ -66,8 +65,8 @@ export interface AddressRules {
 }
 
 /**
- * Whether an address may be called (contract 8). What is no plain address (a name, brackets, a zone, a leading zero)
- * may not. An IPv4 address inside an IPv6 one is refused whatever it is, under every rule.
+ * Whether the service may send requests to an address. Refuses text that is not a plain address, such as a name, brackets,
+ * a zone or a leading zero. Always refuses an IPv4 address inside an IPv6 one.
  */
 export const mayCall = (text: string, rules: AddressRules): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
@@ -82,8 +81,9 @@ export const mayCall = (text: string, rules: AddressRules): boolean => {
 }
 
 /**
- * What is wrong with the host of a url that `urlFault` takes, to be put behind the field's name; `undefined` when it is
- * a name, which is looked up and checked when it is called. The parser makes one notation of all that an address has.
+ * Checks the host of a URL that `urlFault` accepts. Returns the broken rule as the end of a sentence, or `undefined` for a
+ * valid host and for a name, which is resolved and checked before each request. The URL parser normalizes every notation
+ * of an address.
  */
 export const addressFault = (url: string, rules: AddressRules): string | undefined => {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, "")

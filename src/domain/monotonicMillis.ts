@@ -1,7 +1,7 @@
 import { Clock, Effect } from "effect"
 
 /**
- * The whole milliseconds of the monotonic clock, by which what has passed is measured: the wall clock can be set back,
- * and what waits by it would then wait for as long.
+ * The monotonic clock in whole milliseconds. Elapsed time is measured with it: after the wall clock steps back, a wait
+ * measured with the wall clock would be too long.
  */
 export const monotonicMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Math.floor(Number(nanos) / 1e6))

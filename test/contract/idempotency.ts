@@ -11,7 +11,7 @@ const once = <A, E, R>(
   now: DateTime.Utc = at(0),
 ) => IdempotencyRepository.use((keys) => keys.once(keyed, { now, expiresAt: at(60) }, operation))
 
-const { Found, Made, UnderWay } = KeyedOutcome
+const { Found, InFlight, Ran } = KeyedOutcome
 const succeed = (record: string) => Effect.succeed({ answer: `answer of ${record}`, record })
 
 const newOperation = Effect.map(newId, (key): KeyedOperation => ({ caller: "caller", operation: "op", key }))
@@ -22,10 +22,10 @@ export const idempotency = (it: It) => {
     Effect.gen(function* () {
       for (const record of awkwardTexts) {
         const keyed = yield* newOperation
-        assert.deepStrictEqual(yield* once(keyed, succeed(record)), Made({ answer: `answer of ${record}` }))
+        assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ answer: `answer of ${record}` }))
         for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
         for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
-          assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Made")
+          assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")
         }
       }
     }),
@@ -40,7 +40,7 @@ export const idempotency = (it: It) => {
         JSON.stringify({ error: "Taken.", code: "conflict" }),
       )
       yield* Effect.exit(once(keyed, Effect.die("broken")))
-      assert.strictEqual((yield* once(keyed, succeed("r")))._tag, "Made")
+      assert.strictEqual((yield* once(keyed, succeed("r")))._tag, "Ran")
     }),
   )
 
@@ -49,24 +49,24 @@ export const idempotency = (it: It) => {
       const keyed = yield* newOperation
       yield* once(keyed, succeed("first"))
       assert.deepStrictEqual(yield* once(keyed, succeed("second"), at(59)), Found({ record: "first" }))
-      assert.strictEqual((yield* once(keyed, succeed("second"), at(60)))._tag, "Made")
+      assert.strictEqual((yield* once(keyed, succeed("second"), at(60)))._tag, "Ran")
       assert.deepStrictEqual(yield* once(keyed, succeed("third"), at(1)), Found({ record: "second" }))
     }),
   )
 
   it.effect("idempotency: expired records are forgotten, so many at once, and no others", () =>
     Effect.gen(function* () {
-      const { forgetExpired } = yield* IdempotencyRepository
-      while ((yield* forgetExpired(at(3600), 100)) > 0);
+      const { deleteExpired } = yield* IdempotencyRepository
+      while ((yield* deleteExpired(at(3600), 100)) > 0);
       const keyed = [yield* newOperation, yield* newOperation, yield* newOperation]
       for (const one of keyed) yield* once(one, succeed("r"))
-      assert.strictEqual(yield* forgetExpired(at(59), 100), 0)
+      assert.strictEqual(yield* deleteExpired(at(59), 100), 0)
       for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Found")
       assert.deepStrictEqual(
-        [yield* forgetExpired(at(60), 2), yield* forgetExpired(at(60), 2), yield* forgetExpired(at(60), 2)],
+        [yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2)],
         [2, 1, 0],
       )
-      for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Made")
+      for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Ran")
     }),
   )
 
@@ -80,7 +80,7 @@ export const idempotency = (it: It) => {
       )
       const outcomes = yield* Effect.replicateEffect(once(keyed, operation), 8, { concurrency: "unbounded" })
       assert.strictEqual(runs, 1)
-      assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Made").length, 1)
+      assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Ran").length, 1)
     }),
   )
 
@@ -98,9 +98,9 @@ export const idempotency = (it: It) => {
       const second = yield* Effect.forkChild(once(keyed, Effect.die("run")))
       // The embedded database has one session: there the second waits for the first.
       const early = yield* Effect.timeoutOption(Fiber.join(second), "200 millis")
-      if (early._tag === "Some") assert.deepStrictEqual(early.value, UnderWay())
+      if (early._tag === "Some") assert.deepStrictEqual(early.value, InFlight())
       yield* Deferred.succeed(end, undefined)
-      assert.strictEqual((yield* Fiber.join(running))._tag, "Made")
+      assert.strictEqual((yield* Fiber.join(running))._tag, "Ran")
       if (early._tag === "None") assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record: "r" }))
     }),
   )

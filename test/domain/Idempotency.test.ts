@@ -72,7 +72,7 @@ describe("an operation under an idempotency key", () => {
       const inside = once(Effect.die("run"))
       const failure = yield* Effect.flip(once(inside))
       assert.deepStrictEqual(encode(failure), {
-        error: "A request with this Idempotency-Key is under way; try again.",
+        error: "A request with this Idempotency-Key is in flight; try again.",
         code: "conflict",
       })
     }).pipe(Effect.provide(service())),
@@ -86,16 +86,16 @@ describe("an operation under an idempotency key", () => {
           ? Effect.succeed(KeyedOutcome.Found({ record: records[0]! }))
           : Effect.map(operation, ({ answer, record }) => {
               records.push(record)
-              return KeyedOutcome.Made({ answer })
+              return KeyedOutcome.Ran({ answer })
             }),
-      forgetExpired: () => Effect.succeed(0),
+      deleteExpired: () => Effect.succeed(0),
     })
     return Effect.gen(function* () {
       yield* once(Effect.succeed(answer))
       assert.isTrue((yield* once(Effect.die("run"))).replayed)
       for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "other" }]) {
         const exit = yield* Effect.exit(once(Effect.die("run"), change))
-        assert.include(String(exit), "another's")
+        assert.include(String(exit), "another owner")
       }
     }).pipe(Effect.provide(service(forgetful)))
   })
@@ -108,10 +108,10 @@ it.effect("what has expired is forgotten, in batches, to the last", () => {
   const deleted = [1000, 1000, 3]
   const counted = Layer.succeed(IdempotencyRepository, {
     once: () => Effect.die("not asked"),
-    forgetExpired: (_, limit) => Effect.sync(() => (limits.push(limit), deleted.shift()!)),
+    deleteExpired: (_, limit) => Effect.sync(() => (limits.push(limit), deleted.shift()!)),
   })
   return Effect.gen(function* () {
-    yield* (yield* Idempotency).forgetExpired
+    yield* (yield* Idempotency).deleteExpired
     assert.deepStrictEqual([limits, deleted], [[1000, 1000, 1000], []])
   }).pipe(Effect.provide(service(counted)))
 })
@@ -121,13 +121,13 @@ it.effect("a batch of expired records that fails is halved the next time, and gr
   const outcomes = [down, down, Effect.succeed(250), Effect.succeed(500), Effect.succeed(1)]
   const slow = Layer.succeed(IdempotencyRepository, {
     once: () => Effect.die("not asked"),
-    forgetExpired: (_, limit) => Effect.suspend(() => (limits.push(limit), outcomes.shift()!)),
+    deleteExpired: (_, limit) => Effect.suspend(() => (limits.push(limit), outcomes.shift()!)),
   })
   return Effect.gen(function* () {
-    const { forgetExpired } = yield* Idempotency
-    yield* Effect.flip(forgetExpired)
-    yield* Effect.flip(forgetExpired)
-    yield* forgetExpired
+    const { deleteExpired } = yield* Idempotency
+    yield* Effect.flip(deleteExpired)
+    yield* Effect.flip(deleteExpired)
+    yield* deleteExpired
     assert.deepStrictEqual(limits, [1000, 500, 250, 500, 1000])
   }).pipe(Effect.provide(service(slow)))
 })

@@ -2,10 +2,10 @@ import { Effect, Layer, Redacted, Result } from "effect"
 import { CiTokens, claimsFrom } from "#src/domain/deployments/CiToken.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
-/** A token that is its claims in JSON. */
+/** A token that contains its claims as JSON. */
 export const tokenOf = (claims: Record<string, unknown>) => Redacted.make(JSON.stringify(claims))
 
-/** Believes every token that is JSON. */
+/** Accepts every token that is JSON. */
 export const layer = Layer.succeed(
   CiTokens,
   CiTokens.of({
@@ -14,7 +14,7 @@ export const layer = Layer.succeed(
         Result.flatMap(
           Result.try({
             try: (): unknown => JSON.parse(Redacted.value(token)),
-            catch: () => new Unauthorized({ error: "The token is no JWT." }),
+            catch: () => new Unauthorized({ error: "The token is not a JWT." }),
           }),
           claimsFrom,
         ),

@@ -1,11 +1,13 @@
 import { Effect, Layer, Redacted } from "effect"
 import { Cipher } from "#src/domain/Cipher.ts"
 
-/** Secrets that anybody can read, and that open for their owner alone. */
+/** A cipher that does not encrypt. It still decrypts a secret only for its owner. */
 export const layer = Layer.succeed(Cipher, {
   encrypt: (secret, owner) => Effect.succeed(JSON.stringify([owner, Redacted.value(secret)])),
   decrypt: (stored, owner) => {
-    const [of, secret]: [string, string] = JSON.parse(stored)
-    return of === owner ? Effect.succeed(Redacted.make(secret)) : Effect.die(new Error("The secret is another's"))
+    const [storedOwner, secret]: [string, string] = JSON.parse(stored)
+    return storedOwner === owner
+      ? Effect.succeed(Redacted.make(secret))
+      : Effect.die(new Error("The secret has another owner"))
   },
 })

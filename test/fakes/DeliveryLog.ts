@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
 import { deliveryNotFound, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
-import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, rowsAfter } from "./World.ts"
@@ -15,21 +15,21 @@ const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
   next_attempt_at: row.state === "pending" ? dueAt : null,
 })
 
-/** What became of deliveries, in memory. */
+/** The delivery log in memory. */
 export const layer = Layer.effect(
   DeliveryLogRepository,
   Effect.map(WebhookWorld, ({ deliveries, endpoints }) => {
     const isInFlight = ({ claimId, dueAt }: StoredDelivery, now: DateTime.Utc) =>
       claimId !== null && dueAt !== null && DateTime.isGreaterThan(dueAt, now)
-    const startOver = (delivery: StoredDelivery, now: DateTime.Utc) => {
-      const goesOn = isInFlight(delivery, now)
+    const resend = (delivery: StoredDelivery, now: DateTime.Utc) => {
+      const inFlight = isInFlight(delivery, now)
       deliveries.set(delivery.row.delivery_id, {
         ...delivery,
         row: { ...delivery.row, state: "pending", updated_at: now },
-        tries: 0,
-        dueAt: goesOn ? delivery.dueAt : now,
+        attemptsSinceResend: 0,
+        dueAt: inFlight ? delivery.dueAt : now,
         parked: false,
-        claimId: goesOn ? delivery.claimId : null,
+        claimId: inFlight ? delivery.claimId : null,
       })
     }
 
@@ -50,7 +50,7 @@ export const layer = Layer.effect(
             page,
             -1,
           ),
-          lookedTo: null,
+          scannedTo: null,
         })),
 
       find: (orgId, deliveryId) =>
@@ -70,13 +70,13 @@ export const layer = Layer.effect(
           if (endpoint === undefined) return yield* conflict("The webhook endpoint was deleted.")
           if (!endpoint.row.active) return yield* inactive
         }
-        startOver(delivery, now)
+        resend(delivery, now)
       }),
 
       recover: Effect.fnUntraced(function* ({ orgId, endpointId, since, until }, now) {
         const endpoint = yield* findOr(ownedBy(endpoints, orgId, endpointId), endpointNotFound)
         if (!endpoint.row.active) return yield* inactive
-        const lost = [...deliveries.values()].filter(
+        const unsuccessful = [...deliveries.values()].filter(
           ({ row }) =>
             row.webhook_endpoint_id === endpointId &&
             DateTime.isGreaterThanOrEqualTo(row.created_at, since) &&
@@ -84,8 +84,8 @@ export const layer = Layer.effect(
             row.state !== "pending" &&
             row.state !== "delivered",
         )
-        for (const delivery of lost) startOver(delivery, now)
-        return { recovered: lost.length, hasMore: false }
+        for (const delivery of unsuccessful) resend(delivery, now)
+        return { recovered: unsuccessful.length, hasMore: false }
       }),
     })
   }),

@@ -7,107 +7,129 @@ import { cancelPending, WebhookWorld } from "./WebhookWorld.ts"
 
 const byDue = (a: StoredDelivery, b: StoredDelivery) => Duration.toMillis(DateTime.distance(b.dueAt!, a.dueAt!))
 
-/** The outbox in memory. */
+interface Ranked {
+  readonly delivery: StoredDelivery
+  /** The position in its lane, from 1. */
+  readonly rank: number
+}
+
+/** The due deliveries: the first of each lane before the second of any. */
+const rankByLane = (due: ReadonlyArray<StoredDelivery>): ReadonlyArray<Ranked> => {
+  const ranks = new Map<string, number>()
+  return due
+    .toSorted(byDue)
+    .map((delivery) => {
+      const rank = (ranks.get(delivery.lane) ?? 0) + 1
+      ranks.set(delivery.lane, rank)
+      return { delivery, rank }
+    })
+    .sort((a, b) => a.rank - b.rank)
+}
+
+/** The deliveries with room in their lane and in the share of their org, and whether an org had no share left. */
+const inShares = (claim: Claim, ranked: ReadonlyArray<Ranked>, isFailing: (lane: string) => boolean) => {
+  const shareOf = (lane: string) => ({ count: 0, cap: claim.laneCap, works: false, ...claim.lanes.get(lane) })
+  /** Whether its lane works, or it is the first of a lane with no delivery in the process. */
+  const isFirst = ({ delivery: { lane }, rank }: Ranked) =>
+    shareOf(lane).works || (shareOf(lane).count === 0 && rank === 1)
+  const withLaneRoom = ranked
+    .filter(({ delivery: { lane }, rank }) => {
+      const { cap, count } = shareOf(lane)
+      return rank <= (isFailing(lane) ? 1 : cap) - count
+    })
+    .sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)))
+  const orgCounts = new Map<string, number>()
+  const chosen = withLaneRoom.filter((one) => {
+    const { orgId } = one.delivery
+    const count = (orgCounts.get(orgId) ?? 0) + 1
+    orgCounts.set(orgId, count)
+    const claimed = claim.orgs.get(orgId)?.count ?? 0
+    const { free, reserve } = claim
+    const room = Math.ceil((free.count - reserve * claimed) / (1 + reserve))
+    const commonRoom = Math.ceil(((free.count + claimed) / (1 + reserve)) * 0.75) - claimed
+    return count <= room && (isFirst(one) || count <= commonRoom)
+  })
+  return { chosen, short: withLaneRoom.length > chosen.length }
+}
+
+/** The first delivery of each org before the second of any. */
+const orgsInTurns = (chosen: ReadonlyArray<Ranked>): ReadonlyArray<StoredDelivery> => {
+  const turns = new Map<string, number>()
+  return chosen
+    .map(({ delivery }) => {
+      const turn = (turns.get(delivery.orgId) ?? 0) + 1
+      turns.set(delivery.orgId, turn)
+      return { delivery, turn }
+    })
+    .sort((a, b) => a.turn - b.turn)
+    .map(({ delivery }) => delivery)
+}
+
+/** Gives a delivery the claim's lease, and returns it for the worker. */
+const take = (
+  { deliveries, endpoints, jobs, failingCallbacks }: WebhookWorld["Service"],
+  { claimId, leaseUntil, now }: Claim,
+  delivery: StoredDelivery,
+) => {
+  const { row, payload, lane, attemptsSinceResend } = delivery
+  deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
+  const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
+  const job = jobs.get(row.job_id)!
+  const previous = endpoint?.previous
+  const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
+  return {
+    deliveryId: row.delivery_id,
+    claimId,
+    orgId: delivery.orgId,
+    endpointId: row.webhook_endpoint_id,
+    lane,
+    url: endpoint?.row.url ?? job.row.callback_url!,
+    secrets:
+      endpoint === undefined
+        ? [job.secret!]
+        : [endpoint.secret, ...(signsToo ? [previous.secret] : [])].map((stored) => ({
+            stored,
+            owner: endpoint.row.webhook_endpoint_id,
+          })),
+    event: row.event,
+    body: payload,
+    attempts: row.attempts,
+    attemptsSinceResend,
+    failingSince: endpoint?.failingSince ?? null,
+    failures: endpoint?.failures ?? (failingCallbacks.has(lane) ? 1 : 0),
+  }
+}
+
+/** The queue in memory. */
 export const layer = Layer.effect(
   DeliveryQueue,
   Effect.map(WebhookWorld, (world) => {
-    const { deliveries, endpoints, jobs } = world
+    const { deliveries, endpoints } = world
     const pending = () => [...deliveries.values()].filter(({ row, dueAt }) => row.state === "pending" && dueAt !== null)
 
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
 
-    const take = ({ claimId, leaseUntil, now }: Claim, delivery: StoredDelivery) => {
-      const { row, payload, lane, tries } = delivery
-      deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
-      const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
-      const job = jobs.get(row.job_id)!
-      const previous = endpoint?.previous
-      const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
-      return {
-        deliveryId: row.delivery_id,
-        claimId,
-        orgId: delivery.orgId,
-        endpointId: row.webhook_endpoint_id,
-        lane,
-        url: endpoint?.row.url ?? job.row.callback_url!,
-        secrets:
-          endpoint === undefined
-            ? [job.secret!]
-            : [endpoint.secret, ...(signsToo ? [previous.secret] : [])].map((stored) => ({
-                stored,
-                owner: endpoint.row.webhook_endpoint_id,
-              })),
-        event: row.event,
-        body: payload,
-        attempts: row.attempts,
-        tries,
-        failingSince: endpoint?.failingSince ?? null,
-        failures: endpoint?.failures ?? (isFailing(lane) ? 1 : 0),
-      }
-    }
-
     return DeliveryQueue.of({
       claim: (claim) =>
         Effect.sync(() => {
-          const due = pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now))
-          const ofLane = new Map<string, number>()
-          const ofOrg = new Map<string, number>()
-          // Of an org, the first of each lane before the second of any; then the orgs in turns.
-          const ranked = due
-            .sort(byDue)
-            .map((delivery) => {
-              const rank = (ofLane.get(delivery.lane) ?? 0) + 1
-              ofLane.set(delivery.lane, rank)
-              return { delivery, rank }
-            })
-            .sort((a, b) => a.rank - b.rank)
-          let ofShare = 0
-          const shareOf = (lane: string) => ({ count: 0, cap: claim.laneCap, works: false, ...claim.lanes.get(lane) })
-          /** Of a lane that works, or the first of one that has nothing here. */
-          const isFirst = ({ delivery: { lane }, rank }: (typeof ranked)[number]) =>
-            shareOf(lane).works || (shareOf(lane).count === 0 && rank === 1)
-          const withRoom = ranked
-            .filter(({ delivery: { lane }, rank }) => {
-              const { cap, count } = shareOf(lane)
-              return rank <= (isFailing(lane) ? 1 : cap) - count
-            })
-            .sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)))
-            .filter((one) => {
-              const { orgId } = one.delivery
-              const org = (ofOrg.get(orgId) ?? 0) + 1
-              ofOrg.set(orgId, org)
-              ofShare++
-              const has = claim.orgs.get(orgId)?.count ?? 0
-              const { free, reserve } = claim
-              const room = Math.ceil((free.count - reserve * has) / (1 + reserve))
-              const common = Math.ceil(((free.count + has) / (1 + reserve)) * 0.75) - has
-              return org <= room && (isFirst(one) || org <= common)
-            })
-          for (const { delivery } of ranked) {
-            if (withRoom.some((one) => one.delivery === delivery)) continue
-            deliveries.set(delivery.row.delivery_id, { ...delivery, parked: true })
+          const ranked = rankByLane(pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now)))
+          const { chosen, short } = inShares(claim, ranked, isFailing)
+          for (const one of ranked) {
+            if (!chosen.includes(one)) deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, parked: true })
           }
-          const turns = new Map<string, number>()
-          const inTurns = withRoom
-            .map(({ delivery }) => {
-              const turn = (turns.get(delivery.orgId) ?? 0) + 1
-              turns.set(delivery.orgId, turn)
-              return { delivery, turn }
-            })
-            .sort((a, b) => a.turn - b.turn)
-          const taken = inTurns.slice(0, claim.limit).map(({ delivery }) => take(claim, delivery))
-          return { deliveries: taken, more: false, short: ofShare > withRoom.length }
+          const taken = orgsInTurns(chosen).slice(0, claim.limit)
+          return { deliveries: taken.map((delivery) => take(world, claim, delivery)), more: false, short }
         }),
 
       record: (records, now) =>
         Effect.sync(() => {
-          const live = records.filter(({ delivery }) => {
+          const current = records.filter(({ delivery }) => {
             const { claimId } = deliveries.get(delivery.deliveryId) ?? { claimId: null }
             return claimId === delivery.claimId
           })
-          const ended = recordEndpoints(world, live, now)
-          for (const record of live) recordAttempt(world, record, now)
-          for (const id of ended) cancelPending(world, id, now)
+          const deactivated = recordEndpoints(world, current, now)
+          for (const record of current) recordAttempt(world, record, now)
+          for (const id of deactivated) cancelPending(world, id, now)
         }),
 
       release: (claimed, now) =>
@@ -138,9 +160,9 @@ export const layer = Layer.effect(
       correctTimes: ({ now, leaseUntil, limit }) =>
         Effect.sync(() => {
           const moved = pending()
-            .filter(({ claimId, dueAt, parked, tries }) =>
+            .filter(({ claimId, dueAt, parked, attemptsSinceResend }) =>
               claimId === null
-                ? (parked || tries === 0) && DateTime.isGreaterThan(dueAt!, now)
+                ? (parked || attemptsSinceResend === 0) && DateTime.isGreaterThan(dueAt!, now)
                 : DateTime.isGreaterThan(dueAt!, leaseUntil),
             )
             .slice(0, limit)

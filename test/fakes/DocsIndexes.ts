@@ -3,7 +3,7 @@ import { DocsIndexes, type SearchableDocs } from "#src/domain/chat/DocsIndexes.t
 import type { Page } from "#src/domain/chat/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
 
-/** Documentation that is indexed at once, in this thread. */
+/** Documentation that is indexed synchronously in this thread. */
 export const searchable = (pages: ReadonlyArray<Page>): SearchableDocs => {
   const index = DocsSearch.make(pages)
   return {

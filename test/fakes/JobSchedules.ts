@@ -71,8 +71,11 @@ export const layer = Layer.effect(
             idempotencyKey: null,
             now,
           }
-          const room = Effect.andThen(needRoom(world, "unfinishedJobs", orgId), needRoom(world, "storedBytes", orgId))
-          if (Result.isSuccess(yield* Effect.result(room))) {
+          const checkLimits = Effect.andThen(
+            needRoom(world, "unfinishedJobs", orgId),
+            needRoom(world, "storedBytes", orgId),
+          )
+          if (Result.isSuccess(yield* Effect.result(checkLimits))) {
             jobs.set(job.jobId, storedJob(job, id))
             orgs.push(orgId)
           }

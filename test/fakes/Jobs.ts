@@ -1,9 +1,9 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { NewJob } from "#src/domain/jobs/Jobs.ts"
-import { jobNotFound, JobRepository } from "#src/domain/jobs/Jobs.ts"
+import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
+import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import type { Conflict } from "#src/domain/Errors.ts"
-import { isExpired, isUnfinished, leaseExpired, notRunning } from "#src/domain/jobs/JobEnd.ts"
+import { isUnfinishedAndExpired, isUnfinished, leaseExpired, notRunning } from "#src/domain/jobs/JobEnd.ts"
 import type { JobEnd, JobOutcome } from "#src/domain/jobs/JobEnd.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
@@ -12,7 +12,7 @@ import type { StoredJob } from "./WebhookWorld.ts"
 import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, rowsAfter, withinBytes } from "./World.ts"
 
-/** A queued job as it is kept. */
+/** The stored row of a queued job. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
   orgId: job.orgId,
   row: {
@@ -71,11 +71,11 @@ export const layer = Layer.effect(
       insert: (job) =>
         Effect.gen(function* () {
           world.needOrg(job.orgId)
-          const before = [...jobs.values()].find(
+          const earlier = [...jobs.values()].find(
             (other) =>
               other.orgId === job.orgId && other.idempotencyKey !== null && other.idempotencyKey === job.idempotencyKey,
           )
-          if (before !== undefined) return before.row.job_id
+          if (earlier !== undefined) return earlier.row.job_id
           if (jobs.has(job.jobId)) throw new Error("The id is taken")
           yield* needRoom(world, "unfinishedJobs", job.orgId)
           yield* needRoom(world, "storedBytes", job.orgId, byteLength(job.input))
@@ -122,7 +122,7 @@ export const layer = Layer.effect(
         }),
 
       finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
-      failExpired: (end) => finish(end, leaseExpired, (row) => isExpired(row, end.now)),
+      failExpired: (end) => finish(end, leaseExpired, (row) => isUnfinishedAndExpired(row, end.now)),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
 
@@ -150,12 +150,16 @@ export const layer = Layer.effect(
             (stored) => hasExpired(stored, now),
             batch,
           )
-          const [again, ended] = [
+          const [again, exhausted] = [
             picked.filter(({ row }) => row.attempt < maxAttempts),
             picked.filter(({ row }) => row.attempt >= maxAttempts),
           ]
           for (const stored of again) change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
-          return { queued: again.length, ended: ended.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })), next }
+          return {
+            queued: again.length,
+            exhausted: exhausted.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })),
+            next,
+          }
         }),
     })
   }),

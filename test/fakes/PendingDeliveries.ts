@@ -3,13 +3,13 @@ import { DefaultLimits, limitsOf } from "#src/domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import { rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 
-/** Counts of pending deliveries, in memory. */
+/** The counts of pending deliveries in memory. */
 export const layer = Layer.effect(
   PendingDeliveries,
   Effect.gen(function* () {
     const { deliveries, endpoints, events, jobs, overrides } = yield* WebhookWorld
     const defaults = yield* DefaultLimits
-    const ofEndpoint = (orgId: string, id: string | null) =>
+    const countPending = (orgId: string, id: string | null) =>
       rowsOf(deliveries, orgId).filter(
         (row) => row.state === "pending" && (id === null || row.webhook_endpoint_id === id),
       ).length
@@ -19,10 +19,10 @@ export const layer = Layer.effect(
         const orgs = new Set([...events.values()].map(({ jobId }) => jobs.get(jobId)!.orgId))
         return [...orgs].flatMap((orgId) => {
           const limit = limitsOf(defaults, overrides.get(orgId) ?? {}).pendingDeliveries
-          const pending = ofEndpoint(orgId, null)
+          const pending = countPending(orgId, null)
           if (pending <= limit) return []
           const [largest] = rowsOf(endpoints, orgId)
-            .map(({ webhook_endpoint_id: id }) => ({ id, n: ofEndpoint(orgId, id) }))
+            .map(({ webhook_endpoint_id: id }) => ({ id, n: countPending(orgId, id) }))
             .filter(({ n }) => n > 0)
             .sort((a, b) => b.n - a.n || (a.id < b.id ? -1 : 1))
           return [{ orgId, limit, pending, endpointId: largest?.id ?? null }]

@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 
-/** The removal of what is past its time, in memory. */
+/** Retention in memory. */
 export const layer = Layer.effect(
   RetentionRepository,
   Effect.map(WebhookWorld, ({ deliveries, events, jobs }) => {
@@ -23,15 +23,15 @@ export const layer = Layer.effect(
 
       remove: (old) =>
         Effect.sync(() => {
-          const going = old.filter(
+          const removed = old.filter(
             ({ id }) => events.has(id) && deliveriesOf(id).every(({ row }) => row.state !== "pending"),
           )
-          for (const { id, jobId } of going) {
+          for (const { id, jobId } of removed) {
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
             if (jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
           }
-          return going.length
+          return removed.length
         }),
     })
   }),

@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
-import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 

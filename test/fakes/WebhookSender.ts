@@ -21,7 +21,7 @@ export const failure = (
   body: null,
 })
 
-/** What was sent, and what is answered next: the last of them for ever. */
+/** The sent requests, and the next answers. The last answer repeats forever. */
 export class Receiver extends Context.Service<
   Receiver,
   {

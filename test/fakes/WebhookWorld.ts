@@ -42,16 +42,16 @@ export interface StoredDelivery {
   readonly row: Omit<Delivery, "next_attempt_at">
   readonly payload: string
   readonly lane: string
-  readonly tries: number
-  /** When it is due, or until when its claim holds. */
+  readonly attemptsSinceResend: number
+  /** When it is due, or when its lease ends. */
   readonly dueAt: DateTime.Utc | null
-  /** Waits for room in its lane. */
+  /** Whether it is in the backlog of its lane. */
   readonly parked: boolean
   readonly claimId: string | null
   readonly attempts: ReadonlyArray<DeliveryAttempt>
 }
 
-/** What the fake repositories of the webhook interface share. */
+/** The rows that the fake repositories of the webhook interface share. */
 export class WebhookWorld extends Context.Service<
   WebhookWorld,
   {
@@ -65,7 +65,7 @@ export class WebhookWorld extends Context.Service<
     readonly audit: World["Service"]["audit"]
     readonly overrides: World["Service"]["overrides"]
     readonly used: World["Service"]["used"]
-    /** Dies of an org that does not exist, as a database does of a row without its parent. */
+    /** Throws when the org does not exist, like a foreign key. */
     readonly needOrg: (orgId: string) => void
   }
 >()("gatehouse/test/WebhookWorld") {
@@ -122,16 +122,16 @@ export class WebhookWorld extends Context.Service<
 export const rowsOf = <A>(stored: Map<string, { readonly orgId: string; readonly row: A }>, orgId: string) =>
   [...stored.values()].filter((one) => one.orgId === orgId).map(({ row }) => row)
 
-/** One org's, or nothing. */
+/** A row of one org; `undefined` when the org has no such row. */
 export const ownedBy = <A extends { readonly orgId: string }>(stored: Map<string, A>, orgId: string, id: string) => {
   const found = stored.get(id)
   return found?.orgId === orgId ? found : undefined
 }
 
-/** How many bytes a JSON value has where it is kept. */
+/** The stored size of a JSON value, in bytes. */
 export const byteLength = (value: unknown) => (value == null ? 0 : Buffer.byteLength(JSON.stringify(value)))
 
-/** Cancels what is pending for an endpoint; an attempt in flight keeps its claim. */
+/** Cancels the pending deliveries of an endpoint. An attempt in flight keeps its claim. */
 export const cancelPending = ({ deliveries }: WebhookWorld["Service"], endpointId: string, now: DateTime.Utc) => {
   for (const [id, delivery] of deliveries) {
     if (delivery.lane !== endpointId || delivery.row.state !== "pending") continue

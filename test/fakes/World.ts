@@ -30,15 +30,15 @@ export interface StoredKey {
   readonly replacedBy: string | null
 }
 
-/** What the fake repositories share, so that a key needs its project and a project its org. */
+/** The rows that the fake repositories share, so that a key needs its project and a project its org. */
 export class World extends Context.Service<
   World,
   {
     defaultOrgId: string | undefined
     readonly orgs: Map<string, Org>
-    /** The limits of an org's own. */
+    /** The limits that were set for an org. */
     readonly overrides: Map<string, OrgLimitOverrides>
-    /** How much an org has, by what keeps it. */
+    /** The usage of each limit. */
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
@@ -68,11 +68,11 @@ export class World extends Context.Service<
 
 const countOf = <A>(rows: Map<string, A>, isOwn: (row: A) => boolean) => [...rows.values()].filter(isOwn).length
 
-/** How much an org has of everything that is limited. */
+/** The usage of an org, for every limit. */
 export const amountsOf = ({ used }: Pick<World["Service"], "used">, orgId: string) =>
   Object.fromEntries(orgLimitNames.map((name) => [name, used.get(name)?.(orgId) ?? 0])) as OrgAmounts
 
-/** Refuses what would bring an org past a limit. */
+/** Fails when `more` would exceed a limit of the org. */
 export const needRoom = Effect.fnUntraced(function* (
   world: Pick<World["Service"], "overrides" | "used">,
   name: OrgLimitName,
@@ -86,7 +86,7 @@ export const needRoom = Effect.fnUntraced(function* (
 
 export const inScope = (scope: OrgScope, orgId: string) => scope._tag === "EveryOrg" || scope.orgId === orgId
 
-/** As many of the rows as a page's bytes hold, and at least one. */
+/** The first rows that fit into the bytes of a page, and at least one. */
 export const withinBytes = <A>(rows: ReadonlyArray<A>) => {
   let bytes = 0
   const end = rows.findIndex((row) => {
@@ -96,14 +96,14 @@ export const withinBytes = <A>(rows: ReadonlyArray<A>) => {
   return end === -1 ? rows : rows.slice(0, Math.max(end, 1))
 }
 
-/** The rows after the cursor that a page holds. */
+/** The page of rows after the cursor. */
 export const pageOf = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1): Found<A> => {
   const { hasMore, items } = cutRows(rowsAfter(rows, id, page, order), page.limit)
   const fitting = withinBytes(items)
   return { items: fitting, hasMore: hasMore || fitting.length < items.length }
 }
 
-/** `limit + 1` rows after the cursor, in the order of their ids. */
+/** Up to `limit + 1` rows after the cursor, in the order of their ids. */
 export const rowsAfter = <A>(rows: Iterable<A>, id: (row: A) => string, page: Page, order: 1 | -1 = 1) => {
   const compare = (a: string, b: string) => (a < b ? -order : a > b ? order : 0)
   return [...rows]
@@ -115,7 +115,7 @@ export const rowsAfter = <A>(rows: Iterable<A>, id: (row: A) => string, page: Pa
 export const findOr = <A, E>(found: A | undefined, missing: () => E): Effect.Effect<A, E> =>
   Effect.mapError(Effect.fromOption(Option.fromUndefinedOr(found)), missing)
 
-/** The default org's id, making the org when there is none. */
+/** The id of the default org. Creates the org when it does not exist. */
 export const defaultOrg = (world: World["Service"], newId: string, now: DateTime.Utc) => {
   if (world.defaultOrgId === undefined) {
     world.defaultOrgId = newId
@@ -124,10 +124,10 @@ export const defaultOrg = (world: World["Service"], newId: string, now: DateTime
   return world.defaultOrgId
 }
 
-/** Writes an entry down, before the change that it tells of is made: one that cannot be kept is no change. */
+/** Writes the entry of a change. Call it before the change, so that an entry that cannot be written prevents the change. */
 export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, entry: AuditEntry) => {
   if (audit.has(entry.id)) throw new Error("The id is taken")
-  // Details are kept as JSON.
+  // Details are stored as JSON.
   audit.set(entry.id, { orgId, row: { ...entry, details: JSON.parse(JSON.stringify(entry.details)) } })
 }
 

@@ -2,7 +2,7 @@ import { Layer } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
 import * as KeyHash from "#src/infrastructure/keys/KeyHash.ts"
 
-/** Random bytes that are the same in every run (mulberry32). */
+/** Returns a generator of random bytes that are the same in every run (mulberry32). */
 export const seededBytes = (seed: number) => {
   let state = seed
   return (size: number) =>

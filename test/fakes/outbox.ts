@@ -1,13 +1,14 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { FinishedJob } from "#src/domain/webhooks/Deliveries.ts"
-import { callbackLane, eventBody, eventType } from "#src/domain/webhooks/Deliveries.ts"
+import type { FinishedJob } from "#src/domain/webhooks/Event.ts"
+import { callbackLane } from "#src/domain/webhooks/lanes.ts"
+import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
 import { receivers } from "#src/domain/webhooks/Receivers.ts"
 import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 import { rowsOf } from "./WebhookWorld.ts"
 
-/** The event of a finished job and its deliveries, by the rules of the domain. */
+/** Writes the event of a finished job and its deliveries, by the rules of the domain. */
 export const writeEvent = Effect.fnUntraced(function* (
   world: WebhookWorld["Service"],
   random: SecureRandom.SecureRandom["Service"],
@@ -43,9 +44,9 @@ export const writeEvent = Effect.fnUntraced(function* (
       },
       payload: body,
       lane,
-      tries: 0,
+      attemptsSinceResend: 0,
       dueAt: state === "pending" ? now : null,
-      // What comes for a lane that has parked deliveries joins them.
+      // A new delivery of a lane with a backlog joins the backlog.
       parked: [...world.deliveries.values()].some(
         (one) => one.lane === lane && one.parked && one.row.state === "pending",
       ),

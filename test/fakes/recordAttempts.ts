@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailures, reachedOut, type Verdict } from "#src/domain/webhooks/Deliveries.ts"
+import { minFailuresToDeactivate, wasSent, type Verdict } from "#src/domain/webhooks/Verdict.ts"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
@@ -14,7 +14,7 @@ const states: Record<Verdict["_tag"], DeliveryState> = {
 
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
 
-/** Writes an attempt down; one that was canceled in flight stays so, unless it was delivered. */
+/** Records an attempt. A delivery that was canceled in flight stays canceled unless the attempt delivered it. */
 export const recordAttempt = (
   { deliveries }: WebhookWorld["Service"],
   { delivery, startedAt, outcome, verdict, nextAttemptAt }: AttemptRecord,
@@ -26,7 +26,7 @@ export const recordAttempt = (
   deliveries.set(delivery.deliveryId, {
     ...stored,
     row: { ...stored.row, state: moves ? states[verdict._tag] : stored.row.state, attempts: number, updated_at: now },
-    tries: stored.tries + 1,
+    attemptsSinceResend: stored.attemptsSinceResend + 1,
     claimId: null,
     dueAt: stored.row.state === "pending" ? nextAttemptAt : null,
     attempts: [
@@ -44,7 +44,7 @@ export const recordAttempt = (
   })
 }
 
-/** What attempts tell of their endpoints, one after the other. Gives those that are deactivated now. */
+/** Applies attempts to the health of their endpoints. Returns the ids of the deactivated endpoints. */
 export const recordEndpoints = (
   world: WebhookWorld["Service"],
   records: ReadonlyArray<AttemptRecord>,
@@ -53,21 +53,21 @@ export const recordEndpoints = (
   const { endpoints, failingCallbacks } = world
   const ended: Array<string> = []
   for (const { delivery, outcome, verdict } of records) {
-    if (delivery.endpointId === null && reachedOut(outcome)) {
+    if (delivery.endpointId === null && wasSent(outcome)) {
       if (verdict._tag === "Delivered") failingCallbacks.delete(delivery.lane)
       else failingCallbacks.add(delivery.lane)
     }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
-    // An endpoint whose url was changed since is another receiver.
-    if (endpoint === undefined || endpoint.row.url !== delivery.url || !reachedOut(outcome)) continue
+    // After a change of its URL, an endpoint is another receiver.
+    if (endpoint === undefined || endpoint.row.url !== delivery.url || !wasSent(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
     if (verdict._tag === "Delivered") {
       endpoints.set(id, { ...endpoint, failingSince: null, failures: 0 })
       continue
     }
-    const isSaid = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
-    const ends = verdict._tag === "Deactivate" && row.active && isSaid
+    const isCurrent = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
+    const ends = verdict._tag === "Deactivate" && row.active && isCurrent
     const reason = outcome.status === 410 ? "gone" : "failing"
     if (ends) {
       ended.push(id)
@@ -78,7 +78,7 @@ export const recordEndpoints = (
     endpoints.set(id, {
       ...endpoint,
       failingSince: failingSince ?? now,
-      failures: failingSince === null ? 1 : Math.min(endpoint.failures + 1, minFailures),
+      failures: failingSince === null ? 1 : Math.min(endpoint.failures + 1, minFailuresToDeactivate),
       deactivated: ends ? { at: now, reason } : endpoint.deactivated,
       row: ends ? { ...row, active: false, updated_at: now } : row,
     })

@@ -7,7 +7,7 @@ import * as Orgs from "./Orgs.ts"
 import * as Projects from "./Projects.ts"
 import { World } from "./World.ts"
 
-/** Every repository in memory, over one world. */
+/** Every repository of the platform interface in memory, with one world. */
 export const layer = Layer.mergeAll(
   ApiKeys.layer,
   AuditLog.layer,

@@ -1,6 +1,6 @@
 import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
 
-/** The rows of one batch of a sweep, of all that it may come to, in the order of their times. */
+/** The rows of one batch of `inTurns`. `rows` are in the order of their due times. */
 export const batchOf = <Row extends { readonly orgId: string }>(
   rows: ReadonlyArray<Row>,
   isDue: (row: Row) => boolean,

@@ -12,7 +12,7 @@ import * as WebhookEndpoints from "./WebhookEndpoints.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 import { World } from "./World.ts"
 
-/** Every repository of the webhook interface in memory, over one world, with orgs to own their rows. */
+/** Every repository of the webhook interface in memory, with one world, and the orgs that own the rows. */
 export const layer = Layer.mergeAll(
   AuditLog.layer,
   DeliveryLog.layer,

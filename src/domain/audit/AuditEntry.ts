@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Id, Timestamp } from "../Schemas.ts"
 
-/** What is written down: every operation that changes what an org has or who may use it. */
+/** The audited operations: all that change the resources of an org, or who may use them. */
 export const AuditAction = Schema.Literals([
   "org.create",
   "org.update",
@@ -19,23 +19,24 @@ export const AuditAction = Schema.Literals([
 ])
 export type AuditAction = typeof AuditAction.Type
 
-/** One change that was made: by whom, when, of what. */
+/** One change: who made it, when, and what changed. */
 export const AuditEntry = Schema.Struct({
   id: Id,
   at: Timestamp,
   actor: Schema.String.annotate({
     description:
-      "administrator; key:<id> of an API key; anonymous: open mode, without a credential; service: Gatehouse itself.",
+      "Who made the change: administrator; key:<id> for an API key; anonymous for open mode without a credential; service " +
+      "for Gatehouse itself.",
     examples: ["administrator", "key:01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),
   action: AuditAction.annotate({ examples: ["key.create"] }),
-  target: Id.annotate({ description: "The id of what was changed." }),
+  target: Id.annotate({ description: "The id of the changed resource." }),
   details: Schema.Record(Schema.String, Schema.Unknown).annotate({
-    description: "What the change was, without secrets; its fields depend on the action.",
+    description: "The details of the change, without secrets. The fields depend on the action.",
     examples: [{ name: "ci" }],
   }),
   requestId: Schema.NullOr(Schema.String).annotate({
-    description: "The x-request-id of the request that made the change.",
+    description: "The x-request-id of the request that made the change. null: no request made it.",
     examples: ["3d1f6c1e-6d3b-4a6e-9a58-0c1f3a3a7e02"],
   }),
 }).annotate({ identifier: "AuditEntry" })

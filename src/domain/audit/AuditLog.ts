@@ -5,17 +5,17 @@ import { CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
-/** The id of the request at hand, null where there is none. */
+/** The id of the current request; `null` outside a request. */
 export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {
   defaultValue: () => null,
 })
 
-/** What a change is. */
+/** A change, without its actor and time. */
 export type Change = Pick<AuditEntry, "action" | "target" | "details">
 
 /**
- * Where entries are read. They are written by the repositories, with the changes that they tell of: each method that
- * changes something takes its entry, and keeps it in the org of what was changed, both or neither.
+ * The entries of orgs, to read. Other repositories write them: each of their methods that changes something takes an
+ * entry, and writes it in the transaction of the change, for the org of the changed resource.
  */
 export class AuditRepository extends Context.Service<
   AuditRepository,
@@ -29,13 +29,13 @@ const actorOf = CurrentPrincipal.use(({ principal }) =>
   Effect.succeed("keyId" in principal ? `key:${principal.keyId}` : principal._tag.toLowerCase()),
 )
 
-/** The log of management operations. */
+/** The audit log of orgs. */
 export class AuditLog extends Context.Service<
   AuditLog,
   {
-    /** The entry of a change that the current principal is about to make: for the repository that makes it. */
+    /** Makes the entry of a change by the current principal, for the repository that writes the change. */
     readonly entry: (change: Change) => Effect.Effect<AuditEntry, never, CurrentPrincipal>
-    /** The same for a change that the service makes by itself. */
+    /** Makes the entry of a change by the service itself. */
     readonly entryOfService: (change: Change) => Effect.Effect<AuditEntry>
     /** A page of the org's entries, newest first. */
     readonly list: (

@@ -2,21 +2,21 @@ import { Context, Schema } from "effect"
 import { Text } from "../Schemas.ts"
 import { urlFault } from "../webhooks/WebhookUrl.ts"
 
-/** The bounds of one chat. */
+/** The limits of one chat. */
 export const limits = {
-  /** How many pages `docsPages` or a zip may have (contract 6). */
+  /** Pages in `docsPages` or in a zip. */
   pages: 2_000,
-  /** How many skills may be offered. */
+  /** Skills. */
   skills: 20,
-  /** How many messages may be sent; older turns are cut long before this. */
+  /** Messages in a request. The model gets fewer. */
   messages: 1_000,
-  /** How many characters of conversation the model is given: the oldest turns are cut first. */
+  /** Characters of the conversation that the model gets. The oldest turns are dropped first. */
   conversation: 48_000,
-  /** How many characters the last message may have. */
+  /** Characters of the last message. */
   question: 32_000,
 } as const
 
-/** How often a chat may be had, in chats a minute. */
+/** The rate limits, in chats per minute. */
 export const ChatRates = Context.Reference<{
   /** For each project key. */
   readonly projectKey: number
@@ -30,17 +30,18 @@ const Part = Schema.Struct({ type: Schema.String, text: Schema.optionalKey(Schem
   ),
 )
 
-/** One message, in either form: the AI SDK's with `parts`, or the plain one with `content`. */
+/** One message, in the form of the AI SDK with `parts`, or in the plain form with `content`. */
 export const ChatMessage = Schema.Struct({
   role: Schema.Literals(["user", "assistant", "system"]).annotate({
-    description: "Messages of the role system are passed over: the instructions are the service's.",
+    description: "Who wrote the message. The service ignores messages with the role system.",
   }),
   parts: Schema.optionalKey(
     Schema.Array(Part).annotate({
-      description: "A UI message of the AI SDK. Parts of the type text are read; others are passed over.",
+      description:
+        "The parts of a UI message of the AI SDK. The service reads parts with the type text and ignores others.",
     }),
   ),
-  content: Schema.optionalKey(Schema.String.annotate({ description: "The plain form, in the place of parts." })),
+  content: Schema.optionalKey(Schema.String.annotate({ description: "The text of the message, instead of parts." })),
 })
   .check(
     Schema.makeFilter(({ parts, content }: { readonly parts?: unknown; readonly content?: unknown }) =>
@@ -55,15 +56,15 @@ const Url = Schema.String.check(
   Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, { expected: urlExpectation }),
 ).annotate({ format: "uri" })
 
-/** A chat: what was said so far, and the documentation to answer from. */
+/** A chat: the conversation so far, and the documentation for the answer. */
 export const ChatRequest = Schema.Struct({
   messages: Schema.Array(ChatMessage)
     .check(Schema.isMinLength(1, { expected: "at least 1 message" }))
     .check(Schema.isMaxLength(limits.messages, { expected: "at most 1,000 messages" }))
-    .annotate({ description: "The conversation so far; the last message is the user's." }),
+    .annotate({ description: "The conversation so far. The last message must have the role user." }),
   docsZipUrl: Schema.optionalKey(
     Url.annotate({
-      description: "A zip of .md and .mdx files: 20 MiB at most, 50 MiB unpacked, 2,000 files.",
+      description: "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked and 2,000 files.",
       examples: ["https://docs.example.com/docs.zip"],
     }),
   ),
@@ -71,7 +72,7 @@ export const ChatRequest = Schema.Struct({
     Schema.Record(Schema.String, Schema.String)
       .check(Schema.isMaxProperties(limits.pages, { expected: "at most 2,000 pages" }))
       .annotate({
-        description: "Pages by their slugs, as markdown. One of a slug that the zip has too takes its place.",
+        description: "Pages in markdown, by slug. A page replaces the page of the zip with the same slug.",
         examples: [{ "guides/keys": "# Keys\n\nA key is rotated by making a new one and deleting the old." }],
       }),
   ),
@@ -79,13 +80,14 @@ export const ChatRequest = Schema.Struct({
     Schema.Array(Url)
       .check(Schema.isMaxLength(limits.skills, { expected: "at most 20 URLs" }))
       .annotate({
-        description: "Markdown files with name and description in their front matter, offered to the model as skills.",
+        description:
+          "The URLs of skills for the model: markdown files with name and description in their front matter.",
         examples: [["https://docs.example.com/skills/deploy.md"]],
       }),
   ),
   pageSlug: Schema.optionalKey(
     Text.check(Schema.isMaxLength(512, { expected: "at most 512 characters" })).annotate({
-      description: "The page that the reader is on: it is given more weight.",
+      description: "The slug of the reader's current page. The search ranks this page higher.",
       examples: ["guides/keys"],
     }),
   ),
@@ -101,27 +103,27 @@ export const ChatRequest = Schema.Struct({
 })
 export type ChatRequest = typeof ChatRequest.Type
 
-/** One part of an answer: a chunk of the AI SDK's UI message stream, told apart by its `type`. */
+/** One part of an answer: a chunk of the AI SDK's UI message stream. `type` says which. */
 export interface AnswerPart {
   readonly type: string
   readonly [field: string]: unknown
 }
 
-/** One turn of the conversation, as far as it is read. */
+/** The text of one message. */
 export interface Turn {
   readonly role: "user" | "assistant"
   readonly text: string
 }
 
-/** What is said in a message; parts that are no text say nothing here. */
+/** The text of a message. Ignores parts that are not text. */
 export const textOf = ({ parts, content }: ChatMessage): string =>
   parts === undefined
     ? (content ?? "")
     : parts.flatMap(({ type, text }) => (type === "text" && typeof text === "string" ? [text] : [])).join("\n")
 
 /**
- * The newest turns that fit into so many characters together: the oldest are cut first, and the first that is left is
- * the user's. The last turn is always there.
+ * Returns the newest turns that fit into `characters`. Drops the oldest turns first, and begins with a turn of the user.
+ * Always keeps the last turn.
  */
 export const recentTurns = (messages: ReadonlyArray<ChatMessage>, characters: number): ReadonlyArray<Turn> => {
   const turns = messages.flatMap((message): ReadonlyArray<Turn> => {

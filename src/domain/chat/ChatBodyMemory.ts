@@ -1,11 +1,11 @@
 import { Context, Effect } from "effect"
 
-/** The memory of the bodies of chats. */
+/** The memory for the request bodies of chats. */
 export const ChatBodyMemory = Context.Reference<{
-  /** How many bytes they may have together, from before they are read until their documentation is indexed. */
+  /** The bytes of all bodies together, from before they are read until their documentation is indexed. */
   readonly bytes: number
-  /** Gives back what a large body has left behind. */
-  readonly giveBack: Effect.Effect<void>
+  /** Returns the memory of a large body to the operating system. */
+  readonly release: Effect.Effect<void>
 }>("gatehouse/domain/chat/ChatBodyMemory", {
-  defaultValue: () => ({ bytes: 16 * 1024 * 1024, giveBack: Effect.void }),
+  defaultValue: () => ({ bytes: 16 * 1024 * 1024, release: Effect.void }),
 })

@@ -20,30 +20,37 @@ import {
 } from "../Errors.ts"
 import { LanguageModel } from "./LanguageModel.ts"
 
-/** How many times the model may answer, calls of tools included (contract 6). */
-const steps = 8
+/** The responses of the model in one chat, including tool calls. */
+const maxSteps = 8
 
-const errorPart = (errorText: string): AnswerPart => ({ type: "error", errorText })
+/** Logs why a stream failed, and ends it with an error part. An interruption stays one. */
+const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
+  Cause.hasInterruptsOnly(cause)
+    ? Stream.failCause(cause)
+    : Stream.fromEffect(
+        Effect.as(Effect.logError("A chat failed", cause), { type: "error", errorText: "Something went wrong here." }),
+      )
 
-/** A caller who may chat: what the rate limit counts by, and the org. */
-interface Admitted {
-  readonly key: string
+/** A caller that may chat. */
+interface Caller {
+  /** What the rate limit counts by. */
+  readonly rateLimitKey: string
   readonly orgId: string | undefined
 }
 
-/** Who may chat (contract 2): a project key; in open mode also anyone without a credential. */
-const admitted = (address: string) =>
-  CurrentPrincipal.use(({ principal, open }): Effect.Effect<Admitted, Unauthorized | Forbidden> => {
+/** The caller, when it may chat: a project key, and in open mode also anyone without a credential. */
+const currentCaller = (address: string) =>
+  CurrentPrincipal.use(({ principal, open }): Effect.Effect<Caller, Unauthorized | Forbidden> => {
     if (principal._tag === "ProjectKey") {
-      return Effect.succeed({ key: `key ${principal.keyId}`, orgId: principal.orgId })
+      return Effect.succeed({ rateLimitKey: `key ${principal.keyId}`, orgId: principal.orgId })
     }
     if (principal._tag !== "Anonymous") return Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
     return open
-      ? Effect.succeed({ key: `address ${address}`, orgId: undefined })
+      ? Effect.succeed({ rateLimitKey: `address ${address}`, orgId: undefined })
       : Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
   })
 
-const tooMany = (error: RateLimiter.RateLimiterError) =>
+const tooManyChats = (error: RateLimiter.RateLimiterError) =>
   error.reason._tag === "RateLimitExceeded"
     ? Effect.fail(
         new TooManyRequests({
@@ -53,7 +60,7 @@ const tooMany = (error: RateLimiter.RateLimiterError) =>
       )
     : Effect.die(error)
 
-/** The reader's question: the last message, which must be the user's and say something. */
+/** The question: the text of the last message. Fails when the message is not the user's, is empty or is too long. */
 const questionOf = ({ messages }: ChatRequest): Effect.Effect<string, InvalidRequest> => {
   const at = messages.length - 1
   const last = messages[at]!
@@ -69,12 +76,12 @@ export class Chats extends Context.Service<
   Chats,
   {
     /**
-     * The answer to a conversation, part by part. What is wrong with the request or its references fails before the
-     * stream begins; what goes wrong later is a part of the type `error`, and the stream itself never fails.
+     * Answers a conversation, part by part. An invalid request or reference fails before the stream begins. A later error is
+     * a part with the type `error`: the stream itself never fails.
      *
-     * The scope is the answer's: its documentation stays in memory until the scope closes.
+     * The documentation stays in memory until the scope closes.
      *
-     * @param address the client's address, by which callers without a key are counted
+     * @param address the client's address, by which the rate limit counts callers without a key
      */
     readonly answer: (
       request: ChatRequest,
@@ -96,7 +103,7 @@ export class Chats extends Context.Service<
       const rates = yield* ChatRates
       const indexes = yield* DocsIndexes
 
-      /** The digest of the pages, page by page: all of them as one text would take their memory again. */
+      /** The digest of the pages. Reads page by page: one text of all pages would double their memory. */
       const versionOf = (pages: ReadonlyArray<Page>) =>
         Effect.reduce(
           pages,
@@ -105,25 +112,25 @@ export class Chats extends Context.Service<
             digest.digestHex(Digest.sha256, new TextEncoder().encode(`${version} ${slug.length} ${slug}${markdown}`)),
         )
 
-      /** The given documentation, until the scope closes; `undefined` when none was given. */
+      /** Opens the documentation until the scope closes. Returns `undefined` when the request has none. */
       const open = Effect.fn("Chats.index")(function* (
         owner: string,
-        own: ReadonlyArray<Page>,
+        pages: ReadonlyArray<Page>,
         archive: Archive | undefined,
       ) {
-        if (own.length === 0 && archive === undefined) return undefined
-        const version = `${yield* versionOf(own)} ${archive?.version ?? ""}`
-        const slugs = new Set(own.map(({ slug }) => slug))
+        if (pages.length === 0 && archive === undefined) return undefined
+        const version = `${yield* versionOf(pages)} ${archive?.version ?? ""}`
+        const slugs = new Set(pages.map(({ slug }) => slug))
         const others = (archive?.pages ?? []).filter(({ slug }) => !slugs.has(slug))
-        return yield* indexes.open({ owner, version, pages: [...own, ...others] })
+        return yield* indexes.open({ owner, version, pages: [...pages, ...others] })
       })
 
       const answer = Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
-        const { key, orgId } = yield* admitted(address)
-        const limit = key.startsWith("key") ? rates.projectKey : rates.address
+        const { rateLimitKey: key, orgId } = yield* currentCaller(address)
+        const limit = orgId === undefined ? rates.address : rates.projectKey
         yield* limiter
           .consume({ key, limit, window: "1 minute", algorithm: "token-bucket" })
-          .pipe(Effect.catchTag("RateLimiterError", tooMany))
+          .pipe(Effect.catchTag("RateLimiterError", tooManyChats))
         const question = yield* questionOf(request)
         const { docsZipUrl, docsPages = {}, skillUrls = [], pageSlug } = request
         const [archive, skills] = yield* Effect.all(
@@ -133,25 +140,17 @@ export class Chats extends Context.Service<
           ],
           { concurrency: 2 },
         )
-        const own = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
-        const docs = yield* open(orgId ?? key, own, archive)
+        const pages = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
+        const docs = yield* open(orgId ?? key, pages, archive)
         if (model.answer === undefined) return Stream.fromIterable(yield* embeddedAnswer(docs, question, pageSlug))
         return model
           .answer({
             instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
             turns: recentTurns(request.messages, limits.conversation),
             tools: chatTools({ docs, pageSlug, skills }),
-            steps,
+            steps: maxSteps,
           })
-          .pipe(
-            Stream.catchCause((cause) =>
-              Cause.hasInterruptsOnly(cause)
-                ? Stream.failCause(cause as Cause.Cause<never>)
-                : Stream.fromEffect(
-                    Effect.as(Effect.logError("A chat failed", cause), errorPart("Something went wrong here.")),
-                  ),
-            ),
-          )
+          .pipe(Stream.catchCause(toErrorPart))
       })
 
       return Chats.of({ answer })

@@ -4,7 +4,7 @@ export interface Page {
   readonly markdown: string
 }
 
-/** A piece of a page that says one thing: what is searched, quoted and given to a model. */
+/** A section of a page, or a part of it. The search returns passages; answers quote them. */
 export interface Passage {
   readonly slug: string
   /** The title of the page. */
@@ -15,12 +15,12 @@ export interface Passage {
   readonly text: string
 }
 
-/** How long a passage may be, in characters. Characters and not words: not every script has spaces. */
-const maxLength = 1_600
+/** The maximum length of a passage, in characters. Not every script has spaces, so words cannot be counted. */
+const maxPassageLength = 1_600
 
 const frontMatter = /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)/
 
-/** A markdown file without its front matter, and the front matter. */
+/** Splits a markdown file into its front matter and its body. */
 export const splitFrontMatter = (markdown: string): { readonly matter: string; readonly body: string } => {
   const text = markdown.startsWith("\uFEFF") ? markdown.slice(1) : markdown
   const [whole, matter] = frontMatter.exec(text) ?? ["", ""]
@@ -31,7 +31,7 @@ const titleLine = /^title:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
 
 const headingStart = /^ {0,3}(#{1,6})[ \t]+/
 const fence = /^ {0,3}(`{3,}|~{3,})/
-/** Whether a line is program text of MDX, and not a sentence that begins with the same word. */
+/** Whether a line is an import or export of MDX, and not a sentence that begins with the same word. */
 const isModuleLine = (line: string) =>
   (line.startsWith("import ") && /["'];?$/.test(line.trimEnd())) ||
   /^export (?:const|let|function|default|async|\{|\*)/.test(line)
@@ -42,25 +42,25 @@ const headingText = (line: string) => {
   return text.replaceAll("`", "").trim()
 }
 
-/** Cuts a text into pieces that are not too long, between words where there are any. */
+/** Cuts a text into pieces of at most `maxPassageLength`, at white space when possible. */
 const cut = (text: string): ReadonlyArray<string> => {
   const pieces: Array<string> = []
   let rest = text
-  while (rest.length > maxLength) {
-    const space = Math.max(rest.lastIndexOf(" ", maxLength), rest.lastIndexOf("\n", maxLength))
-    const at = space > maxLength / 2 ? space : maxLength
+  while (rest.length > maxPassageLength) {
+    const space = Math.max(rest.lastIndexOf(" ", maxPassageLength), rest.lastIndexOf("\n", maxPassageLength))
+    const at = space > maxPassageLength / 2 ? space : maxPassageLength
     pieces.push(rest.slice(0, at).toWellFormed())
     rest = rest.slice(at).trimStart()
   }
   return [...pieces, rest]
 }
 
-/** Puts paragraphs together for as long as they fit into one passage. */
+/** Joins consecutive paragraphs that fit into one passage. */
 const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
   const texts: Array<string> = []
   for (const piece of paragraphs.flatMap(cut)) {
     const last = texts.at(-1)
-    if (last !== undefined && last.length + piece.length + 2 <= maxLength)
+    if (last !== undefined && last.length + piece.length + 2 <= maxPassageLength)
       texts[texts.length - 1] = `${last}\n\n${piece}`
     else texts.push(piece)
   }
@@ -72,7 +72,7 @@ interface Section {
   readonly paragraphs: Array<string>
 }
 
-/** The sections of a page: what stands under each heading, in paragraphs. */
+/** The sections of a page: the paragraphs under each heading. */
 const sectionsOf = (body: string): ReadonlyArray<Section> => {
   const sections: Array<Section> = [{ headings: [], paragraphs: [] }]
   let headings: ReadonlyArray<string> = []
@@ -107,7 +107,7 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   return sections
 }
 
-/** The passages of a page, in its order. A heading without text under it is part of the headings below it alone. */
+/** The passages of a page, in order. A heading without text has no passage; it appears in the headings below it. */
 export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => {
   const { matter, body } = splitFrontMatter(markdown)
   const sections = sectionsOf(body)

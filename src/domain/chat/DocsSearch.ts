@@ -1,25 +1,25 @@
 import MiniSearch from "minisearch"
 import { type Page, type Passage, passagesOf } from "./DocsPassages.ts"
 
-/** Documentation, ready to be searched and read. */
+/** Documentation to search and to read. */
 export interface DocsIndex {
-  /** The best passages for a question, best first; those of the page being read count more. */
+  /** The best passages for a question, best first. Those of the reader's page rank higher. */
   readonly search: (question: string, options: SearchOptions) => ReadonlyArray<Passage>
-  /** A page by its slug; a slash at either end, or a file's ending, does not matter. */
+  /** A page by its slug. Ignores slashes at both ends, and the file extension. */
   readonly page: (slug: string) => Page | undefined
-  /** About how many bytes of memory this takes. */
+  /** The approximate memory of the index, in bytes. */
   readonly bytes: number
-  /** Whether all of it is searched: `false` when it would take more memory than it may. */
+  /** Whether all passages are indexed. `false` when they would exceed the memory limit. */
   readonly isWhole: boolean
 }
 
 export interface SearchOptions {
-  /** The page that the reader is on. */
+  /** The reader's current page. */
   readonly pageSlug?: string | undefined
   readonly limit: number
 }
 
-/** Words that say nothing of what a question is about. */
+/** Words without meaning for a search. */
 const stopWords = new Set(
   (
     "a about after all also am an and any are as at be because been but by can could did do does for from get had has " +
@@ -28,7 +28,7 @@ const stopWords = new Set(
   ).split(" "),
 )
 
-/** A word without the endings of English: enough that "rotating" finds "rotate". */
+/** Removes English endings from a word, so that "rotating" finds "rotate". */
 const stem = (word: string) => {
   if (word.length < 4 || !/^[a-z]+$/.test(word)) return word
   if (word.endsWith("ies") || word.endsWith("ied")) return `${word.slice(0, -3)}y`
@@ -38,17 +38,17 @@ const stem = (word: string) => {
 
 const separators = /[^\p{L}\p{N}]+/u
 const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u
-/** Longer words are no words. */
-const maxWord = 48
+/** Words are cut to this many characters. */
+const maxWordLength = 48
 
-/** The words of a text. Scripts that put no spaces between words are read in pairs of characters. */
+/** The words of a text. Scripts without spaces are split into overlapping pairs of characters. */
 const tokenize = (text: string): Array<string> =>
   text
     // "apiKey" and "api_key" are found by "key".
     .replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2")
     .split(separators)
     .flatMap((word) => {
-      if (!unspaced.test(word)) return word === "" ? [] : [word.slice(0, maxWord)]
+      if (!unspaced.test(word)) return word === "" ? [] : [word.slice(0, maxWordLength)]
       const characters = [...word]
       return characters.length === 1 ? characters : characters.slice(1).map((next, at) => characters[at]! + next)
     })
@@ -58,13 +58,14 @@ const processTerm = (word: string) => {
   return stopWords.has(lower) ? null : stem(lower)
 }
 
-/** How many words of a question count: a question is not an essay, and each word costs time. */
-const maxTerms = 32
-/** Weights. The page being read weighs more than any field does. */
-const boost = { heading: 2, title: 1.5, slug: 1.5 }
+/** Words of a question that are searched, because each word costs time. */
+const maxQuestionTerms = 32
+/** The weights of fields. */
+const fieldBoost = { heading: 2, title: 1.5, slug: 1.5 }
+/** The weight of the reader's page, which is above that of any field. */
 const pageBoost = 3
-/** A passage is worth showing when its score is at least this share of the best one's. */
-const minimumShare = 0.3
+/** The lowest score of a result, as a share of the best score. */
+const minScoreShare = 0.3
 
 const normalize = (slug: string) =>
   slug
@@ -74,11 +75,11 @@ const normalize = (slug: string) =>
     .replace(/(^|\/)index$/i, "")
 
 /**
- * How many different words are searchable: English documentation has some ten thousand, and text in which every word is
- * another would take a hundred bytes of memory for each of its own.
+ * The different words of an index. English documentation has about ten thousand. In a text that never repeats a word, an
+ * index would need a hundred bytes of memory for each byte of the text.
  */
 const maxVocabulary = 150_000
-/** What an index takes in memory for each character, word and passage; measured, see `bench/chat.ts`. */
+/** The memory of an index: when empty, and for each character, word and passage. Measured by `bench/chat.ts`. */
 const emptyBytes = 10_000
 const bytesPerCharacter = 8
 const bytesPerWord = 500
@@ -87,14 +88,14 @@ const bytesPerPassage = 600
 const charactersOf = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
 
-/** How many bytes V8 takes for a text: one for each character unless one of them is beyond Latin-1. */
+/** The bytes of a text in V8: one for each character, or two when a character is outside Latin-1. */
 const bytesOf = (text: string) => (/[\u0100-\uffff]/.test(text) ? 2 * text.length : text.length)
 
-/** How many bytes of memory the text of these pages takes. */
+/** The memory of the text of these pages, in bytes. */
 export const textBytes = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
 
-/** About how many bytes of memory the index of these pages takes, before its words and passages are known. */
+/** The estimated memory of the index of these pages in bytes, before their words and passages are counted. */
 export const expectedBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerCharacter
 
 interface Stored extends Passage {
@@ -102,9 +103,51 @@ interface Stored extends Passage {
   readonly page: string
 }
 
+/** Searches and reads indexed pages. */
+const reader = (
+  search: MiniSearch<Stored>,
+  passages: ReadonlyArray<Stored>,
+  byName: ReadonlyMap<string, Page>,
+): Pick<DocsIndex, "page" | "search"> => {
+  /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
+  const nameOf = (slug: string) => {
+    const name = normalize(slug)
+    if (byName.has(name)) return name
+    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
+  }
+
+  return {
+    page: (slug) => {
+      const name = nameOf(slug)
+      return name === undefined ? undefined : byName.get(name)
+    },
+    search: (question, { pageSlug, limit }) => {
+      const terms = [...new Set(tokenize(question))]
+        .filter((term) => processTerm(term) !== null)
+        .slice(0, maxQuestionTerms)
+      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
+      const found = search.search(terms.join(" "), {
+        boost: fieldBoost,
+        prefix: (term) => term.length > 3,
+        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
+        maxFuzzy: 2,
+        weights: { prefix: 0.3, fuzzy: 0.15 },
+        ...(reading === undefined
+          ? {}
+          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
+      })
+      return found
+        .filter(({ score }) => score >= found[0]!.score * minScoreShare)
+        .slice(0, limit)
+        .map(({ id }) => passages[id as number]!)
+        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
+    },
+  }
+}
+
 /**
- * Makes documentation searchable, and yields between short steps, so that others may have their turn. Passages that would
- * take more than `maxBytes` of memory are not searched; their pages can still be read.
+ * Indexes documentation, and yields after each short step so that other work can run. Passages beyond `maxBytes` of memory
+ * are not indexed; their pages can still be read.
  */
 export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
@@ -126,14 +169,14 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
   let characters = 0
   const bytes = () =>
     emptyBytes + characters * bytesPerCharacter + vocabulary.size * bytesPerWord + passages.length * bytesPerPassage
-  /** With the text that is not indexed, which can be read. */
-  const taken = () => bytes() + Math.max(text - characters * bytesPerUnit, 0)
+  /** The memory of the index, and of the text that is not indexed. */
+  const totalBytes = () => bytes() + Math.max(text - characters * bytesPerUnit, 0)
   let isWhole = true
   for (const page of pages) {
     const name = normalize(page.slug)
     for (const passage of passagesOf(page)) {
       characters += passage.text.length + passage.heading.length
-      isWhole = taken() < maxBytes
+      isWhole = totalBytes() < maxBytes
       if (!isWhole) break
       const stored = { ...passage, id: passages.length, page: name }
       passages.push(stored)
@@ -142,46 +185,13 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
     }
     if (!isWhole) break
   }
-  const total = taken()
+  const total = totalBytes()
   vocabulary.clear()
 
-  /** The page of a slug; a site's slug may lack the folders that the zip has above it. */
-  const nameOf = (slug: string) => {
-    const name = normalize(slug)
-    if (byName.has(name)) return name
-    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
-  }
-
-  return {
-    page: (slug) => {
-      const name = nameOf(slug)
-      return name === undefined ? undefined : byName.get(name)
-    },
-    search: (question, { pageSlug, limit }) => {
-      const terms = [...new Set(tokenize(question))].filter((term) => processTerm(term) !== null).slice(0, maxTerms)
-      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
-      const found = search.search(terms.join(" "), {
-        boost,
-        prefix: (term) => term.length > 3,
-        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
-        maxFuzzy: 2,
-        weights: { prefix: 0.3, fuzzy: 0.15 },
-        ...(reading === undefined
-          ? {}
-          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
-      })
-      return found
-        .filter(({ score }) => score >= found[0]!.score * minimumShare)
-        .slice(0, limit)
-        .map(({ id }) => passages[id as number]!)
-        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
-    },
-    bytes: total,
-    isWhole,
-  }
+  return { ...reader(search, passages, byName), bytes: total, isWhole }
 }
 
-/** Makes documentation searchable in one go. */
+/** Indexes documentation without a pause. */
 export const make = (pages: ReadonlyArray<Page>, maxBytes = Infinity): DocsIndex => {
   const steps = indexing(pages, maxBytes)
   let step = steps.next()

@@ -3,27 +3,27 @@ import { Context } from "effect"
 import type { Page } from "./DocsPassages.ts"
 import type { UnprocessableContent } from "../Errors.ts"
 
-/** The pages of a zip. */
+/** The pages of a zip file. */
 export interface Archive {
-  /** The digest of the zip's bytes: two archives of one version are the same. */
+  /** The digest of the zip file. */
   readonly version: string
   readonly pages: ReadonlyArray<Page>
 }
 
-/** A markdown file that tells a model how to do something. */
+/** A markdown file with instructions for the model. */
 export interface Skill {
   readonly name: string
   readonly description: string
   readonly markdown: string
 }
 
-/** A url, and the org that sent it; `undefined`: a caller without a key. */
+/** A URL of a request, and the org of the caller; `undefined` without a key. */
 export interface Source {
   readonly url: string
   readonly orgId: string | undefined
 }
 
-/** Documentation behind urls that callers gave (contract 8). A failure is a sentence that names the url. */
+/** Fetches documentation from URLs of requests. An error is a sentence with the URL. */
 export class Documents extends Context.Service<
   Documents,
   {

@@ -1,6 +1,6 @@
 import type { Skill } from "./Documents.ts"
 
-/** What the model is to know before the conversation begins. */
+/** The context of a chat. */
 export interface Setting {
   readonly hasDocs: boolean
   readonly pageSlug: string | undefined

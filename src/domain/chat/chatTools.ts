@@ -4,31 +4,31 @@ import type { Passage } from "./DocsPassages.ts"
 import type { Skill } from "./Documents.ts"
 import type { ModelTool } from "./LanguageModel.ts"
 
-/** How many characters all results of one chat may have together: they are part of every later prompt. */
-const room = 120_000
-/** How many characters one page or skill is read to. */
-const pageLength = 24_000
-/** How many passages a search gives. */
-const passages = 6
+/** The characters of all tool results of one chat. They are part of every later prompt. */
+const maxResultLength = 120_000
+/** The characters of one result. A longer one is cut. */
+const maxPageLength = 24_000
+/** The passages of one search. */
+const maxPassages = 6
 
-const bounded = (text: string, length: number) =>
+const cut = (text: string, length: number) =>
   text.length <= length ? text : `${text.slice(0, length).toWellFormed()}\n\n[The rest is left out.]`
 
 const show = ({ slug, heading, text }: Passage) => `slug: ${slug}\nheading: ${heading}\n\n${text}`
 
-/** The model's tools for one chat: only those for which there is something to look at. */
+/** The tools of the model for one chat. Without documentation or skills, their tools are left out. */
 export const chatTools = (options: {
   readonly docs: SearchableDocs | undefined
   readonly pageSlug: string | undefined
   readonly skills: ReadonlyArray<Skill>
 }): ReadonlyArray<ModelTool> => {
   const { docs, pageSlug, skills } = options
-  let left = room
-  const spend = (text: string) => {
+  let left = maxResultLength
+  const limited = (text: string) => {
     if (left <= 0) return "There is no room for more. Answer from what you have."
-    const given = bounded(text, Math.min(left, pageLength))
-    left -= given.length
-    return given
+    const result = cut(text, Math.min(left, maxPageLength))
+    left -= result.length
+    return result
   }
   const lost = () => Effect.succeed("The documentation cannot be looked at any more. Answer from what you have.")
   const tools: Array<ModelTool> = []
@@ -39,9 +39,9 @@ export const chatTools = (options: {
         description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
         parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
         run: (query) =>
-          docs.search(query, { pageSlug, limit: passages }).pipe(
+          docs.search(query, { pageSlug, limit: maxPassages }).pipe(
             Effect.map((found) =>
-              spend(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n")),
+              limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n")),
             ),
             Effect.catchTag("Unavailable", lost),
           ),
@@ -52,7 +52,7 @@ export const chatTools = (options: {
         parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
         run: (slug) =>
           docs.page(slug).pipe(
-            Effect.map((page) => spend(page?.markdown ?? "There is no page of this slug. Search for it.")),
+            Effect.map((page) => limited(page?.markdown ?? "There is no page of this slug. Search for it.")),
             Effect.catchTag("Unavailable", lost),
           ),
       },
@@ -65,7 +65,7 @@ export const chatTools = (options: {
       parameter: { name: "name", description: "The name of the skill." },
       run: (name) =>
         Effect.sync(() =>
-          spend(skills.find((skill) => skill.name === name)?.markdown ?? "There is no skill of this name."),
+          limited(skills.find((skill) => skill.name === name)?.markdown ?? "There is no skill of this name."),
         ),
     })
   }

@@ -3,8 +3,8 @@ import type { AnswerPart } from "./Chat.ts"
 import type { SearchableDocs } from "./DocsIndexes.ts"
 import type { Passage } from "./DocsPassages.ts"
 
-/** How many passages are quoted. */
-const passages = 3
+/** The passages that an answer quotes. */
+const maxPassages = 3
 
 const quote = ({ slug, heading, text }: Passage) =>
   [`**${heading}** (\`${slug}\`)`, "", ...text.split("\n").map((line) => `> ${line}`)].join("\n")
@@ -12,19 +12,19 @@ const quote = ({ slug, heading, text }: Passage) =>
 const noDocs =
   "No language model is configured here, and no documentation was given, so there is nothing to answer from."
 const noMatch = "No language model is configured here, and nothing in the documentation matches the question."
-const some = "No language model is configured here. This is what the documentation says, word for word:"
+const found = "No language model is configured here. This is what the documentation says, word for word:"
 
 /**
- * The answer where no model is configured: the passages that match best, quoted, with their slugs. The same question
- * over the same documentation has the same answer.
+ * The answer without a model: quotes the best passages with their slugs. The same question about the same documentation
+ * always gets the same answer.
  */
 export const embeddedAnswer = Effect.fnUntraced(function* (
   docs: SearchableDocs | undefined,
   question: string,
   pageSlug: string | undefined,
 ) {
-  const found = docs === undefined ? [] : yield* docs.search(question, { pageSlug, limit: passages })
-  const paragraphs = [docs === undefined ? noDocs : found.length === 0 ? noMatch : some, ...found.map(quote)]
+  const passages = docs === undefined ? [] : yield* docs.search(question, { pageSlug, limit: maxPassages })
+  const paragraphs = [docs === undefined ? noDocs : passages.length === 0 ? noMatch : found, ...passages.map(quote)]
   const id = "answer"
   const parts: ReadonlyArray<AnswerPart> = [
     { type: "start" },

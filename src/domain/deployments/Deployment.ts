@@ -3,7 +3,7 @@ import type { CiClaims } from "./CiToken.ts"
 import { Unauthorized } from "../Errors.ts"
 import { Id, Timestamp } from "../Schemas.ts"
 
-/** One CI run of a project, as the service keeps and shows it. */
+/** The record of one CI run of a project. */
 export const Deployment = Schema.Struct({
   id: Id,
   projectId: Id,
@@ -24,7 +24,7 @@ export const Deployment = Schema.Struct({
 }).annotate({ identifier: "Deployment" })
 export interface Deployment extends Schema.Schema.Type<typeof Deployment> {}
 
-/** What a CI run is, read off its token's claims: the deployment to be, and the repository that it belongs to. */
+/** A CI run, as the claims of its token describe it: the fields of its deployment, and its repository. */
 export interface CiRun extends Pick<
   Deployment,
   | "branch"
@@ -39,12 +39,12 @@ export interface CiRun extends Pick<
   | "eventName"
   | "environment"
 > {
-  /** The owner and name of the repository, in the provider's own case. */
+  /** The owner and the name of the repository, as the provider writes them. */
   readonly owner: string
   readonly repo: string
-  /** The provider's id of the repository: it stays through renames, and no other repository ever gets it. */
+  /** The provider's id of the repository. It survives renames and is never reused. */
   readonly repositoryId: string
-  /** What the first registration may take as the project's default branch; null when the run shows none (a tag …). */
+  /** The default branch for a project without one; `null` when the run does not suggest one, such as a run on a tag. */
   readonly defaultBranchCandidate: string | null
 }
 
@@ -52,21 +52,21 @@ const repositoryForm = /^([\w.-]{1,100})\/([\w.-]{1,100})$/
 const pullRequestRef = /^refs\/pull\/([1-9][0-9]{0,8})\/(?:merge|head)$/
 const branches = "refs/heads/"
 const tags = "refs/tags/"
-/** GitHub's merge queue tests on branches of its own under this name, and deletes them. */
-const mergeQueue = "gh-readonly-queue/"
+/** The prefix of the temporary branches of GitHub's merge queue. */
+const mergeQueuePrefix = "gh-readonly-queue/"
 
 const refuse = (error: string) => Result.fail(new Unauthorized({ error }))
 const orNull = (text: string | undefined) => (text === undefined || text === "" ? null : text)
-/** One prefix only: a branch may be called refs/tags/main, and must not pass for main. */
+/** Removes only one prefix: a branch named refs/tags/main must not become main. */
 const branchOf = (ref: string) => {
   const prefix = [branches, tags].find((prefix) => ref.startsWith(prefix))
   return prefix === undefined ? ref : ref.slice(prefix.length)
 }
 
 /**
- * What the run of a verified token is. Fails with `Unauthorized` for a repository that is not the owner's, for
- * `pull_request_target` and for a run without a branch or tag. Only a push to a branch is no preview: every other
- * event runs on a ref that someone else chose, or that is no branch.
+ * Returns the run of a verified token. Fails with `Unauthorized` when `repository` and `repository_owner` disagree, for
+ * `pull_request_target`, and for a run without a branch or tag. Every run but a push to a branch is a preview: its ref can
+ * be chosen by a stranger, or is not a branch.
  * Source of the claims' meaning: GitHub's "OpenID Connect reference" and "Events that trigger workflows".
  */
 export const runFromClaims = (claims: CiClaims): Result.Result<CiRun, Unauthorized> => {
@@ -79,7 +79,7 @@ export const runFromClaims = (claims: CiClaims): Result.Result<CiRun, Unauthoriz
     return refuse(`The token's claims "repository" and "repository_owner" name different owners.`)
   }
   if (eventName === "pull_request_target") {
-    // Its ref is the default branch, while the code that it builds can be a stranger's.
+    // Its ref is the default branch, but it can build the code of a stranger.
     return refuse("Runs of the event pull_request_target are not registered; use pull_request.")
   }
 
@@ -103,7 +103,7 @@ export const runFromClaims = (claims: CiClaims): Result.Result<CiRun, Unauthoriz
     pullRequest: isPullRequest && pullRequest !== null ? Number(pullRequest[1]) : null,
     defaultBranchCandidate: isPullRequest
       ? orNull(claims.base_ref)
-      : ref.startsWith(branches) && !branch.startsWith(mergeQueue)
+      : ref.startsWith(branches) && !branch.startsWith(mergeQueuePrefix)
         ? branch
         : null,
     runId: claims.run_id,
@@ -118,10 +118,11 @@ export const runFromClaims = (claims: CiClaims): Result.Result<CiRun, Unauthoriz
 const trimHyphens = (text: string) => text.replace(/^-+|-+$/g, "")
 
 /**
- * The subdomain that a repository's project asks for: `<name>-<owner>` as a DNS label (RFC 1123: lower-case letters,
- * digits and inner hyphens, 63 characters at most, never empty). Runs of other characters become one hyphen, so that no
- * label starts with `xn--` or another reserved prefix (RFC 5891). `n` above 1 ends it in `-<n>`, for when the ones
- * before are taken.
+ * The subdomain for the project of a repository: `<name>-<owner>` as a DNS label (RFC 1123: 1 to 63 lower-case letters,
+ * digits or inner hyphens). Replaces other characters by single hyphens, so that no label has a reserved prefix such as
+ * `xn--` (RFC 5891).
+ *
+ * @param n appends `-<n>` when above 1, for when the earlier subdomains are taken
  */
 export const subdomainFor = (owner: string, repo: string, n = 1): string => {
   const label = trimHyphens(`${repo}-${owner}`.toLowerCase().replace(/[^a-z0-9]+/g, "-")) || "project"

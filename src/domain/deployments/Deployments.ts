@@ -12,32 +12,32 @@ import { type Found, nextCursor, type Page } from "../Page.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import type { Registration } from "./Registration.ts"
 
-/** A run to register, with the ids that its records get if they are new. */
+/** A run to register, with the ids for its new records. */
 export interface NewDeployment {
   readonly run: CiRun
   readonly deploymentId: string
   readonly projectId: string
   readonly defaultOrgId: string
   readonly now: DateTime.Utc
-  /** Whether a repository that no project is linked to gets a project of its own. */
+  /** Whether to create a project for a repository that is not linked to one. */
   readonly createProject: boolean
 }
 
-/** What became of a run. */
+/** The result of a registration. */
 export type Registered =
   | { readonly _tag: "Registered"; readonly projectId: string }
-  /** No project is linked to the repository, and none was to be created. */
+  /** No project is linked to the repository, and `createProject` is `false`. */
   | { readonly _tag: "NotLinked" }
-  /** The repository's name is linked to another repository's id: the name was reused. */
+  /** A project is linked to the repository's name, but to another repository id: the name was reused. */
   | { readonly _tag: "NameReused" }
 
-/** Where deployments are kept. */
+/** The deployments of projects. */
 export class DeploymentRepository extends Context.Service<
   DeploymentRepository,
   {
     /**
-     * Finds or makes the run's project, keeps its link up to date, and records the run: all of it or nothing. The same
-     * run and attempt again changes nothing. Fails when it would make a project and the org has no room for one.
+     * Finds or creates the project of a run, updates its link, and records the run, in one transaction. A repeated run
+     * attempt changes nothing. Fails when it must create a project and the org has reached its limit.
      */
     readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, LimitReached | Unavailable>
     /** Deployments of the project, newest first. */
@@ -46,8 +46,8 @@ export class DeploymentRepository extends Context.Service<
 >()("gatehouse/domain/Deployments/DeploymentRepository") {}
 
 /**
- * Whose repositories may register: anyone's, those of the owners listed (any case), or only repositories that a project
- * is linked to already.
+ * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners, in
+ * any case.
  */
 export type AllowedOwners = "any" | "linked" | ReadonlyArray<string>
 
@@ -56,13 +56,30 @@ export class RegistrationPolicy extends Context.Service<
   { readonly allowedOwners: AllowedOwners }
 >()("gatehouse/domain/Deployments/RegistrationPolicy") {}
 
-/** Deployments: registered by CI runs with the provider's token, listed by those who manage the project. */
+const registrationOf = (run: CiRun, registered: Registered): Effect.Effect<Registration, Unauthorized> => {
+  switch (registered._tag) {
+    case "NotLinked":
+      return new Unauthorized({
+        error: "No project is linked to the repository, and OIDC_ALLOWED_OWNERS does not let it make one.",
+      })
+    case "NameReused":
+      return new Unauthorized({
+        error: "A project is linked to this repository's name, but to another repository's id: the name was reused.",
+      })
+    case "Registered": {
+      const { projectId } = registered
+      return Effect.succeed({ ok: true, projectId, branch: run.branch, ...(run.preview ? { preview: true } : {}) })
+    }
+  }
+}
+
+/** Deployments. CI runs register them; principals that manage the project list them. */
 export class Deployments extends Context.Service<
   Deployments,
   {
-    /** The run that a CI token was issued to, if it may register. Everything comes from the token's claims. */
+    /** Returns the run of a CI token that may register. */
     readonly admit: (token: Redacted.Redacted<string> | undefined) => Effect.Effect<CiRun, Unauthorized | Unavailable>
-    /** Registers a run that was admitted. */
+    /** Registers a run that `admit` returned. */
     readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | LimitReached | Unavailable>
     /** A page of a project's deployments. */
     readonly list: (
@@ -110,24 +127,7 @@ export class Deployments extends Context.Service<
           now: yield* DateTime.now,
           createProject: allowedOwners !== "linked",
         })
-        switch (registered._tag) {
-          case "NotLinked":
-            return yield* new Unauthorized({
-              error: "No project is linked to the repository, and OIDC_ALLOWED_OWNERS does not let it make one.",
-            })
-          case "NameReused":
-            return yield* new Unauthorized({
-              error:
-                "A project is linked to this repository's name, but to another repository's id: the name was reused.",
-            })
-          case "Registered":
-            return {
-              ok: true,
-              projectId: registered.projectId,
-              branch: run.branch,
-              ...(run.preview ? { preview: true } : {}),
-            }
-        }
+        return yield* registrationOf(run, registered)
       })
 
       const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page) {

@@ -4,71 +4,78 @@ import { Id, NonEmptyText, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed"])
 export type JobStatus = typeof JobStatus.Type
 
-const short = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
+const atMost = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
 
-export const WorkflowName = NonEmptyText.check(short(255)).annotate({ examples: ["nightly-report"] })
-/** Any JSON value. */
+export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({ examples: ["nightly-report"] })
 export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
 
-const maxLevels = 1000
+/** How deep a JSON value may be nested. */
+const maxJsonLevels = 1000
 const isObject = (value: unknown): value is object => typeof value === "object" && value !== null
 
-/** Looks level by level: what goes down into a value, as writing JSON does, can use up its stack. */
+/** Whether a value has at most `maxJsonLevels`. Reads level by level, because recursion can exhaust the stack. */
 const isShallow = (value: unknown) => {
-  let level = [value].filter(isObject)
-  for (let levels = 1; level.length > 0; levels++) {
-    if (levels > maxLevels) return false
-    level = level.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
+  let containers = [value].filter(isObject)
+  for (let level = 1; containers.length > 0; level++) {
+    if (level > maxJsonLevels) return false
+    containers = containers.flatMap((container): ReadonlyArray<unknown> => Object.values(container)).filter(isObject)
   }
   return true
 }
 
-/** A field for any JSON value that can be kept and sent on. */
+/** An optional field with any JSON value. */
 export const JsonField = Schema.optionalKey(
   Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" })),
 ).annotateKey({ description: "Any JSON value, at most 1,000 levels deep." })
 
-/** Where the event of a finished job goes, when it does not go to the tenant's endpoints. */
+/** Where the event of a finished job goes instead of the org's endpoints. */
 export const callbackFields = {
   callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
     description:
-      "With callback_secret: the event goes there, and to no stored endpoint. The rules of an endpoint's url hold.",
+      "The URL that receives the event of this job instead of the org's endpoints. It needs callback_secret, and follows the " +
+      "rules of an endpoint's url.",
   }),
   callback_secret: Schema.optionalKey(Schema.NullOr(SigningSecret)).annotate({
-    description: "Signs the callback. Not only white space. Encrypted at rest, in no answer.",
+    description:
+      "Signs the callback. It must contain more than white space. The service stores it encrypted and never returns it.",
   }),
   skip_callbacks: Schema.optionalKey(Schema.Boolean).annotate({
-    description: "true: the event goes nowhere. Default false.",
+    description: "true: nobody receives the event of this job. Default: false.",
   }),
 }
 
 export const jobFields = {
   workflow: WorkflowName,
   input: JsonField,
-  deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(short(255)))),
+  deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255)))),
   ...callbackFields,
 }
 
 export const CreateJob = Schema.Struct({
   ...jobFields,
-  idempotency_key: Schema.optionalKey(NonEmptyText.check(short(255))).annotate({
-    description: "The same key again gives the job that it made before, whatever else is sent.",
+  idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
+    description:
+      "Makes the request safe to repeat: a request with a key of an earlier job returns that job and ignores all other " +
+      "fields.",
   }),
 }).annotate({ identifier: "CreateJob" })
 
 const LeaseSeconds = Schema.Int.check(
   Schema.isBetween({ minimum: 1, maximum: 3600 }, { expected: "a whole number from 1 to 3600" }),
-).annotate({ description: "How long the job is the claimer's. Default 60.", examples: [60] })
+).annotate({ description: "How long the claim of the job is valid, in seconds. Default: 60.", examples: [60] })
 
 export const ClaimJobs = Schema.Struct({
   workflow: Schema.optionalKey(WorkflowName),
   limit: Schema.optionalKey(
     Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
-  ).annotate({ description: "How many at most, 1 to 100. Default 1.", examples: [10] }),
+  ).annotate({ description: "The maximum number of jobs, 1 to 100. Default: 1.", examples: [10] }),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   wait_seconds: Schema.optionalKey(
     Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 30 }, { expected: "a whole number from 0 to 30" })),
-  ).annotate({ description: "How long to wait for a job when there is none. Default 0.", examples: [20] }),
+  ).annotate({
+    description: "How long to wait for a job when none is queued, in seconds. Default: 0.",
+    examples: [20],
+  }),
 }).annotate({ identifier: "ClaimJobs" })
 
 export const HeartbeatJob = Schema.Struct({ job_id: Id, lease_seconds: Schema.optionalKey(LeaseSeconds) }).annotate({
@@ -79,11 +86,11 @@ export const CompleteJob = Schema.Struct({ job_id: Id, result: JsonField }).anno
 })
 export const FailJob = Schema.Struct({
   job_id: Id,
-  error: Text.annotate({ description: "Why, in words.", examples: ["out of memory"] }),
+  error: Text.annotate({ description: "Why the job failed, in a sentence.", examples: ["out of memory"] }),
   mapped_stack: JsonField,
 }).annotate({ identifier: "FailJob" })
 
-/** A job as a worker gets it. */
+/** A claimed job, for its worker. */
 export const ClaimedJob = Schema.Struct({
   job_id: Id,
   workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
@@ -94,7 +101,7 @@ export const ClaimedJob = Schema.Struct({
 }).annotate({ identifier: "ClaimedJob" })
 export interface ClaimedJob extends Schema.Schema.Type<typeof ClaimedJob> {}
 
-/** A job as its tenant sees it: without its callback's secret. */
+/** A job without its callback secret. */
 export const Job = Schema.Struct({
   job_id: Id,
   workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
@@ -104,10 +111,15 @@ export const Job = Schema.Struct({
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
   attempt: Schema.Int,
-  lease_expires_at: Schema.NullOr(Timestamp).annotate({ description: "While it is running." }),
-  result: Schema.Unknown.annotateKey({ description: "Any JSON value; null until the job is completed." }),
-  error: Schema.NullOr(Schema.String).annotate({ description: "Why it failed.", examples: [null] }),
-  mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value; null unless the job failed." }),
+  lease_expires_at: Schema.NullOr(Timestamp).annotate({
+    description: "The end of the lease. null: the job is not running.",
+  }),
+  result: Schema.Unknown.annotateKey({ description: "Any JSON value. null: the job is not completed." }),
+  error: Schema.NullOr(Schema.String).annotate({
+    description: "Why the job failed. null: it has not failed.",
+    examples: [null],
+  }),
+  mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value. null: the job has not failed." }),
   created_at: Timestamp,
   updated_at: Timestamp,
   finished_at: Schema.NullOr(Timestamp),

@@ -2,7 +2,7 @@ import { DateTime, Effect } from "effect"
 import { Conflict } from "../Errors.ts"
 import type { Job } from "./Job.ts"
 
-/** How a job ended. */
+/** The outcome of a finished job. */
 export interface JobOutcome {
   readonly status: "completed" | "failed"
   readonly result: unknown
@@ -22,14 +22,14 @@ export const failed = (error: string, mapped_stack: unknown): JobOutcome => ({
   error,
   mapped_stack,
 })
-/** What becomes of a job whose last lease ran out. */
+/** The outcome of a job whose last lease expired. */
 export const leaseExpired = failed("lease expired", null)
 
-/** The end of one job. */
+/** The job to finish, and when. */
 export interface JobEnd {
   readonly orgId: string
   readonly jobId: string
-  /** The event's: 32 hex characters. */
+  /** The nonce of the event: 32 hex characters. */
   readonly nonce: string
   readonly now: DateTime.Utc
 }
@@ -39,14 +39,14 @@ export const notRunning = () => new Conflict({ error: "The job is not running: n
 
 type State = Pick<Job, "status" | "lease_expires_at">
 
-/** Whether a job is still to be finished: not when it was with the same outcome. The other outcome is a `Conflict`. */
+/** Whether a job is unfinished; `false` when it has the same outcome. Fails with a `Conflict` when it has the other one. */
 export const isUnfinished = (job: State, outcome: JobOutcome): Effect.Effect<boolean, Conflict> => {
   if (job.status === outcome.status) return Effect.succeed(false)
   return job.status === "completed" || job.status === "failed" ? otherOutcome() : Effect.succeed(true)
 }
 
-/** The same of a job that ends for its lease: one whose lease has not run out is a `Conflict`, too. */
-export const isExpired = (job: State, now: DateTime.Utc): Effect.Effect<boolean, Conflict> =>
+/** `isUnfinished` for a job whose lease expired. Fails with a `Conflict` also when the lease has not expired. */
+export const isUnfinishedAndExpired = (job: State, now: DateTime.Utc): Effect.Effect<boolean, Conflict> =>
   Effect.flatMap(isUnfinished(job, leaseExpired), (unfinished) =>
     unfinished && (job.lease_expires_at === null || DateTime.isGreaterThan(job.lease_expires_at, now))
       ? notRunning()

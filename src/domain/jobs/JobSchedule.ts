@@ -5,13 +5,13 @@ import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 export const CreateJobSchedule = Schema.Struct({
   ...jobFields,
   cron: NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
-    description: "Five fields (minute, hour, day, month, weekday), or six with seconds first.",
+    description: "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first.",
     examples: ["0 4 * * *"],
   }),
   timezone: Schema.optionalKey(
     NonEmptyText.check(Schema.isMaxLength(64, { expected: "at most 64 characters" })),
   ).annotate({
-    description: "An IANA time zone. Default UTC.",
+    description: "An IANA time zone. Default: UTC.",
     examples: ["Europe/Berlin"],
   }),
 }).annotate({ identifier: "CreateJobSchedule" })

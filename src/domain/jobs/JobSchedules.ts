@@ -12,7 +12,7 @@ import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
-/** A schedule to be kept. `callbackSecret` is encrypted for the schedule's id. */
+/** A new schedule. `callbackSecret` is encrypted for the schedule's id. */
 export interface NewJobSchedule extends JobTemplate {
   readonly scheduleId: string
   readonly orgId: string
@@ -22,28 +22,28 @@ export interface NewJobSchedule extends JobTemplate {
   readonly now: DateTime.Utc
 }
 
-/** What one batch of due schedules looks at. */
+/** The request of one batch of due schedules. */
 export interface FireBatch extends TurnBatch {
   readonly now: DateTime.Utc
 }
 
-/** What one batch of due schedules did. */
+/** The result of one batch of due schedules. */
 export interface FiredSchedules {
-  /** The org of each job that was made. */
+  /** The org of each new job. */
   readonly orgs: ReadonlyArray<string>
-  /** How many schedules moved on, those without a job too. */
+  /** The schedules with a new firing time, including those that created no job. */
   readonly moved: number
   readonly next: string | null
 }
 
-/** How many schedules one transaction fires. */
-const batchSize = 500
+/** Schedules that one transaction fires. */
+const maxFireBatch = 500
 
-/** Where schedules are kept. */
+/** The schedules of orgs. */
 export class JobScheduleRepository extends Context.Service<
   JobScheduleRepository,
   {
-    /** Inserts a schedule. Fails when the org has as many as it may have, or no room for the input. */
+    /** Inserts a schedule. Fails when the org has reached its limit of schedules or of stored bytes. */
     readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, LimitReached | Unavailable>
     /** Schedules of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<JobSchedule>, Unavailable>
@@ -53,9 +53,9 @@ export class JobScheduleRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Creates one job for each due schedule of a sweep's batch, and moves the schedules to their next firing, in one
-     * transaction; schedules that another replica fires at the moment are passed over. A schedule of an org that has no
-     * room for another unfinished job or its input moves on without one.
+     * Fires the due schedules of a batch in one transaction: creates one job for each and sets its next firing time. Skips
+     * schedules that another replica is firing. A schedule creates no job when its org has reached its limit of unfinished
+     * jobs or of stored bytes; its next firing time is set all the same.
      */
     readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
   }
@@ -64,9 +64,9 @@ export class JobScheduleRepository extends Context.Service<
 export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
 
 /**
- * The first firing after a time, in the schedule's time zone. A time that daylight saving skips fires as by the clock
- * before the shift; one that it repeats fires once, or both times when the hour is a `*`: every hour is every hour. Fails
- * with what is wrong with the expression or the zone.
+ * The first firing after a time, in the schedule's time zone. A firing that daylight saving time skips happens as if the
+ * clock had not changed. A firing that it repeats happens once, or twice when the hour field is `*`. Fails with a sentence
+ * that says what is wrong with the expression or the zone.
  */
 export const nextFiring = (
   cron: string,
@@ -85,7 +85,7 @@ export const nextFiring = (
   })
 }
 
-/** Schedules: jobs created by the clock. */
+/** The schedules of the current tenant, and their firings. */
 export class JobSchedules extends Context.Service<
   JobSchedules,
   {
@@ -102,7 +102,7 @@ export class JobSchedules extends Context.Service<
     readonly remove: (
       scheduleId: string,
     ) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
-    /** Creates the jobs of all schedules that are due, orgs in turn. */
+    /** Fires all due schedules; orgs take turns. */
     readonly fireDue: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules") {
@@ -152,7 +152,7 @@ export class JobSchedules extends Context.Service<
       })
 
       const fireDue = inTurns(
-        batchSize,
+        maxFireBatch,
         Effect.fnUntraced(function* (batch) {
           const { moved, next, orgs } = yield* repository.fireDue({ ...batch, now: yield* DateTime.now })
           yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })

@@ -4,22 +4,22 @@ import type { InvalidRequest } from "../Errors.ts"
 import { checkUrl, ReceiverRules } from "../webhooks/ReceiverRules.ts"
 import type { jobFields } from "./Job.ts"
 
-/** What a job is made from: that of a request once, that of a schedule at each firing. */
+/** The contents of a new job. A schedule has one and copies it at each firing. */
 export interface JobTemplate {
   readonly workflow: string
   readonly input: unknown
   readonly deploymentId: string | null
   readonly callbackUrl: string | null
-  /** Encrypted for its owner. */
+  /** Encrypted for the id of the job or schedule. */
   readonly callbackSecret: string | null
   readonly skipCallbacks: boolean
 }
 
-/** Prepares templates of jobs for keeping. */
+/** Makes templates of the fields of a request. */
 export class JobTemplates extends Context.Service<
   JobTemplates,
   {
-    /** Checks the url, and encrypts the secret for its owner: the job's or the schedule's id. */
+    /** Checks the callback URL, and encrypts the callback secret for `owner`: the id of the job or schedule. */
     readonly prepare: (
       fields: Schema.Struct.Type<typeof jobFields>,
       owner: string,

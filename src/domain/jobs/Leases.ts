@@ -2,81 +2,82 @@ import { Clock, DateTime, Effect } from "effect"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
 import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
 
-/** What one batch of expired leases looks at. */
+/** The request of one batch of expired leases. */
 export interface LeaseBatch extends TurnBatch {
   readonly now: DateTime.Utc
-  /** A job that was claimed as often is not queued again. */
+  /** A job with this many claims is not queued again. */
   readonly maxAttempts: number
 }
 
-/** A job whose last lease ran out. */
-export interface EndedJob {
+/** A job whose last lease expired. */
+export interface ExhaustedJob {
   readonly orgId: string
   readonly jobId: string
 }
 
-/** What one batch of expired leases did. */
+/** The result of one batch of expired leases. */
 export interface ExpiredLeases {
-  /** How many jobs were queued again. */
+  /** The number of jobs that are queued again. */
   readonly queued: number
-  /** The jobs that had their last attempt, still running, to be failed. */
-  readonly ended: ReadonlyArray<EndedJob>
+  /** The jobs to fail, because their last lease expired. They are still `running`. */
+  readonly exhausted: ReadonlyArray<ExhaustedJob>
   readonly next: string | null
 }
 
-/** After how many leases that ran out a job fails. */
+/** A job fails when this many leases have expired. */
 const maxAttempts = 3
-/** How many leases one statement looks at. */
-const batchSize = 1_000
-/** How many jobs are failed at the same time. */
-const concurrency = 4
-/** How long jobs of one batch are failed, in milliseconds; those that are left are in the next batch again. */
-const maxFailingMillis = 500
+/** Leases that one statement reads. */
+const maxLeaseBatch = 1_000
+/** Jobs that are failed at the same time. */
+const failConcurrency = 4
+/** How long a batch fails jobs, in milliseconds. The next batch returns the rest again. */
+const maxFailMillis = 500
 
-/** The same jobs, the first of each org before the second of any. */
-const orgsInTurn = (jobs: ReadonlyArray<EndedJob>): ReadonlyArray<EndedJob> =>
+/** Returns the first job of each org, then the second of each. */
+const orgsInTurn = (jobs: ReadonlyArray<ExhaustedJob>): ReadonlyArray<ExhaustedJob> =>
   [...Map.groupBy(jobs, ({ orgId }) => orgId).values()]
     .flatMap((ofOrg) => ofOrg.map((job, rank) => ({ job, rank })))
     .toSorted((a, b) => a.rank - b.rank)
     .map(({ job }) => job)
 
 /**
- * A sweep that queues jobs again whose lease ran out, and fails those that had their last attempt.
+ * Queues jobs with an expired lease again, and fails those without another attempt.
  *
- * @param expire one batch of a repository
- * @param fail fails one job, unless it was finished or extended in between
+ * @param expire runs one batch of the repository
+ * @param fail fails one job, unless it was finished or its lease was extended in the meantime
  */
-export const expiry = (
+export const makeExpiry = (
   expire: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>,
-  fail: (job: EndedJob) => Effect.Effect<void, NotFound | Conflict | Unavailable>,
+  fail: (job: ExhaustedJob) => Effect.Effect<void, NotFound | Conflict | Unavailable>,
 ): Effect.Effect<void, Unavailable> => {
-  const failOne = (job: EndedJob) =>
+  /** Fails a job. Returns 1, or 0 when it could not. */
+  const failOne = (job: ExhaustedJob) =>
     fail(job).pipe(
       Effect.catchTags({ NotFound: () => Effect.void, Conflict: () => Effect.void }),
       Effect.as(1),
-      // One that cannot be failed holds up no other.
+      // An error must not stop the other jobs.
       Effect.catchTag("Unavailable", ({ error }) =>
-        Effect.as(Effect.logWarning(`Jobs whose last lease ran out are not failed yet: ${error}`), 0),
+        Effect.as(Effect.logWarning(`Jobs whose last lease expired are not failed yet: ${error}`), 0),
       ),
       Effect.catchDefect((fault) =>
-        Effect.as(Effect.logError("A job whose last lease ran out is not failed", fault), 0),
+        Effect.as(Effect.logError("A job whose last lease expired is not failed", fault), 0),
       ),
     )
-  const failAll = Effect.fnUntraced(function* (jobs: ReadonlyArray<EndedJob>) {
-    const until = (yield* Clock.currentTimeMillis) + maxFailingMillis
-    const inTime = Effect.map(Clock.currentTimeMillis, (now) => now < until)
-    const failed = yield* Effect.forEach(
+  const failAll = Effect.fnUntraced(function* (jobs: ReadonlyArray<ExhaustedJob>) {
+    const deadline = (yield* Clock.currentTimeMillis) + maxFailMillis
+    const isInTime = Effect.map(Clock.currentTimeMillis, (now) => now < deadline)
+    const counts = yield* Effect.forEach(
       orgsInTurn(jobs),
-      (job) => Effect.flatMap(inTime, (is) => (is ? failOne(job) : Effect.succeed(0))),
-      { concurrency },
+      (job) => Effect.flatMap(isInTime, (inTime) => (inTime ? failOne(job) : Effect.succeed(0))),
+      { concurrency: failConcurrency },
     )
-    return failed.reduce((sum, one) => sum + one, 0)
+    return counts.reduce((sum, one) => sum + one, 0)
   })
   return inTurns(
-    batchSize,
+    maxLeaseBatch,
     Effect.fnUntraced(function* (batch) {
-      const { ended, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now, maxAttempts })
-      return { moved: queued + (yield* failAll(ended)), next }
+      const { exhausted, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now, maxAttempts })
+      return { moved: queued + (yield* failAll(exhausted)), next }
     }),
   )
 }

@@ -2,9 +2,9 @@ import { Effect } from "effect"
 import type { LimitReached } from "../Errors.ts"
 import { limitReached } from "../orgs/OrgLimits.ts"
 
-/** Counts the claims of each org that wait at this replica, and refuses those past the limit. */
+/** Limits the claims of each org that wait in this replica. */
 export const make = (limit: number) => {
-  // Bounded by the claims that wait: an org with none has no entry.
+  // Bounded by the waiting claims: an org without one has no entry.
   const waiting = new Map<string, number>()
   const change = (orgId: string, by: 1 | -1) => {
     const count = (waiting.get(orgId) ?? 0) + by
@@ -12,7 +12,7 @@ export const make = (limit: number) => {
     else waiting.set(orgId, count)
   }
 
-  /** Runs a claim that waits; past the limit of its org it is a `LimitReached` at once. */
+  /** Runs a claim that waits. Fails with `LimitReached` at once when its org has reached the limit. */
   return <A, E, R>(orgId: string, claim: Effect.Effect<A, E, R>) =>
     Effect.suspend((): Effect.Effect<A, E | LimitReached, R> => {
       if ((waiting.get(orgId) ?? 0) >= limit) return limitReached("waitingClaims", limit)

@@ -6,7 +6,7 @@ import type { LimitReached, Unavailable } from "../Errors.ts"
 import { Conflict, NotFound } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 
-/** A key as it is stored: by its SHA-256, in hex. */
+/** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */
 export interface NewApiKey {
   readonly id: string
   readonly name: string
@@ -17,44 +17,44 @@ export interface NewApiKey {
   readonly rateLimit: RateLimit | null
 }
 
-/** What takes a key's place. */
+/** The new key of a rotation. */
 export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"> {
   readonly now: DateTime.Utc
-  /** The new key's; `undefined`: the old key's. */
+  /** `undefined` for the expiry of the old key. */
   readonly expiresAt: DateTime.Utc | null | undefined
-  /** Until when the old key stays good, unless it ends before. */
+  /** The end of the overlap. The old key expires then, or earlier by its own expiry. */
   readonly oldKeyUntil: DateTime.Utc
 }
 
-/** What the lookup of a key finds. */
+/** A key that exists, valid or expired. */
 export interface KeyGrant extends ValidKey {
   readonly expiresAt: DateTime.Utc | null
   readonly rateLimit: RateLimit | null
 }
 
-/** Where keys are kept. */
+/** The API keys of orgs. */
 export class ApiKeyRepository extends Context.Service<
   ApiKeyRepository,
   {
-    /** Inserts a key of a project in the scope. Fails when the scope has no such project, or its org no room for a key. */
+    /** Inserts a project key. Fails when the scope has no such project, or its org has reached its limit of keys. */
     readonly insertForProject: (
       scope: OrgScope,
       projectId: string,
       key: NewApiKey,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
-    /** Inserts a key of an org. Fails when there is no such org, or it has no room for a key. */
+    /** Inserts an org key. Fails when there is no such org, or it has reached its limit of keys. */
     readonly insertForOrg: (
       orgId: string,
       key: NewApiKey,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | LimitReached | Unavailable>
-    /** Deletes a key of the org, and tells every replica. Fails when the org has no such key. */
+    /** Deletes a key of the org, and notifies every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Puts a new key in the place of one of the org: its name, project and rate limit are the old one's, which ends soon
-     * and tells every replica so. A key that has expired by `now`, or was replaced before, is a `Conflict`. The entry's
-     * details get the name. The new key counts as one more until the old one is deleted.
+     * Replaces a key of the org by a new one with the same name, project and rate limit. Sets the expiry of the old key, and
+     * notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the name to
+     * the details of the entry. Both keys count towards the limit until the old one is deleted.
      */
     readonly rotate: (
       orgId: string,
@@ -64,9 +64,9 @@ export class ApiKeyRepository extends Context.Service<
     ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | LimitReached | Unavailable>
     /** Keys of the org, oldest first. */
     readonly list: (orgId: string, page: Page) => Effect.Effect<Found<ApiKey>, Unavailable>
-    /** The keys with these SHA-256 (hex), expired or not, by their hash; those that there are. */
+    /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be expired. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
-    /** Writes when keys were last used; a time earlier than the one stored changes nothing. */
+    /** Sets when keys were last used, by id. A time earlier than the stored one changes nothing. */
     readonly touch: (usage: ReadonlyMap<string, DateTime.Utc>) => Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/ApiKeys/ApiKeyRepository") {}

@@ -30,7 +30,24 @@ type Refused = Unauthorized | Forbidden | Unavailable
 
 const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
-/** API keys: made once, kept as a hash, checked on every request of a gateway. */
+const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]) =>
+  Effect.fnUntraced(function* <E>(
+    input: typeof CreateOrgKey.Type,
+    projectId: string | null,
+    insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<void, E>,
+  ) {
+    const now = yield* DateTime.now
+    yield* checkExpiry(input.expiresAt, now)
+    const { key, stored } = yield* mint
+    const { name, expiresAt = null, rateLimit = null } = input
+    const { id, prefix } = stored
+    const details = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
+    const entry = yield* audit.entry({ action: "key.create", target: id, details })
+    yield* insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }, entry)
+    return { id, name, prefix, key }
+  })
+
+/** API keys: created once, stored as a hash, validated for every request of a gateway. */
 export class ApiKeys extends Context.Service<
   ApiKeys,
   {
@@ -42,7 +59,7 @@ export class ApiKeys extends Context.Service<
       input: typeof CreateOrgKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
-    /** Makes a new key in the place of one of the org, which stays good for the overlap. */
+    /** Replaces a key of the org by a new one. The old key stays valid during the overlap. */
     readonly rotate: (
       orgId: string,
       keyId: string,
@@ -56,22 +73,23 @@ export class ApiKeys extends Context.Service<
       NotFound | Refused,
       CurrentPrincipal
     >
-    /** Whose key this is. Every reason for which a key is not valid fails alike. */
+    /** Returns the owner of a valid key. The error is the same for every invalid key. */
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
-     * `authenticate` for those who ask about a key that is not their own credential. Callers without one are limited
-     * to 600 failures a minute per `address` (of IPv6: per /64 network), and a key with a rate limit to that many validations.
+     * Returns the owner of a valid key that is not the caller's credential. Fails with `TooManyRequests` when the key has
+     * reached its rate limit, or an anonymous caller has failed 600 times in a minute from its `address` (IPv6: from its
+     * /64 network).
      */
     readonly validate: (
       key: Redacted.Redacted<string>,
       address: string,
     ) => Effect.Effect<ValidKey, Unauthorized | TooManyRequests | Unavailable, CurrentPrincipal>
     /**
-     * `authenticate` without a fiber, for the one caller that cannot afford one: `done` gets the valid key, or
-     * `undefined` when `authenticate` has to say why there is none. From memory it is called at once.
+     * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with `undefined`;
+     * then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
      */
     readonly recognize: (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => void
-    /** Writes down the uses since the last call; what could not be written is kept for the next. */
+    /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/ApiKeys") {
@@ -86,23 +104,9 @@ export class ApiKeys extends Context.Service<
       const { forget } = yield* KeyLookup
       const mint = mintKey(random, yield* KeyHash)
 
-      const create = Effect.fnUntraced(function* <E>(
-        input: typeof CreateOrgKey.Type,
-        projectId: string | null,
-        insert: (key: NewApiKey, entry: AuditEntry) => Effect.Effect<void, E>,
-      ) {
-        const now = yield* DateTime.now
-        yield* checkExpiry(input.expiresAt, now)
-        const { key, stored } = yield* mint
-        const { name, expiresAt = null, rateLimit = null } = input
-        const { id, prefix } = stored
-        const details = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
-        const entry = yield* audit.entry({ action: "key.create", target: id, details })
-        yield* insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }, entry)
-        return { id, name, prefix, key }
-      })
+      const create = makeCreate(mint, audit)
 
-      // Not by `Effect.fn`: the stack trace that it takes at each call is a tenth of a creation.
+      // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
       const createForProject = Effect.fnUntraced(function* (input: typeof CreateProjectKey.Type) {
         const scope = yield* managedScope
         const { projectId } = input

@@ -1,5 +1,5 @@
 import { Clock, DateTime, Effect, Exit, Redacted } from "effect"
-import { isWellFormed, keyLength } from "./ApiKey.ts"
+import { apiKeyLength, isWellFormed } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant } from "./ApiKeyRepository.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import type { Unavailable } from "../Errors.ts"
@@ -9,38 +9,62 @@ import { KeyHash } from "./KeyHash.ts"
 import { KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import * as KeyRateLimit from "./KeyRateLimit.ts"
 
-/** How many keys that are not valid a caller without a credential may try in a minute. */
-const failuresPerMinute = 600
+/** The invalid keys that an anonymous caller may send in a minute. */
+const maxFailuresPerMinute = 600
 
-/** Of how many keys one statement writes when they were last used. */
+/** Keys whose last use one statement writes. */
 const usageBatchSize = 1_000
 
-// One value, so that no reason for refusing a key can be told from another.
+// One value: the error does not reveal why a key is invalid.
 const notValid = new Unauthorized({ error: "The key is not valid." })
 
-/** What a look-up found, and where. */
+/** The result of a lookup; `grant` is `undefined` when there is no such key. */
 interface Lookup {
   readonly grant: KeyGrant | undefined
   readonly source: ValidationSource
 }
 
-/** The part of `ApiKeys` that is asked before every request of a gateway: whose a key is, and whether it may be used. */
+/** Collects when keys were last used, and writes it in batches. */
+const makeUsage = (repository: ApiKeyRepository["Service"]) => {
+  // The time of the last use in milliseconds, by key id.
+  let usage = new Map<string, number>()
+
+  const flush = Effect.suspend(() => {
+    const flushing = [...usage]
+    usage = new Map()
+    let written = 0
+    const write = Effect.gen(function* () {
+      while (written < flushing.length) {
+        const batch = flushing.slice(written, written + usageBatchSize)
+        yield* repository.touch(new Map(batch.map(([keyId, at]) => [keyId, DateTime.makeUnsafe(at)])))
+        written += batch.length
+      }
+    })
+    // Also after an interruption: the last flush follows at shutdown.
+    return Effect.onError(write, () =>
+      Effect.sync(() => void (usage = new Map([...flushing.slice(written), ...usage]))),
+    )
+  })
+
+  return { record: (keyId: string, at: number) => void usage.set(keyId, at), flush }
+}
+
+/** The part of `ApiKeys` that serves every request of a gateway: it finds and validates keys. */
 export const make = Effect.gen(function* () {
   const repository = yield* ApiKeyRepository
   const hashOf = yield* KeyHash
   const clock = yield* Clock.Clock
   const count = yield* ValidationCounter
-  const failures = FailureLimit.make(failuresPerMinute)
+  const failures = FailureLimit.make(maxFailuresPerMinute)
   const rateLimit = KeyRateLimit.make()
-  const cache = yield* KeyLookup
-  /** When keys were last used, in milliseconds. */
-  let usage = new Map<string, number>()
+  const lookup = yield* KeyLookup
+  const usage = makeUsage(repository)
 
-  /** The grant, its use written down, unless it has expired. */
+  /** Returns the grant unless it has expired, and records its use. */
   const accept = (grant: KeyGrant | undefined) => {
     const now = clock.currentTimeMillisUnsafe()
     if (grant === undefined || (grant.expiresAt !== null && grant.expiresAt.epochMilliseconds <= now)) return undefined
-    usage.set(grant.keyId, now)
+    usage.record(grant.keyId, now)
     return grant
   }
 
@@ -48,13 +72,13 @@ export const make = Effect.gen(function* () {
     key: string,
     done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>, source: ValidationSource) => void,
   ) => {
-    if (key.length !== keyLength) return done(Exit.succeed(undefined), "memory")
+    if (key.length !== apiKeyLength) return done(Exit.succeed(undefined), "memory")
     const hash = hashOf(key)
-    const held = cache.held(hash)
-    if (held !== undefined) return done(Exit.succeed(held), "memory")
+    const cached = lookup.cached(hash)
+    if (cached !== undefined) return done(Exit.succeed(cached), "memory")
     // Only on a miss: cached keys have passed the checksum, which costs as much as the hash.
     if (!isWellFormed(key)) return done(Exit.succeed(undefined), "memory")
-    cache.lookUp(hash, (found) => done(found, "database"))
+    lookup.lookUp(hash, (found) => done(found, "database"))
   }
 
   const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) =>
@@ -73,10 +97,10 @@ export const make = Effect.gen(function* () {
 
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
     const { principal } = yield* CurrentPrincipal
-    const limited = principal._tag === "Anonymous"
+    const isAnonymous = principal._tag === "Anonymous"
     const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
       Effect.sync(() => count(outcome, source))
-    if (limited) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
+    if (isAnonymous) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
     const { grant: found, source } = yield* Effect.tapError(
       find(Redacted.value(key)),
       counted("unavailable", "database"),
@@ -84,7 +108,7 @@ export const make = Effect.gen(function* () {
     const grant = accept(found)
     if (grant === undefined) {
       count("invalid", source)
-      if (limited) yield* failures.record(address)
+      if (isAnonymous) yield* failures.record(address)
       return yield* notValid
     }
     yield* Effect.tapError(rateLimit.check(grant), counted("limited", source))
@@ -93,22 +117,5 @@ export const make = Effect.gen(function* () {
     return { keyId, orgId, projectId }
   })
 
-  const flushUsage = Effect.suspend(() => {
-    const flushing = [...usage]
-    usage = new Map()
-    let written = 0
-    const write = Effect.gen(function* () {
-      while (written < flushing.length) {
-        const batch = flushing.slice(written, written + usageBatchSize)
-        yield* repository.touch(new Map(batch.map(([keyId, at]) => [keyId, DateTime.makeUnsafe(at)])))
-        written += batch.length
-      }
-    })
-    // However it ends: a write that is cut short at shutdown is followed by the last flush.
-    return Effect.onError(write, () =>
-      Effect.sync(() => void (usage = new Map([...flushing.slice(written), ...usage]))),
-    )
-  })
-
-  return { recognize, authenticate, validate, flushUsage }
+  return { recognize, authenticate, validate, flushUsage: usage.flush }
 })

@@ -1,4 +1,4 @@
 import { Context } from "effect"
 
-/** The SHA-256 of a key in lower-case hex: all that is stored of it, and what it is looked up by. */
+/** Returns the SHA-256 of a key in lower-case hex. The service stores and finds keys by it. */
 export class KeyHash extends Context.Service<KeyHash, (key: string) => string>()("gatehouse/domain/KeyHash") {}

@@ -2,26 +2,26 @@ import { Context, type Effect, type Exit } from "effect"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
 import type { Unavailable } from "../Errors.ts"
 
-/** Finds keys by their hash. What is in memory is as good as the database: no deletion is missed. */
+/** Finds keys by their hash. Memory is as current as the database: it misses no deletion. */
 export class KeyLookup extends Context.Service<
   KeyLookup,
   {
-    /** The key from memory. */
-    readonly held: (hash: string) => KeyGrant | undefined
-    /** The key from the database; `done` is called later. */
+    /** The key in memory; `undefined` when memory does not have it. */
+    readonly cached: (hash: string) => KeyGrant | undefined
+    /** Reads the key from the database, and calls `done` later. */
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
-    /** Forgets a key that this replica changed, once the change is certain. */
+    /** Removes a key from memory, after the transaction that changes it has committed. */
     readonly forget: (keyId: string) => Effect.Effect<void>
   }
 >()("gatehouse/domain/KeyLookup") {}
 
-/** What a validation came to: `limited` was asked too often, `unavailable` could not be answered. */
+/** The outcome of a validation. `limited`: too many requests. `unavailable`: the database did not answer. */
 export type ValidationOutcome = "valid" | "invalid" | "limited" | "unavailable"
 
-/** What answered a validation: this process by itself, or the database. */
+/** Where the answer of a validation comes from: this process alone, or the database. */
 export type ValidationSource = "memory" | "database"
 
-/** Is told of every validation. */
+/** Counts every validation. */
 export const ValidationCounter = Context.Reference<(outcome: ValidationOutcome, source: ValidationSource) => void>(
   "gatehouse/domain/ValidationCounter",
   { defaultValue: () => () => {} },

@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import { displayPrefix, fromRandomBytes } from "./ApiKey.ts"
 import { InvalidRequest } from "../Errors.ts"
 
-/** Makes new keys: `key` in full, and what is kept of it. */
+/** Makes new keys: `key` is the full key, `stored` the part that is stored. */
 export const mintKey = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: string) => string) => {
   const generate: Effect.Effect<string> = Effect.flatMap(random.randomBytes(48), (bytes) => {
     const key = fromRandomBytes(bytes)
@@ -15,7 +15,7 @@ export const mintKey = (random: SecureRandom.SecureRandom["Service"], hashOf: (k
   }))
 }
 
-/** Refuses an expiry that is not in the future; none at all is well. */
+/** Refuses an expiry that is not in the future. No expiry is valid. */
 export const checkExpiry = (expiresAt: DateTime.Utc | null | undefined, now: DateTime.Utc) =>
   expiresAt == null || DateTime.isGreaterThan(expiresAt, now)
     ? Effect.void

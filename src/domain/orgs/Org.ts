@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
 import { Id, Name, Timestamp } from "../Schemas.ts"
 
-/** An org: the tenant that projects, keys and webhook endpoints belong to. */
+/** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
   orgId: Id,
   name: Schema.String.annotate({ examples: ["Acme"] }),
@@ -11,27 +11,27 @@ export const Org = Schema.Struct({
 export interface Org extends Schema.Schema.Type<typeof Org> {}
 
 export const CreateOrg = Schema.Struct({
-  name: Name.annotate({ description: "What people call the org.", examples: ["Acme"] }),
+  name: Name.annotate({ description: "The name of the org.", examples: ["Acme"] }),
 }).annotate({ identifier: "CreateOrg" })
 
 const amounts = <S extends Schema.Top>(field: (name: OrgLimitName) => S) =>
   Object.fromEntries(orgLimitNames.map((name) => [name, field(name)])) as { readonly [Name in OrgLimitName]: S }
 
-/** An org with its limits, and how much of each it has. */
+/** An org with its limits and its usage. */
 export const OrgDetail = Schema.Struct({
   ...Org.fields,
   limits: Schema.Struct(amounts(() => Schema.Int)).annotate({
     identifier: "OrgLimits",
-    description: "How much the org may have.",
+    description: "The limits of the org.",
   }),
   used: Schema.Struct(amounts(() => Schema.Int)).annotate({
     identifier: "OrgUsage",
-    description: "How much the org has. Numbers past 10,000 may be some seconds old, and so may storedBytes.",
+    description: "The usage of each limit. Numbers above 10,000 and storedBytes can be some seconds old.",
   }),
 }).annotate({ identifier: "OrgDetail" })
 export interface OrgDetail extends Schema.Schema.Type<typeof OrgDetail> {}
 
-/** The largest limit: whole numbers are exact up to it. */
+/** The largest value of a limit. JSON numbers are exact up to it. */
 const maxLimit = 10 ** 15
 const Limit = Schema.NullOr(
   Schema.Int.check(
@@ -43,7 +43,7 @@ const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).len
   expected: "at least one field",
 })
 
-/** The changes of an org. A field that is absent stays as it is. */
+/** The changes of an org. An absent field does not change. */
 export const UpdateOrg = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["Acme"] })),
   limits: Schema.optionalKey(
@@ -51,7 +51,7 @@ export const UpdateOrg = Schema.Struct({
       .check(isNotEmpty)
       .annotate({
         identifier: "UpdateOrgLimits",
-        description: "The limits that change. null: the default of the service again.",
+        description: "The limits to change. null: the default of the service.",
       }),
   ),
 })

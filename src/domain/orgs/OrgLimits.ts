@@ -1,7 +1,7 @@
 import { Context, Effect, Metric } from "effect"
 import { LimitReached } from "../Errors.ts"
 
-/** The limits of an org that the administrator can set for one org, in the order in which they are shown. */
+/** The limits that the administrator can set for one org, in the order of responses. */
 export const orgLimitNames = [
   "projects",
   "keys",
@@ -13,19 +13,19 @@ export const orgLimitNames = [
 ] as const
 export type OrgLimitName = (typeof orgLimitNames)[number]
 
-/** The limits of one org, or how much it has of each. */
+/** A number for each limit of an org: the limits, or the usage. */
 export type OrgAmounts = Readonly<Record<OrgLimitName, number>>
-/** The limits that an org has in the place of the defaults. */
+/** The limits that the administrator has set for an org. */
 export type OrgLimitOverrides = Readonly<Partial<OrgAmounts>>
 
-/** Every limit of an org. `waitingClaims` holds for each replica. */
+/** All limits of an org. `waitingClaims` applies to each replica. */
 export type LimitName = OrgLimitName | "waitingClaims"
 
 interface Limit {
   /** The environment variable of the default. */
   readonly variable: `LIMIT_${string}`
   readonly defaultValue: number
-  /** What is counted, in the plural. */
+  /** The counted thing, in the plural. */
   readonly unit: string
   /** What the org can do to get below the limit. */
   readonly remedy: string
@@ -86,13 +86,13 @@ export const limits: Readonly<Record<LimitName, Limit>> = {
 
 export const limitNames = Object.keys(limits) as ReadonlyArray<LimitName>
 
-/** The value of each limit where the org has none of its own. */
+/** The default of each limit. */
 export type LimitValues = Readonly<Record<LimitName, number>>
 export class DefaultLimits extends Context.Reference<LimitValues>("gatehouse/domain/OrgLimits/DefaultLimits", {
   defaultValue: () => Object.fromEntries(limitNames.map((name) => [name, limits[name].defaultValue])) as LimitValues,
 }) {}
 
-/** The limits that hold for an org. */
+/** The limits of an org: its own, else the defaults. */
 export const limitsOf = (defaults: LimitValues, overrides: OrgLimitOverrides): OrgAmounts =>
   Object.fromEntries(orgLimitNames.map((name) => [name, overrides[name] ?? defaults[name]])) as OrgAmounts
 
@@ -110,10 +110,10 @@ const counters = Object.fromEntries(limitNames.map((name) => [name, counter(name
 /** Counts that an org reached a limit. */
 export const countReached = (name: LimitName, times = 1) => Metric.update(counters[name], times)
 
-/** Makes the series of every limit, so that each is there before its limit is reached. */
+/** Creates the series of every limit, so that each begins at 0. */
 export const startCounting = Effect.forEach(limitNames, (name) => countReached(name, 0), { discard: true })
 
-/** Refuses what would bring an org past a limit, and counts it. */
+/** Fails with `LimitReached`, and counts it. */
 export const limitReached = (name: LimitName, value: number): Effect.Effect<never, LimitReached> => {
   const { variable, unit, remedy } = limits[name]
   const where = name === "waitingClaims" ? " at this replica" : ""

@@ -9,14 +9,14 @@ import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 
-/** An org, the limits of its own, and how much it has. */
+/** An org, the limits that were set for it, and its usage. */
 export interface OrgWithUsage {
   readonly org: Org
   readonly overrides: OrgLimitOverrides
   readonly used: OrgAmounts
 }
 
-/** Where orgs are kept. */
+/** All orgs. */
 export class OrgRepository extends Context.Service<
   OrgRepository,
   {
@@ -34,24 +34,24 @@ export class OrgRepository extends Context.Service<
   }
 >()("gatehouse/domain/Orgs/OrgRepository") {}
 
-/** Orgs, for those who may manage them. */
+/** The orgs that the current principal manages. */
 export class Orgs extends Context.Service<
   Orgs,
   {
-    /** Creates an org; the administrator's. */
+    /** Creates an org. Only the administrator may do this. */
     readonly create: (
       input: typeof CreateOrg.Type,
     ) => Effect.Effect<Org, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** An org with its limits and what is used of them; to those who manage it. */
+    /** An org with its limits and its usage. */
     readonly get: (
       orgId: string,
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** Changes an org's name and limits; the administrator's. */
+    /** Changes an org's name and limits. Only the administrator may do this. */
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** A page of the orgs that the caller manages. */
+    /** A page of the orgs. */
     readonly list: (
       page: Page,
     ) => Effect.Effect<

@@ -3,32 +3,32 @@ import { AuditLog } from "../audit/AuditLog.ts"
 import type { Unavailable } from "../Errors.ts"
 import { countReached } from "./OrgLimits.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
-import { WebhookEndpointRepository } from "../webhooks/WebhookEndpoints.ts"
+import { WebhookEndpointRepository } from "../webhooks/WebhookEndpointRepository.ts"
 
-/** An org that has more pending deliveries than it may have. */
+/** An org with more pending deliveries than its limit. */
 export interface OverPendingLimit {
   readonly orgId: string
   readonly limit: number
-  /** Counted no further than is needed. */
+  /** The pending deliveries. The count can stop once it is above the limit. */
   readonly pending: number
-  /** The endpoint with the largest backlog; `null` when all of them are callbacks. */
+  /** The endpoint with the most pending deliveries; `null` when all of them are callbacks. */
   readonly endpointId: string | null
 }
 
-/** Where pending deliveries are counted. */
+/** Counts the pending deliveries of orgs. */
 export class PendingDeliveries extends Context.Service<
   PendingDeliveries,
   {
-    /** The orgs over their limit, among those that this replica gave new deliveries since the last call. */
+    /** The orgs over their limit, of those for which this replica has created deliveries since the last call. */
     readonly overLimit: Effect.Effect<ReadonlyArray<OverPendingLimit>, Unavailable>
   }
 >()("gatehouse/domain/PendingLimit/PendingDeliveries") {}
 
-/** Holds the limit of pending deliveries. Events are always accepted: an endpoint that does not keep up is deactivated. */
+/** Enforces the limit of pending deliveries. It never refuses an event, but deactivates the slowest endpoint. */
 export class PendingLimit extends Context.Service<
   PendingLimit,
   {
-    /** Deactivates the endpoint with the largest backlog of each org over its limit: one of an org at each call. */
+    /** For each org over its limit, deactivates the endpoint with the most pending deliveries. */
     readonly enforce: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/PendingLimit") {
@@ -61,7 +61,7 @@ export class PendingLimit extends Context.Service<
               ? Effect.logWarning("An org has too many pending deliveries, all of them callbacks")
               : deactivate(orgId, endpointId)
             ).pipe(
-              // One that cannot be deactivated now keeps no other one: the next event of its org comes back to it.
+              // An error must not stop the other orgs. The next event of this org leads here again.
               Effect.catch((error) => Effect.logWarning(`An endpoint is not deactivated: ${error.error}`)),
               Effect.annotateLogs({ orgId, endpointId, pending, limit }),
             ),

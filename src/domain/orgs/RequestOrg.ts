@@ -1,9 +1,9 @@
 import { Context } from "effect"
 
-/** The owner of requests without an org: the administrator's, and look-ups of keys. */
+/** The owner of requests without an org, such as the administrator's and the lookups of keys. */
 export const noOrg = ""
 
-/** The org whose request the work at hand is, so that orgs share the database; `undefined` for background work. */
+/** The org of the current request; `undefined` for background work. Orgs share the database by it. */
 export const RequestOrg = Context.Reference<string | undefined>("gatehouse/domain/RequestOrg", {
   defaultValue: () => undefined,
 })

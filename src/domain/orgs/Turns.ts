@@ -1,22 +1,22 @@
 import { Effect } from "effect"
 
-/** What one batch looks at, of the rows of all orgs whose time has come. */
+/** The request of one batch of the due rows of all orgs. */
 export interface TurnBatch {
-  /** How many rows at most. */
+  /** The maximum of rows. */
   readonly limit: number
-  /** `null`: the rows that are longest due, of whichever org. Else orgs in turn: those whose id comes after this one. */
+  /** `null` for the longest due rows of any org. Else the batch takes orgs in turn: those with an id after this one. */
   readonly after: string | null
 }
 
-/** What one batch did. */
+/** The result of one batch. */
 export interface TurnResult {
-  /** How many rows are done. */
+  /** The finished rows. */
   readonly moved: number
-  /** `null` when there is no more; else what the next batch comes `after`, which is `""` for the first org. */
+  /** The `after` of the next batch, which is `""` for the first org; `null` when no due row is left. */
   readonly next: string | null
 }
 
-/** The limit of the next batch: half as large after a batch that failed, twice as large after one that did not. */
+/** Runs batches with a limit that halves after a failure and doubles after a success, up to `maxLimit`. */
 export const adaptiveLimit = (maxLimit: number) => {
   let limit = maxLimit
   return <A, E, R>(batch: (limit: number) => Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -27,11 +27,11 @@ export const adaptiveLimit = (maxLimit: number) => {
 }
 
 /**
- * Goes through the due rows of all orgs in batches. Most of the time one batch of those that are longest due is all there
- * is. While such a batch is full, each pass also takes every org in turn: however many rows one org has, the others wait for
- * a few batches. A batch that fails ends the run; the next run goes on with the org whose turn it was.
+ * Processes the due rows of all orgs in batches. Usually one batch of the longest due rows is enough. When that batch is
+ * full, the run also takes every org in turn, so that other orgs wait only a few batches for an org with many rows. A batch
+ * that fails ends the run; the next run continues with the same org.
  *
- * @param maxLimit the rows of a batch, at most
+ * @param maxLimit the maximum of rows of a batch
  */
 export const inTurns = <E, R>(maxLimit: number, take: (batch: TurnBatch) => Effect.Effect<TurnResult, E, R>) => {
   const limited = adaptiveLimit(maxLimit)
@@ -48,7 +48,7 @@ export const inTurns = <E, R>(maxLimit: number, take: (batch: TurnBatch) => Effe
         moved += taken.moved
         turn = taken.next ?? ""
       } while (turn !== "")
-      // What cannot be done now is not tried again at once.
+      // Rows that cannot be finished now wait for the next run.
       if (moved === 0) return
     }
   })

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Id, Name, NonEmptyText, Text, Timestamp } from "../Schemas.ts"
 
-/** A project, in the ten fields of the interface. */
+/** A project. */
 export const Project = Schema.Struct({
   projectId: Id,
   orgId: Id,
@@ -10,11 +10,11 @@ export const Project = Schema.Struct({
   currentDeploymentId: Schema.NullOr(Id),
   defaultBranch: Schema.NullOr(Schema.String).annotate({ examples: ["main"] }),
   hostOwner: Schema.NullOr(Schema.String).annotate({
-    description: "Owner of the linked code repository.",
+    description: "The owner of the linked repository. null: no repository is linked.",
     examples: ["octo-org"],
   }),
   hostRepo: Schema.NullOr(Schema.String).annotate({
-    description: "Name of the linked code repository.",
+    description: "The name of the linked repository. null: no repository is linked.",
     examples: ["docs"],
   }),
   createdAt: Timestamp,
@@ -23,10 +23,10 @@ export const Project = Schema.Struct({
 export interface Project extends Schema.Schema.Type<typeof Project> {}
 
 export const CreateProject = Schema.Struct({
-  name: Name.annotate({ description: "What people call the project.", examples: ["docs"] }),
+  name: Name.annotate({ description: "The name of the project.", examples: ["docs"] }),
   orgId: Schema.optionalKey(
     Id.annotate({
-      description: "The org it is created in. Omitted: the org of the key that calls, else the default org.",
+      description: "The org of the project. Absent: the org of the API key, else the default org.",
     }),
   ),
 }).annotate({ identifier: "CreateProject" })
@@ -39,7 +39,7 @@ const RepositoryPart = Text.check(
   Schema.isPattern(repositoryPart, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
 )
 
-/** The changes of a project. A field that is absent stays as it is; `null` empties it. */
+/** The changes of a project. An absent field does not change; `null` clears it. */
 export const UpdateProject = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["docs"] })),
   defaultBranch: Schema.optionalKey(Schema.NullOr(NonEmptyText).annotate({ examples: ["main"] })),

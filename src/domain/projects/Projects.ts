@@ -9,23 +9,23 @@ import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
 
-/** What a new project starts as: its org is the one named, or the default org (made when there is none yet). */
+/** A new project. Without `orgId` it belongs to the default org. */
 export interface NewProject {
   readonly projectId: string
   readonly name: string
   readonly orgId: string | undefined
-  /** The id that the default org gets if this makes it. */
+  /** The id of the default org, in case the project creates it. */
   readonly defaultOrgId: string
   readonly now: DateTime.Utc
 }
 
-/** Where projects are kept. */
+/** The projects of orgs. */
 export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
     /**
-     * Inserts a project, and the default org when it is needed and missing. Fails when the org named is unknown, or has
-     * as many projects as it may have.
+     * Inserts a project, and the default org when the project needs it and it does not exist. Fails when the org is
+     * unknown, or has reached its limit of projects.
      */
     readonly insert: (
       project: NewProject,
@@ -34,7 +34,7 @@ export class ProjectRepository extends Context.Service<
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
-    /** Applies the changes at once, or none: a subdomain or a repository that is taken is a `Conflict`. */
+    /** Applies all changes or none. Fails with a `Conflict` when another project has the subdomain or the repository. */
     readonly update: (
       scope: OrgScope,
       projectId: string,
@@ -49,15 +49,15 @@ export const projectNotFound = () => new NotFound({ error: "There is no such pro
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
-/** Projects, for those who may manage them. */
+/** The projects that the current principal manages. */
 export class Projects extends Context.Service<
   Projects,
   {
-    /** Creates a project in the org named, else in the caller's own, else in the default org. */
+    /** Creates a project in the given org, else in the org of the caller's key, else in the default org. */
     readonly create: (
       input: typeof CreateProject.Type,
     ) => Effect.Effect<Project, NotFound | LimitReached | Refused, CurrentPrincipal>
-    /** A page of the projects that the caller manages, of one org when `orgId` is given. */
+    /** A page of the projects, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },
     ) => Effect.Effect<
@@ -66,7 +66,7 @@ export class Projects extends Context.Service<
       CurrentPrincipal
     >
     readonly get: (projectId: string) => Effect.Effect<Project, NotFound | Refused, CurrentPrincipal>
-    /** Changes a project; linking it to a repository lets that repository's first CI run register. */
+    /** Changes a project. A link to a repository lets the CI runs of the repository register. */
     readonly update: (
       projectId: string,
       changes: UpdateProject,
@@ -81,7 +81,7 @@ export class Projects extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
 
-      // Not by `Effect.fn`: the stack trace that it takes at each call is a tenth of a creation.
+      // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
       const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
         const scope = yield* managedScope
         const { principal } = yield* CurrentPrincipal

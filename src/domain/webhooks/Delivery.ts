@@ -4,51 +4,60 @@ import { Id, Timestamp } from "../Schemas.ts"
 export const EventType = Schema.Literals(["job.completed", "job.failed"])
 export type EventType = typeof EventType.Type
 
-/**
- * `pending` is under way; `skipped`: the endpoint was inactive when the event came; `canceled`: the endpoint was
- * deleted or deactivated first; `failed`: no attempt is left.
- */
-export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", "canceled", "skipped"])
+export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", "canceled", "skipped"]).annotate({
+  description:
+    "pending: an attempt is in flight or follows. delivered: the receiver answered with a 2xx status. failed: no attempt " +
+    "is left. canceled: the endpoint was deleted or deactivated before the delivery. skipped: the endpoint was inactive " +
+    "when the job finished.",
+})
 export type DeliveryState = typeof DeliveryState.Type
 
-/** One event on its way to one receiver. */
+/** One event to one receiver. */
 export const Delivery = Schema.Struct({
-  delivery_id: Id.annotate({ description: "Also the webhook-id header of every attempt." }),
+  delivery_id: Id.annotate({ description: "The id of the delivery. Every attempt sends it as the webhook-id header." }),
   event_id: Id,
   job_id: Id,
-  webhook_endpoint_id: Schema.NullOr(Id).annotate({ description: "null: the job's own callback." }),
+  webhook_endpoint_id: Schema.NullOr(Id).annotate({
+    description: "The endpoint that receives the event. null: the job's callback_url receives it.",
+  }),
   event: EventType,
   state: DeliveryState,
   attempts: Schema.Int,
-  next_attempt_at: Schema.NullOr(Timestamp).annotate({ description: "While it is pending." }),
+  next_attempt_at: Schema.NullOr(Timestamp).annotate({
+    description: "The time of the next attempt. null: the delivery is not pending.",
+  }),
   created_at: Timestamp,
   updated_at: Timestamp,
 }).annotate({ identifier: "Delivery" })
 export interface Delivery extends Schema.Schema.Type<typeof Delivery> {}
 
-/** One attempt, and what came of it. */
+/** One HTTP request of a delivery, and its outcome. */
 export const DeliveryAttempt = Schema.Struct({
   number: Schema.Int,
   started_at: Timestamp,
   duration_ms: Schema.Int.annotate({ examples: [12] }),
   status: Schema.NullOr(Schema.Int).annotate({
-    description: "The answer's status; null when there was none.",
+    description: "The HTTP status of the response. null: there was no response.",
     examples: [503],
   }),
   failure: Schema.NullOr(Schema.String).annotate({
     description:
-      "timeout, dns, refused_address, tls, connection, bad_response or secret; null when there was an answer.",
+      "Why the attempt failed: timeout, dns, refused_address, tls, connection, bad_response or secret. null: the receiver " +
+      "answered with a complete response.",
     examples: [null],
   }),
   error: Schema.NullOr(Schema.String).annotate({ description: "The failure in a sentence.", examples: [null] }),
-  body: Schema.NullOr(Schema.String).annotate({ description: "The answer's first 4 KiB.", examples: ["busy"] }),
+  body: Schema.NullOr(Schema.String).annotate({
+    description: "The first 4 KiB of the response body.",
+    examples: ["busy"],
+  }),
 }).annotate({ identifier: "DeliveryAttempt" })
 export interface DeliveryAttempt extends Schema.Schema.Type<typeof DeliveryAttempt> {}
 
 export const DeliveryDetail = Schema.Struct({
   ...Delivery.fields,
   payload: Schema.String.annotate({
-    description: "The exact bytes that are signed and sent.",
+    description: "The exact request body that every attempt signs and sends.",
     examples: [
       '{"event":"job.completed","job_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","nonce":"9f86d081884c7d659a2feaa0c55ad015","workflow":"nightly-report","deployment_id":null,"status":"completed","result":{"rows":3},"error":null,"mapped_stack":null}',
     ],

@@ -13,24 +13,24 @@ export interface DeliveryFilter {
   readonly state?: DeliveryState | undefined
 }
 
-/** What a list found. */
+/** One page of deliveries. */
 export interface FoundDeliveries {
   /** Up to `limit + 1`. */
   readonly deliveries: ReadonlyArray<Delivery>
-  /** The id at which the look ended before it had found those; `null` when there was nothing more to look at. */
-  readonly lookedTo: string | null
+  /** The last id that was read, when the list stopped before it found `limit + 1`; `null` when it read all. */
+  readonly scannedTo: string | null
 }
 
-/** Which deliveries are sent again: those of an endpoint whose event came at `since` or later, and before `until`. */
+/** The deliveries of an endpoint to resend: those created at `since` or later, and before `until`. */
 export interface Recovery {
   readonly orgId: string
   readonly endpointId: string
   readonly since: DateTime.Utc
-  /** `null`: without an end. */
+  /** `null` for no end. */
   readonly until: DateTime.Utc | null
 }
 
-/** Where a tenant's deliveries are read, and started again. */
+/** The deliveries of orgs, to read and to resend. */
 export class DeliveryLogRepository extends Context.Service<
   DeliveryLogRepository,
   {
@@ -38,8 +38,8 @@ export class DeliveryLogRepository extends Context.Service<
     readonly list: (orgId: string, filter: DeliveryFilter, page: Page) => Effect.Effect<FoundDeliveries, Unavailable>
     readonly find: (orgId: string, deliveryId: string) => Effect.Effect<DeliveryDetail, NotFound | Unavailable>
     /**
-     * Makes a delivery due now, with the schedule from its start. `Conflict` when its endpoint is inactive or deleted,
-     * or an attempt is in flight.
+     * Makes a delivery due now and starts its retry schedule again. Fails with a `Conflict` when its endpoint is inactive
+     * or deleted, or an attempt is in flight.
      */
     readonly retry: (
       orgId: string,
@@ -47,9 +47,9 @@ export class DeliveryLogRepository extends Context.Service<
       now: DateTime.Utc,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Makes the deliveries due now that are `failed`, `canceled` or `skipped`; an attempt of one that is still in flight goes
-     * on. They count as pending at once, however many they are; the rows of many follow in a sweep. `Conflict` when the
-     * endpoint is inactive, or has too many sweeps.
+     * Makes the `failed`, `canceled` and `skipped` deliveries due now. An attempt in flight continues. All of them count as
+     * pending at once; when there are many, a sweep changes their rows. Fails with a `Conflict` when the endpoint is
+     * inactive or has too many sweeps. `hasMore` says whether a sweep follows.
      */
     readonly recover: (
       recovery: Recovery,
@@ -60,7 +60,7 @@ export class DeliveryLogRepository extends Context.Service<
 
 export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })
 
-/** What became of a tenant's events. */
+/** The deliveries of the current tenant. */
 export class DeliveryLog extends Context.Service<
   DeliveryLog,
   {
@@ -77,7 +77,7 @@ export class DeliveryLog extends Context.Service<
     readonly retry: (
       deliveryId: string,
     ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
-    /** Sends again everything of an endpoint that was not delivered in a time; returns how many deliveries that is. */
+    /** Resends the unsuccessful deliveries of an endpoint in a range of time. Returns their number. */
     readonly recover: (input: {
       readonly webhook_endpoint_id: string
       readonly since: DateTime.Utc
@@ -94,11 +94,11 @@ export class DeliveryLog extends Context.Service<
       const list = Effect.fn("DeliveryLog.list")(function* (query: Page & DeliveryFilter) {
         const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, query, query)
-        // A delivery is a few hundred bytes: its limit is a page's only end.
+        // A delivery has a few hundred bytes, so only `limit` ends a page.
         const page = cutRows(found.deliveries, query.limit)
         return {
           deliveries: page.items,
-          next_cursor: nextCursor(page, (delivery) => delivery.delivery_id) ?? found.lookedTo,
+          next_cursor: nextCursor(page, (delivery) => delivery.delivery_id) ?? found.scannedTo,
         }
       })
 

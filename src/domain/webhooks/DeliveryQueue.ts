@@ -1,79 +1,104 @@
 import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
-import type { ClaimedDelivery, Verdict } from "./Deliveries.ts"
+import type { EventType } from "./Delivery.ts"
 import type { Unavailable } from "../Errors.ts"
+import type { Verdict } from "./Verdict.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
-/** An attempt that was made, to be recorded. */
+/** A delivery that a worker has claimed for the time of a lease. Only a record with the same `claimId` changes it. */
+export interface ClaimedDelivery {
+  readonly deliveryId: string
+  readonly claimId: string
+  readonly orgId: string
+  /** `null` for the job's callback. */
+  readonly endpointId: string | null
+  /** The lane of the row in the queue. */
+  readonly lane: string
+  readonly url: string
+  /** The encrypted secrets, the current one first, each with the id that it is encrypted for. */
+  readonly secrets: ReadonlyArray<{ readonly stored: string; readonly owner: string }>
+  readonly event: EventType
+  readonly body: string
+  /** All attempts so far. */
+  readonly attempts: number
+  /** The attempts since the delivery was created or resent. */
+  readonly attemptsSinceResend: number
+  /** When the endpoint began to fail; `null` when its last attempt succeeded. */
+  readonly failingSince: DateTime.Utc | null
+  /** The lane's failed attempts since its last success, counted up to `minFailuresToDeactivate`. */
+  readonly failures: number
+}
+
+/** A finished attempt, to be recorded. */
 export interface AttemptRecord {
   readonly delivery: ClaimedDelivery
   readonly startedAt: DateTime.Utc
   readonly outcome: AttemptOutcome
   readonly verdict: Verdict
-  /** When it is tried again; `null` when it is not. */
+  /** The time of the retry; `null` when there is none. */
   readonly nextAttemptAt: DateTime.Utc | null
 }
 
-/** What a worker asks for. */
+/** The request of one claim. "Here" means in this process. */
 export interface Claim {
   readonly claimId: string
   readonly now: DateTime.Utc
-  /** Until when the deliveries are this claim's; longer than any attempt takes. */
+  /** The end of the lease; a lease is longer than any attempt. */
   readonly leaseUntil: DateTime.Utc
   readonly limit: number
-  /** How many deliveries a lane may have here that has none; 1 for a lane whose last attempt failed. */
+  /** The limit of a lane with no delivery here. It is 1 for a lane whose last attempt failed. */
   readonly laneCap: number
-  /** The lanes that have some here, by `slotOf`. */
+  /** The lanes with claimed deliveries here, by `laneId`. */
   readonly lanes: ReadonlyMap<string, LaneShare>
-  /** Slots and bytes that are free here. */
+  /** The free slots and bytes here. */
   readonly free: OrgShare
   /**
-   * What stays free when an org takes more, at least, as a multiple of what it then has. So an org alone comes to
-   * 1 ÷ (1 + reserve) of all, and to an equal share with others, and there is always room for the next.
+   * The minimum that stays free when an org takes more, as a multiple of what the org then has. One org alone gets at most
+   * 1 ÷ (1 + reserve) of the slots, several orgs get equal shares, and the next org always finds free slots.
    */
   readonly reserve: number
-  /** An org that has so much here takes of its backlog when it has room for as much again: a small claim costs as a large. */
+  /**
+   * An org claims from its backlog only when its share has room for this many deliveries, or for as many as it has here:
+   * a small claim costs as much as a large one.
+   */
   readonly minBacklog: number
-  /** What the orgs have here that have some. */
+  /** The orgs with claimed deliveries here. */
   readonly orgs: ReadonlyMap<string, OrgShare>
 }
 
-/** What a lane has here of what was claimed. */
+/** The claimed deliveries of a lane in this process. */
 export interface LaneShare {
   readonly count: number
-  /** How many it may have. */
+  /** The limit of `count`. */
   readonly cap: number
-  /** Whether its last attempt succeeded: then it may have them also when its org runs short of slots. */
+  /** Whether its last attempt succeeded. Such a lane keeps its slots when its org runs out of them. */
   readonly works: boolean
 }
 
-/** What an org has here of what was claimed. */
+/** Deliveries in this process, such as the claimed ones of an org. */
 export interface OrgShare {
   readonly count: number
-  /** Bytes of the bodies. */
+  /** The bytes of the bodies. */
   readonly bytes: number
 }
 
-/** What a claim took. */
+/** The result of a claim. */
 export interface Claimed {
   readonly deliveries: ReadonlyArray<ClaimedDelivery>
-  /** Whether some of the backlog was not looked at: there may be more to claim at once. */
+  /** Whether the claim did not read the whole backlog, so that the next claim may find more at once. */
   readonly more: boolean
-  /** Whether an org had no share left for something that is due: there may be more to claim when it has. */
+  /** Whether an org has due deliveries beyond its share, so that a claim may find more when its share has room. */
   readonly short: boolean
 }
 
-/** What shares a limit on attempts in flight: an endpoint, whatever its lane, or a lane of callbacks. */
-export const slotOf = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane
-
-/** What corrects the times of pending deliveries. */
+/** The request of one batch that corrects the times of pending deliveries. */
 export interface TimesCorrection {
   readonly now: DateTime.Utc
-  /** Until when a claim of now would hold. */
+  /** The end of a lease that begins now. */
   readonly leaseUntil: DateTime.Utc
-  /** How many deliveries may be moved at most. */
+  /** The maximum of deliveries to move. */
   readonly limit: number
-  /** The lane to go on after; `null` for the first batch. */
+  /** The last lane of the previous batch; `null` for the first batch. */
   readonly after: QueuePlace | null
 }
 
@@ -83,51 +108,52 @@ export interface QueuePlace {
   readonly lane: string
 }
 
-/** What a batch moved. */
+/** The result of one batch of `correctTimes`. */
 export interface CorrectedTimes {
+  /** The deliveries with a new time. */
   readonly moved: number
-  /** The lane to go on after; `null` when there are no others. */
+  /** The `after` of the next batch; `null` after the last lane. */
   readonly next: QueuePlace | null
 }
 
-/** Deliveries that are due and not claimed, whether a slot is free for them or not. */
+/** The deliveries that are due and not claimed, with or without a free slot. */
 export interface DueDeliveries {
-  /** How many; counted up to the limit. */
+  /** Counted up to the limit. */
   readonly count: number
-  /** Since when the longest waiting one is due; `null` when none is. */
+  /** The earliest due time; `null` when none is due. */
   readonly oldestDueAt: DateTime.Utc | null
 }
 
-/** What the worker needs of pending deliveries, of every org. What people read is `DeliveryLogRepository`'s. */
+/** The pending deliveries of all orgs, for the delivery worker. People read `DeliveryLogRepository`. */
 export class DeliveryQueue extends Context.Service<
   DeliveryQueue,
   {
     /**
-     * Claims due deliveries: of a lane the longest due first and at most as many as it has room for, and of an org no more
-     * than its share, of which a quarter is for lanes that have nothing here and for those that work. Orgs with a backlog take
-     * turns, and the lanes of each.
+     * Claims due deliveries. A lane gets its longest due deliveries first, up to its cap. An org gets at most its share; a
+     * quarter of the share is for lanes with no delivery here and for lanes whose last attempt succeeded. Orgs with a
+     * backlog take turns, and so do the lanes of each org.
      */
     readonly claim: (claim: Claim) => Effect.Effect<Claimed, Unavailable>
     /**
-     * Records attempts and moves their deliveries on, all or nothing; passes over those whose claim is no longer
-     * theirs. `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
+     * Records attempts and updates their deliveries in one transaction. Skips deliveries that another claim has taken.
+     * `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
      */
     readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
     /**
-     * Releases deliveries that were claimed and not attempted, to wait behind the others of their lane; passes over
-     * those whose claim is no longer theirs.
+     * Releases deliveries without an attempt; they wait behind the others of their lane. Skips deliveries that another
+     * claim has taken.
      */
     readonly release: (
       deliveries: ReadonlyArray<ClaimedDelivery>,
       now: DateTime.Utc,
     ) => Effect.Effect<void, Unavailable>
-    /** When the next delivery is due, those left out that wait for room in their lane; `null` when there is none. */
+    /** The next due time outside the backlogs; `null` when there is none. */
     readonly nextDueAt: Effect.Effect<DateTime.Utc | null, Unavailable>
     readonly countDue: (now: DateTime.Utc, limit: number) => Effect.Effect<DueDeliveries, Unavailable>
     /**
-     * After the clock was set back, makes overdue deliveries due again: those without an attempt yet and those that wait
-     * for a slot. A claim holds no longer than one of now would; retries wait as before. Passes over what others have
-     * locked. Looks at some lanes of the backlog at a time.
+     * After the clock steps back, makes overdue deliveries due again: those without an attempt and those of a backlog.
+     * Shortens leases that end later than `leaseUntil`. Retries keep their times. Skips rows that others have locked.
+     * Reads some lanes of the backlog in each batch.
      */
     readonly correctTimes: (correction: TimesCorrection) => Effect.Effect<CorrectedTimes, Unavailable>
   }

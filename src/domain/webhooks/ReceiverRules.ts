@@ -3,13 +3,13 @@ import { addressFault, type AddressRules } from "../addresses.ts"
 import { InvalidRequest } from "../Errors.ts"
 import { urlFault } from "./WebhookUrl.ts"
 
-/** What is asked of urls that receive webhooks. */
+/** The rules for URLs that receive webhooks. */
 export class ReceiverRules extends Context.Reference<AddressRules & { readonly httpsOnly: boolean }>(
   "gatehouse/domain/ReceiverRules",
   { defaultValue: () => ({ httpsOnly: true, allowPrivateNetworks: false }) },
 ) {}
 
-/** Checks a url that is to receive webhooks; the sentence names the field. */
+/** Checks the URL of an endpoint or callback. Fails with a sentence that names the field. */
 export const checkUrl = (
   field: string,
   url: string,

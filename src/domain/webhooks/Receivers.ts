@@ -1,30 +1,30 @@
-/** What decides who receives the event of a job. */
+/** The fields of a job that decide who receives its event. */
 export interface Routing {
   readonly callback_url: string | null
   readonly hasCallbackSecret: boolean
   readonly skip_callbacks: boolean
 }
 
-/** What decides whether an endpoint receives an event of its org. */
+/** An endpoint of the org that finished the job. */
 export interface Candidate {
   readonly id: string
   readonly active: boolean
 }
 
-/** One receiver of an event, and the state in which its delivery begins. */
+/** A receiver of an event, and the first state of its delivery. */
 export interface Receiver {
-  /** `null`: the job's own callback. */
+  /** `null` for the job's callback. */
   readonly endpointId: string | null
   readonly state: "pending" | "skipped"
 }
 
-/** Which endpoints receive an event of their org: all of them; the delivery to an inactive one is `skipped`. */
+/** Returns all endpoints of the org as receivers. The delivery to an inactive endpoint is `skipped`. */
 export const endpointReceivers = (endpoints: ReadonlyArray<Candidate>): ReadonlyArray<Receiver> =>
   endpoints.map(({ id, active }) => ({ endpointId: id, state: active ? "pending" : "skipped" }))
 
 /**
- * Who receives the event of a finished job. The rules in their order: with `skip_callbacks` nobody; a callback with a url
- * and a secret alone; else the org's endpoints.
+ * The receivers of a finished job's event: nobody for a job with `skip_callbacks`; else only the callback when the job
+ * has its URL and its secret; else the org's endpoints.
  */
 export const receivers = (job: Routing, endpoints: ReadonlyArray<Candidate>): ReadonlyArray<Receiver> => {
   if (job.skip_callbacks) return []

@@ -1,6 +1,6 @@
 import { Cause, Context, Duration, Effect, Predicate, Schedule } from "effect"
 
-/** Five seconds, then minutes, then hours: ten attempts over a little more than three days. */
+/** The waits before each retry: ten attempts over a little more than three days. */
 export const defaultDelays: ReadonlyArray<Duration.Duration> = [
   Duration.seconds(5),
   Duration.minutes(5),
@@ -13,7 +13,7 @@ export const defaultDelays: ReadonlyArray<Duration.Duration> = [
   Duration.hours(24),
 ]
 
-/** Retries after these delays, each ± 20 %. It counts attempts and never reads the clock. */
+/** A schedule that retries after these delays, each ± 20 %. It depends on the attempt and never reads the clock. */
 export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.Schedule<number> =>
   Schedule.jittered(
     Schedule.fromStepWithMetadata(
@@ -24,32 +24,37 @@ export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.S
     ),
   )
 
-/** The delays that retries follow: not any schedule, for one that reads the clock could not go on in another process. */
+/**
+ * The delays before retries. They are not an arbitrary schedule: another replica could not continue one that reads the
+ * clock.
+ */
 export class RetryDelays extends Context.Reference<ReadonlyArray<Duration.Duration>>("gatehouse/domain/RetryDelays", {
   defaultValue: () => defaultDelays,
 }) {}
 
-/** The longest that an answer's Retry-After is followed. */
-const longestRetryAfter = Duration.hours(24)
+/** The limit of a response's Retry-After; a longer one is cut to it. */
+const maxRetryAfter = Duration.hours(24)
 
 /**
- * How long to wait after the `tries`-th failed attempt (1 is the first); `undefined`: there is no other attempt.
- * It depends on the delays, the attempt and `Random` alone, so that any replica can go on where another stopped.
+ * The wait after a failed attempt; `undefined` after the last one. It depends only on the delays, the attempt and
+ * `Random`, so that any replica can continue the retries of another.
+ *
+ * @param attempt the number of the failed attempt; 1 is the first
  */
-export const delayAfter = (delays: ReadonlyArray<Duration.Duration>, tries: number) =>
-  Effect.flatMap(Schedule.toStep(fromDelays(delays.slice(tries - 1, tries))), (step) => step(0, undefined)).pipe(
+export const delayAfter = (delays: ReadonlyArray<Duration.Duration>, attempt: number) =>
+  Effect.flatMap(Schedule.toStep(fromDelays(delays.slice(attempt - 1, attempt))), (step) => step(0, undefined)).pipe(
     Effect.map(([, delay]) => delay),
     Effect.catchIf(Cause.isDone, () => Effect.succeed(undefined)),
   )
 
-/** The three forms of an HTTP date (RFC 9110, section 5.6.7), all of them in GMT; `Date.parse` takes much else. */
+/** The three forms of an HTTP date (RFC 9110, section 5.6.7), all in GMT. `Date.parse` would accept many others. */
 const httpDates = [
   /^[a-z]{3}, (?<day>\d\d) (?<month>[a-z]{3}) (?<year>\d{4}) (?<time>[\d:]{8}) GMT$/i,
   /^[a-z]{6,9}, (?<day>\d\d)-(?<month>[a-z]{3})-(?<year>\d\d) (?<time>[\d:]{8}) GMT$/i,
   /^[a-z]{3} (?<month>[a-z]{3}) (?<day>[\d ]\d) (?<time>[\d:]{8}) (?<year>\d{4})$/i,
 ]
 
-/** Milliseconds since the epoch; not a number when the text is no HTTP date. */
+/** Returns milliseconds since the epoch, or NaN when the text is not an HTTP date. */
 const parseHttpDate = (text: string) => {
   const { day, month, year, time } =
     httpDates.map((form) => form.exec(text)?.groups).find(Predicate.isNotUndefined) ?? {}
@@ -57,7 +62,7 @@ const parseHttpDate = (text: string) => {
 }
 
 /**
- * What a `Retry-After` header asks for, at most 24 hours; `undefined` when it says nothing that can be read.
+ * Reads a `Retry-After` header. Returns at most 24 hours, and `undefined` when the header is absent or malformed.
  * Source: RFC 9110, section 10.2.3 (seconds or an HTTP date).
  *
  * @param now milliseconds since the epoch
@@ -66,5 +71,5 @@ export const parseRetryAfter = (header: string | null, now: number): Duration.Du
   if (header === null) return undefined
   const text = header.trim()
   const millis = /^\d+$/.test(text) ? Number(text) * 1000 : parseHttpDate(text) - now
-  return Number.isNaN(millis) || millis < 0 ? undefined : Duration.min(Duration.millis(millis), longestRetryAfter)
+  return Number.isNaN(millis) || millis < 0 ? undefined : Duration.min(Duration.millis(millis), maxRetryAfter)
 }

@@ -1,37 +1,36 @@
 import { Context, Effect, Layer, Redacted, Result } from "effect"
 import { Base64 } from "effect/encoding"
 
-/** What the service calls itself at receivers. */
+/** The `user-agent` of every request to a receiver. */
 export const userAgent = "Gatehouse/0.1.0"
 
-/** HMAC-SHA256 (RFC 2104). A plain function and not Effect's `Mac`, which costs eight times the digest itself. */
+/** HMAC-SHA256 (RFC 2104). It is a plain function because Effect's `Mac` costs eight times the digest. */
 export class Hmac extends Context.Service<
   Hmac,
   {
-    /** Prepares a key, and gives the digest of a message under it; text stands for its UTF-8 bytes. */
+    /** Prepares a key, and returns a function that digests messages. Text stands for its UTF-8 bytes. */
     readonly sha256: (key: string | Uint8Array) => (message: string, encoding: "hex" | "base64") => string
   }
 >()("gatehouse/domain/Signature/Hmac") {}
 
-/** One attempt to deliver, about to be signed. */
+/** The parts of an attempt that are signed. */
 export interface Signable {
-  /** The same on every retry. */
   readonly deliveryId: string
   /** `job.completed` or `job.failed`. */
   readonly event: string
-  /** The exact text that is sent. */
+  /** The exact request body. */
   readonly body: string
-  /** When this attempt is made, in whole seconds since 1970. */
+  /** The time of this attempt, in whole seconds since 1970. */
   readonly timestamp: number
 }
 
 const prefix = "whsec_"
-// Padded or not: the reference libraries take both.
+// With or without padding: the reference libraries accept both.
 const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=?|[A-Za-z0-9+/]{2}(?:==)?)$/
 
 /**
- * The key of `webhook-signature`: what follows `whsec_`, decoded from base64; of any other secret, one included that
- * begins with `whsec_` and goes on with something else, all its UTF-8 bytes. Never empty, as the secret is not.
+ * The key of `webhook-signature`. A secret of `whsec_` and base64 is the decoded base64; any other secret is its own
+ * UTF-8 bytes, including one that continues after `whsec_` with something else. Never empty, because no secret is.
  */
 export const standardKey = (secret: string): string | Uint8Array => {
   const rest = secret.slice(prefix.length)
@@ -47,9 +46,9 @@ export class Signer extends Context.Service<
   Signer,
   {
     /**
-     * Prepares secrets (the endpoint's, then the one before it while that still signs) for any number of attempts:
-     * `x-webhook-signature` is the hex HMAC of the body under the characters of the first one; `webhook-signature` has one
-     * signature for each, as Standard Webhooks 1.0 says. No secret at all is a defect.
+     * Prepares secrets for any number of attempts: the current secret, then the previous one during its overlap.
+     * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
+     * `webhook-signature` has one signature for each secret (Standard Webhooks 1.0). An empty list is a defect.
      */
     readonly prepare: (secrets: ReadonlyArray<Redacted.Redacted<string>>) => Effect.Effect<Sign>
   }

@@ -1,9 +1,18 @@
-import type { ClaimedDelivery } from "./Deliveries.ts"
+import type { ClaimedDelivery } from "./DeliveryQueue.ts"
 import type { AttemptRecord, Claim, Claimed } from "./DeliveryQueue.ts"
-import { slotOf } from "./DeliveryQueue.ts"
-import { free, type Lane, maxPrefetched, newLane, occupy, reserveNow, type Slots, worthwhile } from "./slotState.ts"
+import { laneId } from "./lanes.ts"
+import {
+  free,
+  type Lane,
+  maxPrefetched,
+  minWorthwhileClaim,
+  newLane,
+  occupy,
+  reserveNow,
+  type Slots,
+} from "./slotState.ts"
 
-/** What happened. `at` is a monotonic time in milliseconds. */
+/** An event of the worker. `at` is a monotonic time in milliseconds. */
 export type SlotEvent =
   | { readonly _tag: "Claimed"; readonly claim: Claim; readonly claimed: Claimed; readonly at: number }
   | { readonly _tag: "LaneTurn"; readonly lane: string; readonly at: number }
@@ -13,28 +22,31 @@ export type SlotEvent =
   | { readonly _tag: "Released"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
   | { readonly _tag: "Stopping" }
 
-/** What the worker has to do. */
+/** A command to the worker. */
 export type SlotCommand =
   | { readonly _tag: "Attempt"; readonly delivery: ClaimedDelivery }
-  /** Tell of a `LaneTurn` for each lane, one after the other. */
+  /** Send a `LaneTurn` for each lane, one after the other. */
   | { readonly _tag: "TakeTurns"; readonly lanes: ReadonlyArray<string> }
   | { readonly _tag: "Release"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
-  /** There may be something to claim. */
+  /** Claim: there may be due deliveries with a free slot. */
   | { readonly _tag: "Claim" }
 
 type Commands = Array<SlotCommand>
 
-/** How long a delivery stays prefetched: later its URL, its secret or its endpoint may have changed. */
+/** How long a delivery stays prefetched. After that its URL, its secret or its endpoint may have changed. */
 const maxPrefetchMillis = 1_000
+/** A lane that drains in this time doubles its prefetch limit. */
 const fastDrainMillis = 100
-/** Frees the slot of a delivery; claims again for an org that had no share, once its share is worth a claim. */
+
+/** Frees the slot of a delivery. Claims for an org that had used up its share, once its share is worth a claim. */
 const freeSlot = (slots: Slots, delivery: ClaimedDelivery, commands: Commands) => {
   occupy(slots, delivery, -1)
   if (!slots.leftForShare) return
   const { bytes, count } = slots.orgs.get(delivery.orgId) ?? { count: 0, bytes: 0 }
   const reserve = reserveNow(slots)
-  const room = free(slots)
-  if (room.count - reserve * count < (1 + reserve) * worthwhile(slots) || room.bytes <= reserve * bytes) return
+  const unused = free(slots)
+  const minSlots = (1 + reserve) * minWorthwhileClaim(slots)
+  if (unused.count - reserve * count < minSlots || unused.bytes <= reserve * bytes) return
   slots.leftForShare = false
   commands.push({ _tag: "Claim" })
 }
@@ -47,7 +59,7 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
   commands.push({ _tag: "Release", deliveries: lane.prefetched.splice(0).map(({ delivery }) => delivery) })
 }
 
-/** Begins prefetched attempts that have a slot. After a failure a lane has one attempt at a time, so it begins none. */
+/** Starts the prefetched attempts that have a slot. A lane with an unrecorded failure releases them instead. */
 const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const { laneCap } = slots.limits
   const { prefetched } = lane
@@ -57,7 +69,7 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
     lane.inFlight++
     commands.push({ _tag: "Attempt", delivery: prefetched.shift()!.delivery })
   }
-  // The other half keeps the lane busy while the database answers the next claim.
+  // Claims at half of the prefetch limit: the rest keeps the lane busy during the claim.
   if (!lane.mayHaveMore || prefetched.length > (lane.prefetchLimit - laneCap) / 2) return
   lane.mayHaveMore = false
   if (at - lane.claimedAt < fastDrainMillis) {
@@ -66,11 +78,11 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   commands.push({ _tag: "Claim" })
 }
 
-/** Adds what a claim took, and returns how many deliveries each lane got. */
+/** Adds claimed deliveries, and returns how many each lane got. */
 const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
   const taken = new Map<string, number>()
   for (const delivery of deliveries) {
-    const id = slotOf(delivery)
+    const id = laneId(delivery)
     const lane = slots.lanes.get(id) ?? newLane(delivery.orgId, slots.limits.laneCap)
     slots.lanes.set(id, lane)
     lane.prefetched.push({ delivery, claimedAt: at })
@@ -92,14 +104,14 @@ const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, com
     slots.mayHaveMore ||= lane.lastRecordFailed
     if (lane.inFlight + lane.prefetched.length > 0) continue
     slots.lanes.delete(id)
-    // The lane was full when the claim began, and has nothing left whose end would lead to the next claim.
+    // The lane was full when the claim began, and has no attempt left whose end would cause the next claim.
     if (lane.mayHaveMore) commands.push({ _tag: "Claim" })
   }
   const lanes = inTurns([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
   if (lanes.length > 0) commands.push({ _tag: "TakeTurns", lanes })
 }
 
-/** The first lane of each org, then the second of each: a lane does not begin behind hundreds of another org. */
+/** Returns the first lane of each org, then the second of each, so that no lane starts behind hundreds of another org. */
 const inTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): ReadonlyArray<string> => {
   const counts = new Map<string, number>()
   const turns = ids.map((id) => {
@@ -110,9 +122,9 @@ const inTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): Rea
   return turns.sort((a, b) => a.turn - b.turn).map(({ id }) => id)
 }
 
-/** A success frees its slot at once, a failure when it is recorded. */
+/** A success frees its slot at once, and a failure when it is recorded. */
 const onEnded = (slots: Slots, { delivery, verdict }: AttemptRecord, at: number, commands: Commands) => {
-  const lane = slots.lanes.get(slotOf(delivery))!
+  const lane = slots.lanes.get(laneId(delivery))!
   lane.lastSucceeded = verdict._tag === "Delivered"
   if (lane.lastSucceeded) {
     lane.inFlight--
@@ -122,7 +134,7 @@ const onEnded = (slots: Slots, { delivery, verdict }: AttemptRecord, at: number,
 }
 
 const onDied = (slots: Slots, delivery: ClaimedDelivery, at: number, commands: Commands) => {
-  const lane = slots.lanes.get(slotOf(delivery))!
+  const lane = slots.lanes.get(laneId(delivery))!
   slots.total--
   lane.inFlight--
   occupy(slots, delivery, -1)
@@ -134,8 +146,8 @@ const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: num
   slots.total -= records.length
   let claims = slots.mayHaveMore
   for (const { delivery, verdict } of records) {
-    const lane = slots.lanes.get(slotOf(delivery))
-    // The lane had one attempt at a time after a failure: its next delivery waited for this record.
+    const lane = slots.lanes.get(laneId(delivery))
+    // After a failure a lane makes one attempt at a time: its next delivery waited for this record.
     claims ||= delivery.failures > 0 || delivery.failingSince !== null
     if (verdict._tag === "Delivered") {
       if (lane !== undefined) lane.lastRecordFailed = false
@@ -158,11 +170,11 @@ const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>) =>
 }
 
 /**
- * Changes the slots by what happened, and returns what the worker has to do. An org may have three times as many slots as
- * stay free, and bytes likewise: alone it has three quarters, with others an equal share, and the next org always finds
- * room (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+ * Applies an event to the slots, and returns commands for the worker. An org may have three times as many slots as stay
+ * free, and the same holds for bytes. So one org alone gets three quarters, several orgs get equal shares, and the next
+ * org always finds free slots (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
  *
- * The slots are changed in place: a copy of the lanes for each attempt would cost more than the attempt.
+ * Changes the slots in place: a copy of the lanes for each attempt would cost more than the attempt.
  */
 export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand> => {
   const commands: Commands = []

@@ -2,23 +2,23 @@ import type { Scope } from "effect"
 import { Context, Effect, Layer, PubSub, Stream } from "effect"
 
 /**
- * Word inside this process that there may be work. It makes things quick and nothing correct: work of another replica,
- * or of one that crashed, is found by looking every so often.
+ * Signals inside this process that there may be work. They save waiting, and nothing depends on them: the workers also
+ * poll, and so find the work of other replicas and of crashed ones.
  */
 export class Wakeups extends Context.Service<
   Wakeups,
   {
-    /** Says that deliveries may be due. */
+    /** Signals that deliveries may be due. */
     readonly deliveries: Effect.Effect<void>
-    /** Says that there may be sweeps. */
+    /** Signals that there may be sweeps. */
     readonly sweeps: Effect.Effect<void>
-    /** Says that the org may have queued jobs, once those that it was told of are certain. */
+    /** Signals that the org may have queued jobs, after the transaction that queues them has committed. */
     readonly jobs: (orgId: string) => Effect.Effect<void>
-    /** An element for every word of deliveries. */
+    /** An element for each signal of `deliveries`; signals in quick succession can be one element. */
     readonly onDeliveries: Stream.Stream<void>
-    /** An element for every word of sweeps. */
+    /** An element for each signal of `sweeps`; signals in quick succession can be one element. */
     readonly onSweeps: Stream.Stream<void>
-    /** Calls the listener with the org at every word of jobs, until the scope closes. */
+    /** Calls the listener with the org at each signal of `jobs`, until the scope closes. */
     readonly onJobs: (listener: (orgId: string) => void) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("gatehouse/domain/Wakeups") {
@@ -31,9 +31,9 @@ export class Wakeups extends Context.Service<
       return Wakeups.of({
         deliveries: Effect.asVoid(PubSub.publish(deliveries, undefined)),
         sweeps: Effect.asVoid(PubSub.publish(sweeps, undefined)),
-        onSweeps: Stream.fromPubSub(sweeps),
         jobs: (orgId) => Effect.sync(() => listeners.forEach((listener) => listener(orgId))),
         onDeliveries: Stream.fromPubSub(deliveries),
+        onSweeps: Stream.fromPubSub(sweeps),
         onJobs: (listener) =>
           Effect.asVoid(
             Effect.acquireRelease(

@@ -3,14 +3,14 @@ import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 
 const Secret = SigningSecret.annotate({
   description:
-    "Signs the deliveries. Not only white space. Encrypted at rest, in no answer. whsec_ + base64 makes a Standard " +
-    "Webhooks key.",
+    "Signs the deliveries. It must contain more than white space. The service stores it encrypted and never returns it. A " +
+    "secret of whsec_ and base64 is a Standard Webhooks key.",
   examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
 const Url = Text.annotate({
   description:
-    "Absolute http or https (guarded mode: https) without credentials, 2,048 characters at most. Its host is no " +
-    "private, reserved or special address (open mode: private ones are allowed).",
+    "The URL that receives the deliveries: absolute, https (open mode: also http), without credentials, at most 2,048 " +
+    "characters. Its host must not be a private, reserved or special address (open mode: private ones are allowed).",
   examples: ["https://example.com/webhooks"],
 })
 const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })
@@ -20,11 +20,11 @@ export const CreateWebhookEndpoint = Schema.Struct({
   signing_secret: Secret,
   description: Schema.optionalKey(Description),
   active: Schema.optionalKey(Schema.Boolean).annotate({
-    description: "Default true. An inactive endpoint receives no deliveries.",
+    description: "Default: true. An inactive endpoint receives no deliveries.",
   }),
 }).annotate({ identifier: "CreateWebhookEndpoint" })
 
-/** The changes of an endpoint; what is absent stays. */
+/** The changes of an endpoint. An absent field does not change. */
 export const UpdateWebhookEndpoint = Schema.Struct({
   id: Id,
   url: Schema.optionalKey(Url),
@@ -46,7 +46,7 @@ export const UpdateWebhookEndpoint = Schema.Struct({
     examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
   })
 
-/** An endpoint as lists show it: without its secret. */
+/** An endpoint in a list. It never shows its secret. */
 export const WebhookEndpoint = Schema.Struct({
   webhook_endpoint_id: Id,
   url: Schema.String.annotate({ examples: ["https://example.com/webhooks"] }),
@@ -66,14 +66,17 @@ const count = Schema.Int.annotate({ examples: [0] })
 export const WebhookEndpointDetail = Schema.Struct({
   ...WebhookEndpoint.fields,
   failing_since: Schema.NullOr(Timestamp).annotate({
-    description: "Since when its attempts fail without one success; null when the last one succeeded.",
+    description: "When the endpoint began to fail. null: its last attempt succeeded.",
     examples: [null],
   }),
-  deactivated_at: Schema.NullOr(Timestamp).annotate({ description: "null while it is active.", examples: [null] }),
+  deactivated_at: Schema.NullOr(Timestamp).annotate({
+    description: "When the endpoint became inactive. null: it is active.",
+    examples: [null],
+  }),
   deactivated_reason: Schema.NullOr(DeactivatedReason).annotate({
     description:
-      "gone: it answered 410; failing: five days of failures, or more pending deliveries than its org may have; " +
-      "by_request: a request did it.",
+      "Why the endpoint is inactive. gone: it answered with status 410. failing: it failed for five days, or its org " +
+      "reached the limit of pending deliveries. by_request: a request deactivated it. null: it is active.",
     examples: [null],
   }),
   deliveries: Schema.Struct({
@@ -82,6 +85,6 @@ export const WebhookEndpointDetail = Schema.Struct({
     failed: count,
     canceled: count,
     skipped: count,
-  }).annotate({ description: "How many of its newest 10,000 deliveries are in each state." }),
+  }).annotate({ description: "The number of deliveries in each state, among the newest 10,000 of the endpoint." }),
 }).annotate({ identifier: "WebhookEndpointDetail" })
 export interface WebhookEndpointDetail extends Schema.Schema.Type<typeof WebhookEndpointDetail> {}

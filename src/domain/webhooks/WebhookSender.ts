@@ -9,31 +9,31 @@ export interface WebhookRequest {
   readonly body: string
 }
 
-/** Why an attempt got no answer, or none that counts. */
+/** Why an attempt got no complete response. */
 export type FailureKind =
-  /** The endpoint's secret cannot be read: the server has lost the key that it was encrypted with. Nothing was sent. */
+  /** The signing secret cannot be decrypted with the keys that the server has. Nothing was sent. */
   | "secret"
-  /** Nothing within the time that an attempt has, connection and body included. */
+  /** The connection and the complete response took longer than the deadline of an attempt. */
   | "timeout"
-  /** The host's name does not resolve. */
+  /** The host name does not resolve. */
   | "dns"
-  /** An address that the service does not call (contract: private, loopback, reserved …), or a url that it cannot. */
+  /** The host has an address that the service does not call (private, loopback, reserved …), or the URL is invalid. */
   | "refused_address"
-  /** The certificate is not valid, or TLS failed in another way. */
+  /** The certificate is invalid, or TLS failed in another way. */
   | "tls"
   /** The connection was refused, reset or closed. */
   | "connection"
-  /** The answer is longer than is read, or no HTTP. */
+  /** The response is too long, or is not HTTP. */
   | "bad_response"
 
-/** What an attempt came to. */
+/** The outcome of an attempt. */
 export interface AttemptOutcome {
-  /** The answer's status; `null` when there was none. */
+  /** The status of the response; `null` when there was none. */
   readonly status: number | null
   readonly failure: { readonly kind: FailureKind; readonly message: string } | null
-  /** The first 4 KiB of the answer's body, as text; bytes that are no UTF-8 and NULs are replaced. */
+  /** The first 4 KiB of the response body as text. NULs and bytes that are not UTF-8 are replaced. */
   readonly body: string | null
-  /** The answer's `Retry-After`, as it came. */
+  /** The response's `Retry-After` header, unparsed. */
   readonly retryAfter: string | null
   readonly duration: Duration.Duration
 }
@@ -42,7 +42,7 @@ export interface AttemptOutcome {
 export class WebhookSender extends Context.Service<
   WebhookSender,
   {
-    /** Sends a request once. Never fails: whatever happens is an outcome. */
+    /** Sends a request once. Never fails: every failure is an outcome. */
     readonly send: (request: WebhookRequest) => Effect.Effect<AttemptOutcome>
   }
 >()("gatehouse/domain/WebhookSender") {}

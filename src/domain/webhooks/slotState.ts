@@ -1,14 +1,14 @@
-import type { ClaimedDelivery } from "./Deliveries.ts"
+import type { ClaimedDelivery } from "./DeliveryQueue.ts"
 import type { Claim, LaneShare, OrgShare } from "./DeliveryQueue.ts"
 
 /** The limits of one process. */
 export interface SlotLimits {
   readonly slots: number
-  /** Bytes of bodies that are claimed at the same time. */
+  /** Bytes of the bodies that are claimed at the same time. */
   readonly bytes: number
   /** Attempts in flight of one lane. */
   readonly laneCap: number
-  /** Deliveries of one claim. */
+  /** Deliveries that one claim may take. */
   readonly claimBatchSize: number
 }
 
@@ -50,9 +50,9 @@ export interface Slots {
   leftForShare: boolean
 }
 
-/** How many slots stay free when an org takes more, as a multiple of the slots that the org then has. */
+/** The slots that stay free when an org takes more, as a multiple of the slots that the org then has. */
 const reserve = 1 / 3
-/** The same while slots are scarce. */
+/** `reserve` while slots are scarce. */
 const scarceReserve = 8
 
 export const makeSlots = (limits: SlotLimits): Slots => ({
@@ -83,14 +83,15 @@ export const free = ({ limits, used, usedBytes }: Slots): OrgShare => ({
   count: limits.slots - used,
   bytes: limits.bytes - usedBytes,
 })
-/** Whether seven eighths of the slots are in use: then many orgs have deliveries that may hang. */
+/** Whether seven eighths of the slots are in use. Then many orgs have receivers that may hang. */
 const isScarce = ({ limits, used }: Slots) => limits.slots - used < limits.slots / 8
 export const reserveNow = (slots: Slots) => (isScarce(slots) ? scarceReserve : reserve)
-/** A claim of fewer deliveries costs as much as a claim of so many. */
-export const worthwhile = ({ limits }: Slots) => limits.slots / 16
+/** The smallest claim that is worth its cost, in deliveries: a smaller one costs as much. */
+export const minWorthwhileClaim = ({ limits }: Slots) => limits.slots / 16
+/** The most deliveries that a process prefetches. */
 export const maxPrefetched = ({ limits }: Slots) => Math.ceil(limits.slots / 2)
 
-/** Counts the slot and the bytes of a delivery, or with -1 no longer. */
+/** Adds the slot and the bytes of a delivery, or removes them with -1. */
 export const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 | -1) => {
   const org = slots.orgs.get(orgId) ?? { count: 0, bytes: 0 }
   const bytes = sign * body.length
@@ -102,17 +103,17 @@ export const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 |
   else slots.orgs.delete(orgId)
 }
 
-/** What a claim asks for, but for its id and its times. */
+/** A claim without its id and its times. */
 export type ClaimRequest = Omit<Claim, "claimId" | "now" | "leaseUntil">
 
-/** Starts a claim: returns what it asks for, or `undefined` while no slot is free. While slots are scarce it takes half of them. */
+/** Starts a claim. Returns `undefined` while no slot is free. While slots are scarce, a claim takes half of the free ones. */
 export const startClaim = (slots: Slots): ClaimRequest | undefined => {
   const { laneCap, claimBatchSize, slots: max } = slots.limits
-  const room = free(slots)
-  const claimable = Math.min(isScarce(slots) ? Math.ceil(room.count / 2) : room.count, max - slots.total)
+  const unused = free(slots)
+  const claimable = Math.min(isScarce(slots) ? Math.ceil(unused.count / 2) : unused.count, max - slots.total)
   if (claimable <= 0) return undefined
   slots.mayHaveMore = slots.releasing > 0
-  const prefetches = slots.used < maxPrefetched(slots) - worthwhile(slots)
+  const prefetches = slots.used < maxPrefetched(slots) - minWorthwhileClaim(slots)
   const lanes = new Map<string, LaneShare>()
   for (const [id, { inFlight, lastSucceeded, prefetched, prefetchLimit }] of slots.lanes) {
     const cap = prefetches ? laneCap + prefetchLimit : laneCap
@@ -123,8 +124,8 @@ export const startClaim = (slots: Slots): ClaimRequest | undefined => {
     laneCap: prefetches ? 2 * laneCap : laneCap,
     lanes,
     orgs: new Map(slots.orgs),
-    free: room,
+    free: unused,
     reserve: reserveNow(slots),
-    minBacklog: Math.ceil(worthwhile(slots)),
+    minBacklog: Math.ceil(minWorthwhileClaim(slots)),
   }
 }

@@ -20,7 +20,7 @@ const minCleaned = 1024 * 1024
 export const layer = Layer.effect(
   ChatBodies,
   Effect.gen(function* () {
-    const { bytes, giveBack } = yield* ChatBodyMemory
+    const { bytes, release } = yield* ChatBodyMemory
     const budget = ByteBudget.make({
       bytes,
       perOwner: bytes / 2,
@@ -36,7 +36,7 @@ export const layer = Layer.effect(
         const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
         // A body leaves five times its size behind; V8 would collect only after several.
-        const cleaned = length < minCleaned ? operation : Effect.ensuring(operation, giveBack)
+        const cleaned = length < minCleaned ? operation : Effect.ensuring(operation, release)
         // Only until the answer begins: other limits bound the memory of the answer.
         return yield* budget
           .take(owner, Math.min(length, maxBody))

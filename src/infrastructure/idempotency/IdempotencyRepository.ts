@@ -19,7 +19,7 @@ export const layer = Layer.effect(
           const lockName = JSON.stringify(["gatehouse:idempotency", caller, name, key])
           const [lock] = yield* sql<{ free: boolean }>`
             SELECT pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) AS free`
-          if (!lock!.free) return KeyedOutcome.UnderWay()
+          if (!lock!.free) return KeyedOutcome.InFlight()
           // A separate statement after the lock, so that it sees what the previous holder of the lock has committed.
           const [found] = yield* sql<{ record: string }>`
             SELECT record FROM idempotency_keys
@@ -31,10 +31,10 @@ export const layer = Layer.effect(
             VALUES (${caller}, ${name}, ${key}, ${record}, ${date(expiresAt)})
             ON CONFLICT (caller, operation, key) DO UPDATE
               SET record = excluded.record, expires_at = excluded.expires_at`
-          return KeyedOutcome.Made({ answer })
+          return KeyedOutcome.Ran({ answer })
         }).pipe(sql.withTransaction, orUnavailable),
 
-      forgetExpired: (now, limit) =>
+      deleteExpired: (now, limit) =>
         sql`
           DELETE FROM idempotency_keys WHERE ctid IN (
             SELECT ctid FROM idempotency_keys WHERE expires_at <= ${date(now)} LIMIT ${limit} FOR UPDATE SKIP LOCKED

@@ -2,9 +2,9 @@ import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { Job } from "../../domain/jobs/Job.ts"
-import { isExpired, isUnfinished, leaseExpired } from "../../domain/jobs/JobEnd.ts"
+import { isUnfinished, isUnfinishedAndExpired, leaseExpired } from "../../domain/jobs/JobEnd.ts"
 import type { JobEnd, JobOutcome } from "../../domain/jobs/JobEnd.ts"
-import { jobNotFound, JobRepository, type NewJob } from "../../domain/jobs/Jobs.ts"
+import { jobNotFound, JobRepository, type NewJob } from "../../domain/jobs/JobRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { claimJobs, extendLease, releaseJobs } from "./claimJobs.ts"
@@ -83,7 +83,7 @@ export const layer = Layer.effect(
       expireLeases: (batch) => expireLeases(sql, batch).pipe(orUnavailableWithin("sweep")),
 
       finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
-      failExpired: (end) => finish(end, leaseExpired, (row) => isExpired(row, end.now)),
+      failExpired: (end) => finish(end, leaseExpired, (row) => isUnfinishedAndExpired(row, end.now)),
 
       find: (orgId, jobId) =>
         sql`SELECT ${jobColumns(sql)} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(

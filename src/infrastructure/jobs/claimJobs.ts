@@ -3,7 +3,7 @@ import { Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
 import { ClaimedJob } from "../../domain/jobs/Job.ts"
 import { notRunning } from "../../domain/jobs/JobEnd.ts"
-import { jobNotFound, type JobRepository } from "../../domain/jobs/Jobs.ts"
+import { jobNotFound, type JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { integers, texts } from "../database/arrays.ts"
 import { date, decodeRows, JsonText, Time, withinBytes } from "../database/fragments.ts"
 

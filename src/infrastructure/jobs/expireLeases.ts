@@ -1,12 +1,12 @@
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
-import type { EndedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
+import type { ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
 import { date } from "../database/fragments.ts"
 import { nextOrg, orgsInTurn, share } from "../orgs/orgsInTurn.ts"
 
 interface Row {
   readonly picked: number
-  readonly ended: ReadonlyArray<EndedJob>
+  readonly exhausted: ReadonlyArray<ExhaustedJob>
   readonly next: string | null
 }
 
@@ -48,7 +48,11 @@ export const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
     )
     SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
       (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
-       WHERE attempt >= ${maxAttempts}) AS ended`.pipe(
-    Effect.map(([row]) => ({ queued: row!.picked - row!.ended.length, ended: row!.ended, next: row!.next })),
+       WHERE attempt >= ${maxAttempts}) AS exhausted`.pipe(
+    Effect.map(([row]) => ({
+      queued: row!.picked - row!.exhausted.length,
+      exhausted: row!.exhausted,
+      next: row!.next,
+    })),
   )
 }

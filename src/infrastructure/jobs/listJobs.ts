@@ -1,6 +1,6 @@
 import type { SqlClient } from "effect/sql"
 import { JobStatus } from "../../domain/jobs/Job.ts"
-import type { JobRepository } from "../../domain/jobs/Jobs.ts"
+import type { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import type { Page } from "../../domain/Page.ts"
 import { afterCursor, pageOf } from "../database/fragments.ts"
 

@@ -127,7 +127,7 @@ export const make = Effect.gen(function* () {
 
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => revoke(keyId)),
-    held: memory.get,
+    cached: memory.get,
     lookUp: (hash, done) => void lookUp(hash, done),
   })
 })

@@ -1,5 +1,5 @@
 import { Duration, Effect, Layer, Metric } from "effect"
-import { reachedOut, type Verdict } from "../../domain/webhooks/Deliveries.ts"
+import { wasSent, type Verdict } from "../../domain/webhooks/Verdict.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import type { AttemptOutcome, FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 
@@ -65,7 +65,7 @@ export const layer = Layer.effect(
     for (const series of Object.values(outcomes)) series.updateUnsafe(0, context)
     const count = ({ outcome, verdict }: AttemptRecord) => {
       outcomes[verdict._tag].updateUnsafe(1, context)
-      if (reachedOut(outcome)) {
+      if (wasSent(outcome)) {
         durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
       }
     }

@@ -13,7 +13,7 @@ import {
   Stream,
 } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type SlotCommand, type SlotEvent, step } from "../../domain/webhooks/Slots.ts"

@@ -1,5 +1,5 @@
 import { DateTime, Duration, Effect, Latch, Queue, Semaphore } from "effect"
-import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 
 /** Attempts that one statement records. */

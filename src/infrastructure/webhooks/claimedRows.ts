@@ -1,5 +1,5 @@
 import { DateTime } from "effect"
-import type { ClaimedDelivery } from "../../domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import type { EventType } from "../../domain/webhooks/Delivery.ts"
 
 /** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
@@ -53,7 +53,7 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       event: row.type,
       body: bodies.get(row.event_id)!,
       attempts: row.attempts,
-      tries: row.tries,
+      attemptsSinceResend: row.tries,
       failingSince: row.failing_since === null ? null : DateTime.fromDateUnsafe(row.failing_since),
       failures: row.failures,
     }))

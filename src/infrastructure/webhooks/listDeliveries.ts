@@ -97,8 +97,8 @@ export const listDeliveries = Effect.fnUntraced(function* (
     ${deliveryJoins(sql)}
     WHERE ${state}::text IS NULL OR ${stateNow(sql)} = ${state}
     ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
-  if (deliveries.length > page.limit) return { deliveries, lookedTo: null }
+  if (deliveries.length > page.limit) return { deliveries, scannedTo: null }
   const [last] = yield* sql<{ id: string }>`
     SELECT id FROM (${source} LIMIT ${maxReadPerPage}) AS looked OFFSET ${maxReadPerPage - 1}`
-  return { deliveries, lookedTo: last?.id ?? null }
+  return { deliveries, scannedTo: last?.id ?? null }
 })

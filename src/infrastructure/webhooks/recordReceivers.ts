@@ -2,8 +2,9 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { minFailures, reachedOut } from "../../domain/webhooks/Deliveries.ts"
-import { type AttemptRecord, slotOf } from "../../domain/webhooks/DeliveryQueue.ts"
+import { minFailuresToDeactivate, wasSent } from "../../domain/webhooks/Verdict.ts"
+import { type AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { laneId } from "../../domain/webhooks/lanes.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
@@ -18,7 +19,7 @@ interface Receiver {
   readonly failures: number
 }
 
-/** The receivers whose health the attempts may change, by `slotOf`. A success of a healthy receiver changes nothing. */
+/** The receivers whose health the attempts may change, by `laneId`. A success of a healthy receiver changes nothing. */
 export const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
   const failed = records.some(({ verdict }) => verdict._tag !== "Delivered")
   const endpoints = new Set(records.map(({ delivery }) => delivery.endpointId))
@@ -27,7 +28,7 @@ export const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<A
     SELECT id, url, failing_since IS NOT NULL AS failing, failures FROM webhook_endpoints
     WHERE id = ANY(${texts(endpoints)}) AND (failing_since IS NOT NULL OR ${failed})
     UNION ALL
-    SELECT id, NULL, lane IS NOT NULL, ${minFailures}::int FROM unnest(${texts(callbacks)}) AS l (id)
+    SELECT id, NULL, lane IS NOT NULL, ${minFailuresToDeactivate}::int FROM unnest(${texts(callbacks)}) AS l (id)
     LEFT JOIN failing_callbacks ON lane = id
     WHERE lane IS NOT NULL OR ${failed}`.pipe(Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))))
 }
@@ -56,15 +57,15 @@ export const receiverChanges = (
   const ending: Array<AttemptRecord> = []
   for (const record of records) {
     const { delivery, outcome, verdict } = record
-    const receiver = receivers.get(slotOf(delivery))
+    const receiver = receivers.get(laneId(delivery))
     // An endpoint with a new URL is another receiver: attempts at the old URL say nothing about it.
-    if (receiver === undefined || !reachedOut(outcome)) continue
+    if (receiver === undefined || !wasSent(outcome)) continue
     if (receiver.url !== null && receiver.url !== delivery.url) continue
     const { id } = receiver
     if (verdict._tag === "Delivered") {
       failing.delete(id)
       if (receiver.failing) working.add(id)
-    } else if (!receiver.failing || working.has(id) || receiver.failures < minFailures) {
+    } else if (!receiver.failing || working.has(id) || receiver.failures < minFailuresToDeactivate) {
       failing.set(id, (failing.get(id) ?? 0) + 1)
     }
     if (verdict._tag === "Deactivate" && delivery.endpointId !== null) ending.push(record)

@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
-import { endpointNotFound } from "../../domain/webhooks/WebhookEndpoints.ts"
+import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { endpointInactive } from "./retryDelivery.ts"
 

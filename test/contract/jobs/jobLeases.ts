@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { ClaimedJob } from "#src/domain/jobs/Job.ts"
-import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
 import { failureOf, insertOrg, newId } from "../support.ts"
@@ -29,7 +29,7 @@ const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime
   JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, until, now))
 const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobRepository.use((jobs) => jobs.expireLeases({ now, maxAttempts: 3, limit: 1_000, after: null, ...batch }))
-const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ ended }) => ended)
+const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ exhausted }) => exhausted)
 /** Claims so many new jobs of an org, whose lease runs out in a minute. */
 const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, count: number) {
   for (let n = 0; n < count; n++) yield* insertJob(orgId)
@@ -202,9 +202,9 @@ export const jobLeases = (it: It) => {
       const now = epoch()
       const first = yield* insertRunning(orgId, now, 2)
       yield* insertRunning(orgId, plus(now, 1), 1)
-      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 2, ended: [], next: "" })
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 2, exhausted: [], next: "" })
       assert.deepStrictEqual((yield* claimIds(orgId, plus(now, 61))).toSorted(), first.toSorted())
-      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 1, ended: [], next: null })
+      assert.deepStrictEqual(yield* expireBatch(plus(now, 61), { limit: 2 }), { queued: 1, exhausted: [], next: null })
       yield* expireBatch(plus(now, 200))
     }),
   )
@@ -224,14 +224,14 @@ export const jobLeases = (it: It) => {
       // The orgs of the tests before have ids before theirs.
       const after = orgs[0]!.slice(0, -1)
       const due = plus(now, 60)
-      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), { queued: 4, ended: [], next: orgs[3]! })
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), { queued: 4, exhausted: [], next: orgs[3]! })
       assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [4, 0, 1, 2, 1])
       assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after: orgs[3]! }), {
         queued: 0,
-        ended: [],
+        exhausted: [],
         next: null,
       })
-      assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, ended: [], next: null })
+      assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, exhausted: [], next: null })
       assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [0, 0, 0, 0, 1])
       yield* expireBatch(plus(now, 200))
     }),

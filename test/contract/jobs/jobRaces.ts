@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
-import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { eventsOf } from "../webhooks/events.ts"
 import { assertOneWon, meet } from "../meet.ts"
 import { insertSchedule } from "./schedules.ts"

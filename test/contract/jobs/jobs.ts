@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { Job } from "#src/domain/jobs/Job.ts"
-import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { noRows, assertDefect, assertPages, awkwardTexts, failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import { completed, epoch, failed, findJob, finish, insertJob, jobsOf, noSuchJob } from "../webhooks/webhookSupport.ts"

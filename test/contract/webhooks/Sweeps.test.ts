@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
@@ -57,12 +57,12 @@ const shown = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
       let count = 0
       do {
         const page = { limit: 1_000, cursor }
-        const { deliveries, lookedTo } = yield* list(orgId, filter, page)
+        const { deliveries, scannedTo } = yield* list(orgId, filter, page)
         const rows = deliveries.slice(0, 1_000)
         assert.isTrue(rows.every((row) => row.state === state))
         assert.isTrue(rows.every((row) => (row.next_attempt_at === null) === (state !== "pending")))
         count += rows.filter((row) => row.webhook_endpoint_id === endpoint).length
-        cursor = deliveries.length > 1_000 ? rows.at(-1)!.delivery_id : (lookedTo ?? undefined)
+        cursor = deliveries.length > 1_000 ? rows.at(-1)!.delivery_id : (scannedTo ?? undefined)
       } while (cursor !== undefined)
       if (count > 0) counts[`${state}${"webhook_endpoint_id" in filter ? "" : " of all"}`] = count
     }

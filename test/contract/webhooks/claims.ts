@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
-import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { insertOrg } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -63,7 +63,7 @@ export const claims = (it: It) => {
         event: "job.completed",
         body: (yield* findDelivery(orgId, delivery_id)).payload,
         attempts: 0,
-        tries: 0,
+        attemptsSinceResend: 0,
         failingSince: null,
         failures: 0,
       })

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import type { DateTime } from "effect"
 import { Effect } from "effect"
-import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { It } from "./webhookSupport.ts"
 import {
   attempt,

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { assertOneWon, meet } from "../meet.ts"
 import {
   attempt,

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
-import { JobRepository } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { eventsOf } from "./events.ts"
 import { awkwardJson } from "../jobs/jobs.ts"

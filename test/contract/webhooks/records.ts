@@ -69,7 +69,7 @@ export const records = (it: It) => {
       let at = now
       for (const [n, outcome] of outcomes.entries()) {
         const claimed = yield* claimOne(at)
-        assert.deepStrictEqual([claimed.attempts, claimed.tries], [n, n])
+        assert.deepStrictEqual([claimed.attempts, claimed.attemptsSinceResend], [n, n])
         yield* record([attempt(claimed, { retryAt: plus(at, 10) }, at, outcome)], at)
         at = plus(at, 10)
       }

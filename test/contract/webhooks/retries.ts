@@ -41,7 +41,10 @@ export const retries = (it: It) => {
           const { state, attempts, next_attempt_at, updated_at } = yield* findDelivery(orgId, claimed.deliveryId)
           assert.deepStrictEqual([state, attempts, next_attempt_at, updated_at], ["pending", 1, at, at])
           const again = yield* claimOne(at)
-          assert.deepStrictEqual([again.deliveryId, again.attempts, again.tries], [claimed.deliveryId, 1, 0])
+          assert.deepStrictEqual(
+            [again.deliveryId, again.attempts, again.attemptsSinceResend],
+            [claimed.deliveryId, 1, 0],
+          )
           assert.strictEqual(again.body, claimed.body)
           yield* record([attempt(again, "Delivered", at)], at)
           const { attempt_log } = yield* findDelivery(orgId, claimed.deliveryId)
@@ -146,7 +149,10 @@ export const retries = (it: It) => {
       assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: other }), ["skipped"])
       assert.strictEqual(yield* recover(orgId, endpoint, plus(now, 1), at), 0)
       const due = yield* claim(at, { laneCap: 100 })
-      assert.deepStrictEqual([due.length, new Set(due.map(({ tries }) => tries))], [6, new Set([0])])
+      assert.deepStrictEqual(
+        [due.length, new Set(due.map(({ attemptsSinceResend }) => attemptsSinceResend))],
+        [6, new Set([0])],
+      )
     }),
   )
 

@@ -2,7 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect, Layer, Result } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateJob } from "#src/domain/jobs/Job.ts"
-import { JobRepository, Jobs } from "#src/domain/jobs/Jobs.ts"
+import { Jobs } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { failureOf, unknownId } from "../support.ts"
@@ -107,7 +108,7 @@ describe("Jobs", () => {
         expireLeases: () =>
           Effect.map(repository.list("o", {}, { limit: 9 }), ({ items }) => ({
             queued: 0,
-            ended: [...items.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
+            exhausted: [...items.map(({ job_id }) => job_id), unknownId].map((jobId) => ({ orgId: "o", jobId })),
             next: null,
           })),
       })),

@@ -2,9 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateJob } from "#src/domain/jobs/Job.ts"
-import { JobRepository, Jobs } from "#src/domain/jobs/Jobs.ts"
+import { Jobs } from "#src/domain/jobs/Jobs.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { handOut, nextToServe } from "#src/domain/jobs/WaitingJobs.ts"
+import { distribute, nextToServe } from "#src/domain/jobs/WaitingJobs.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 
@@ -212,14 +213,14 @@ describe("how jobs are handed out", () => {
 
   it("each takes up to its limit in turn, and what nobody takes is left", () => {
     const [two, one] = [{ limit: 2 }, { limit: 1 }]
-    assert.deepStrictEqual(handOut([two, one], [1]), { given: [[two, [1]]], left: [] })
-    assert.deepStrictEqual(handOut([two, one], [1, 2, 3, 4]), {
-      given: [
+    assert.deepStrictEqual(distribute([two, one], [1]), { shares: [[two, [1]]], left: [] })
+    assert.deepStrictEqual(distribute([two, one], [1, 2, 3, 4]), {
+      shares: [
         [two, [1, 2]],
         [one, [3]],
       ],
       left: [4],
     })
-    assert.deepStrictEqual(handOut([], [1]), { given: [], left: [1] })
+    assert.deepStrictEqual(distribute([], [1]), { shares: [], left: [1] })
   })
 })

@@ -2,16 +2,16 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
-import { type EndedJob, expiry, type LeaseBatch } from "#src/domain/jobs/Leases.ts"
+import { type ExhaustedJob, makeExpiry, type LeaseBatch } from "#src/domain/jobs/Leases.ts"
 
-const job = (orgId: string, n: number): EndedJob => ({ orgId, jobId: `${orgId}${n}` })
+const job = (orgId: string, n: number): ExhaustedJob => ({ orgId, jobId: `${orgId}${n}` })
 const ended = [job("a", 1), job("a", 2), job("a", 3), job("b", 1), job("c", 1)]
 
 /** One batch with these jobs, and then none. */
-const once = (jobs: ReadonlyArray<EndedJob>) => {
+const once = (jobs: ReadonlyArray<ExhaustedJob>) => {
   const asked: Array<LeaseBatch> = []
   const expire = (batch: LeaseBatch) =>
-    Effect.sync(() => ({ queued: 0, ended: asked.push(batch) === 1 ? jobs : [], next: null }))
+    Effect.sync(() => ({ queued: 0, exhausted: asked.push(batch) === 1 ? jobs : [], next: null }))
   return { asked, expire }
 }
 
@@ -19,7 +19,7 @@ it.effect("jobs whose last lease ran out are failed, the first of each org befor
   Effect.gen(function* () {
     const failed: Array<string> = []
     const { asked, expire } = once(ended)
-    yield* expiry(expire, ({ jobId }) => Effect.sync(() => void failed.push(jobId)))
+    yield* makeExpiry(expire, ({ jobId }) => Effect.sync(() => void failed.push(jobId)))
     assert.deepStrictEqual(failed, ["a1", "b1", "c1", "a2", "a3"])
     assert.deepInclude(asked[0], { limit: 1_000, maxAttempts: 3, after: null })
   }),
@@ -36,9 +36,10 @@ it.effect("a job that cannot be failed holds up no other, and is logged", () =>
       b1: Effect.fail(new Conflict({ error: "finished" })),
       c1: Effect.fail(new NotFound({ error: "gone" })),
     }
-    yield* expiry(once(ended).expire, ({ jobId }) => faults[jobId] ?? Effect.sync(() => void failed.push(jobId))).pipe(
-      Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])),
-    )
+    yield* makeExpiry(
+      once(ended).expire,
+      ({ jobId }) => faults[jobId] ?? Effect.sync(() => void failed.push(jobId)),
+    ).pipe(Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])))
     assert.deepStrictEqual(failed, ["a3"])
     assert.deepStrictEqual([log.length, log.filter((line) => /no such column|too slow/.test(line)).length], [2, 2])
   }),
@@ -49,7 +50,7 @@ it.effect("a batch's jobs are failed for half a second; the others are for the n
     let failed = 0
     const many = Array.from({ length: 100 }, (_, n) => job("a", n))
     const sweep = yield* Effect.forkChild(
-      expiry(once(many).expire, () =>
+      makeExpiry(once(many).expire, () =>
         Effect.delay(
           Effect.sync(() => void failed++),
           "100 millis",

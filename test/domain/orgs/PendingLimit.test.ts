@@ -5,7 +5,7 @@ import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { PendingDeliveries, PendingLimit } from "#src/domain/orgs/PendingLimit.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Duration, Effect, Fiber, Layer, Random } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
-import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { RetryDelays } from "#src/domain/webhooks/RetryPolicy.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
@@ -24,7 +24,7 @@ const delivery: ClaimedDelivery = {
   event: "job.failed",
   body: '{"event":"job.failed","result":"é 😀 \\u0000"}',
   attempts: 0,
-  tries: 0,
+  attemptsSinceResend: 0,
   failingSince: null,
   failures: 0,
 }
@@ -97,7 +97,7 @@ describe("an attempt", () => {
       yield* TestClock.setTime(1_800_000_000_999)
       yield* attempt()
       yield* TestClock.adjust("5 minutes")
-      yield* attempt({ attempts: 1, tries: 1 })
+      yield* attempt({ attempts: 1, attemptsSinceResend: 1 })
       const [first, second] = (yield* Receiver).requests
       assert.strictEqual(first!.body, second!.body)
       for (const same of ["webhook-id", "x-webhook-signature", "x-event-type"]) {
@@ -116,8 +116,8 @@ describe("an attempt", () => {
       const receiver = yield* Receiver
       receiver.answers = [Effect.delay(Effect.succeed(failure("timeout")), "15 seconds")]
       const waits: Array<number | string> = []
-      for (let tries = 0; tries < 10; tries++) {
-        const trying = yield* Effect.forkChild(nextIn({ tries, attempts: tries + 5 }))
+      for (let made = 0; made < 10; made++) {
+        const trying = yield* Effect.forkChild(nextIn({ attemptsSinceResend: made, attempts: made + 5 }))
         yield* TestClock.adjust("15 seconds")
         waits.push(yield* Fiber.join(trying))
       }
@@ -128,7 +128,7 @@ describe("an attempt", () => {
   it.effect("follows another schedule when there is one", () =>
     Effect.gen(function* () {
       yield* answers(answer(500))
-      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ tries: 1 })], [2, "Exhausted"])
+      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ attemptsSinceResend: 1 })], [2, "Exhausted"])
     }).pipe(Effect.provide(Layer.provide(services(), Layer.succeed(RetryDelays, [Duration.seconds(2)])))),
   )
 
@@ -150,7 +150,7 @@ describe("an attempt", () => {
         assert.strictEqual(yield* nextIn(), expected)
       }
       yield* answers(answer(429, { retryAfter: "120" }))
-      assert.strictEqual(yield* nextIn({ tries: 9 }), "Exhausted")
+      assert.strictEqual(yield* nextIn({ attemptsSinceResend: 9 }), "Exhausted")
     }).pipe(run),
   )
 
@@ -168,7 +168,7 @@ describe("an attempt", () => {
       yield* answers(answer(500))
       assert.strictEqual(yield* nextIn(since(fiveDays)), "Deactivate")
       assert.strictEqual(yield* nextIn(since(fiveDays - 1)), 5)
-      assert.strictEqual(yield* nextIn({ ...since(fiveDays - 1), tries: 9 }), "Exhausted")
+      assert.strictEqual(yield* nextIn({ ...since(fiveDays - 1), attemptsSinceResend: 9 }), "Exhausted")
       yield* answers(answer(200))
       assert.strictEqual(yield* nextIn(since(fiveDays)), "Delivered")
     }).pipe(run),

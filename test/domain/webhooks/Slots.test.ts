@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Schema } from "effect"
-import type { ClaimedDelivery } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { AttemptRecord, Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { type SlotEvent, step } from "#src/domain/webhooks/Slots.ts"
 import { makeSlots, startClaim } from "#src/domain/webhooks/slotState.ts"

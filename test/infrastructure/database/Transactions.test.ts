@@ -60,7 +60,7 @@ for (const [name, database] of Object.entries(databases)) {
           assert.deepStrictEqual((yield* list(orgId, { limit: 1 })).items, [])
           assert.deepStrictEqual(yield* audit.list(orgId, { limit: 10 }), before)
           const made = yield* once("fails", insert)
-          assert.deepStrictEqual([made._tag, (yield* list(orgId, { limit: 1 })).items[0]!.id], ["Made", key.id])
+          assert.deepStrictEqual([made._tag, (yield* list(orgId, { limit: 1 })).items[0]!.id], ["Ran", key.id])
           assert.strictEqual((yield* audit.list(orgId, { limit: 1 })).items[0]!.id, entry.id)
         }),
       )
@@ -77,7 +77,7 @@ for (const [name, database] of Object.entries(databases)) {
           yield* Deferred.await(inserted)
           yield* Fiber.interrupt(running)
           assert.isFalse(yield* isThere(org))
-          assert.strictEqual((yield* once("cut", insertOrg("made", org)))._tag, "Made")
+          assert.strictEqual((yield* once("cut", insertOrg("made", org)))._tag, "Ran")
         }),
       )
 
@@ -89,7 +89,7 @@ for (const [name, database] of Object.entries(databases)) {
           yield* wakeups.onJobs((orgId) => told.push(orgId))
           const { forget } = yield* Effect.provide(KeyLookup, AfterCommit.keys).pipe(
             Effect.provideService(KeyLookup, {
-              held: () => undefined,
+              cached: () => undefined,
               lookUp: () => {},
               forget: (keyId) => Effect.sync(() => void forgotten.push(keyId)),
             }),

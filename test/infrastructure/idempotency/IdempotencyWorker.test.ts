@@ -11,7 +11,7 @@ it.effect("forgets what has expired at the start and every hour, and no fault st
     const faults = [Effect.void, Effect.die(new Error("no such column")), unavailable, Effect.void]
     let calls = 0
     const services = Layer.mergeAll(
-      Layer.mock(Idempotency, { forgetExpired: Effect.suspend(() => faults[calls++]!) }),
+      Layer.mock(Idempotency, { deleteExpired: Effect.suspend(() => faults[calls++]!) }),
       Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
     )
     yield* Layer.build(Layer.provide(IdempotencyKeysWorker.layer, services))

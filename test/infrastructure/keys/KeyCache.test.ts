@@ -32,7 +32,7 @@ const makeWorld = Effect.gen(function* () {
   /** The key of the hash, from memory or the database. */
   const find = (hash: string) =>
     Effect.suspend(() => {
-      const held = cache.held(hash)
+      const held = cache.cached(hash)
       if (held !== undefined) return Effect.succeed(held)
       return Effect.callback<KeyGrant | undefined, Unavailable>((resume) => cache.lookUp(hash, resume))
     })
@@ -173,7 +173,7 @@ it.effect("holds a bounded number of keys, the latest; none when told so", () =>
       const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, size)
       yield* tell(Connected())
       for (const hash of ["a", "b", "c"]) yield* find(hash)
-      assert.strictEqual(["a", "b", "c"].filter((hash) => cache.held(hash) !== undefined).join(""), held)
+      assert.strictEqual(["a", "b", "c"].filter((hash) => cache.cached(hash) !== undefined).join(""), held)
     }
   }),
 )
@@ -183,7 +183,7 @@ it.effect("an org that has half of the memory replaces its own keys", () =>
     const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 4)
     yield* tell(Connected())
     yield* Effect.forEach(["b1", "b2", "a1", "a2", "a3", "a4", "a5"], find)
-    const held = (hashes: ReadonlyArray<string>) => hashes.filter((hash) => cache.held(hash) !== undefined)
+    const held = (hashes: ReadonlyArray<string>) => hashes.filter((hash) => cache.cached(hash) !== undefined)
     assert.deepStrictEqual(held(["b1", "b2", "a1", "a2", "a3", "a4", "a5"]), ["b1", "b2", "a4", "a5"])
     // A key that was deleted leaves room.
     yield* cache.forget("key of b1")

@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import type { NewJob } from "#src/domain/jobs/Jobs.ts"
+import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { subtractStoredBytes } from "#src/infrastructure/orgs/storedBytes.ts"

@@ -103,7 +103,7 @@ it.effect.each([
     assert.strictEqual(total, 8)
     assert.deepStrictEqual(removed.slice(0, 5), [["e0", "e1", "e2", "e3"], ["e0", "e1"], ["e0"], ["e1", "e2"], ["e1"]])
     assert.strictEqual(log.length, 1)
-    assert.match(log[0]!, /not removed; it is tried again next time.*eventId=e1/)
+    assert.match(log[0]!, /not removed; the next run tries again.*eventId=e1/)
   }),
 )
 

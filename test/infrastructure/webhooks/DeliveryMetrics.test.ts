@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
-import type { ClaimedDelivery, Verdict } from "#src/domain/webhooks/Deliveries.ts"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
+import type { Verdict } from "#src/domain/webhooks/Verdict.ts"
 import { type AttemptRecord, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"

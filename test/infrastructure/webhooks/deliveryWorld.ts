@@ -101,7 +101,7 @@ export const makeWorld = Effect.gen(function* () {
             },
             payload: "{}",
             lane,
-            tries: 0,
+            attemptsSinceResend: 0,
             dueAt: DateTime.addDuration(now, after),
             parked: false,
             claimId: null,

@@ -1,0 +1,44 @@
+import { assert, describe, it } from "@effect/vitest"
+import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
+
+describe("eventBody", () => {
+  const job = { job_id: "j", workflow: "w", deployment_id: null, error: null, mapped_stack: null }
+
+  it("has the nine fields in their order, null where empty", () => {
+    const completed = { ...job, status: "completed", result: null } as const
+    assert.strictEqual(
+      eventBody(completed, "n"),
+      '{"event":"job.completed","job_id":"j","nonce":"n","workflow":"w","deployment_id":null,"status":"completed","result":null,"error":null,"mapped_stack":null}',
+    )
+    assert.strictEqual(
+      eventBody({ ...completed, result: undefined, mapped_stack: undefined }, "n"),
+      eventBody(completed, "n"),
+    )
+    const failed = {
+      ...job,
+      status: "failed",
+      result: null,
+      deployment_id: "d",
+      error: "boom",
+      mapped_stack: [1],
+    } as const
+    assert.strictEqual(
+      eventBody(failed, "n"),
+      '{"event":"job.failed","job_id":"j","nonce":"n","workflow":"w","deployment_id":"d","status":"failed","result":null,"error":"boom","mapped_stack":[1]}',
+    )
+  })
+
+  it.each([0, false, "", [], {}, "\u0000", "\ud800", { deep: [{ "\udc00": null }] }])(
+    "keeps the result %j",
+    (result) => {
+      const body = eventBody({ ...job, status: "completed", result }, "n")
+      assert.deepStrictEqual(JSON.parse(body).result, result)
+      // What is signed is sent: the text has one form in bytes.
+      assert.isTrue(body.isWellFormed() && !body.includes("\0"))
+    },
+  )
+
+  it("is of the event that the status names", () => {
+    assert.deepStrictEqual([eventType("completed"), eventType("failed")], ["job.completed", "job.failed"])
+  })
+})
