@@ -173,7 +173,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
       yield* tenant.call("jobs/complete", { job_id: ids[0] })
       // It is at its end: "queued" alone would not be true.
       const again = yield* tenant.call("jobs/create", { workflow: "other", idempotency_key: "run 1 \u{1f4da}" })
-      expect(again).toMatchObject({ job_id: ids[0], message: expect.stringContaining("made before") as string })
+      expect(again).toMatchObject({ job_id: ids[0], message: expect.stringContaining("already exists") as string })
       expect(yield* make(tenant, { idempotency_key: "run 2" })).not.toBe(ids[0])
       expect(yield* claim(tenant, { limit: 100 })).toHaveLength(1)
     }),
