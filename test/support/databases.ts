@@ -1,6 +1,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer, Queue, Redacted, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
+import type { SqlClient, SqlError } from "effect/sql"
 import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -30,11 +31,15 @@ let made = 0
  */
 export const freshPostgres = Effect.fn("freshPostgres")(function* (kind: "migrated" | "empty" = "migrated") {
   const url = inject("postgresUrl")
-  const admin = yield* adminClient(url)
   const name = `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
+  // A client for each: one that has been idle for a minute has no connection left, and opens none while its scope closes.
+  const run = (statement: (admin: SqlClient.SqlClient) => Effect.Effect<unknown, SqlError.SqlError>) =>
+    Effect.scoped(Effect.flatMap(adminClient(url), statement))
   yield* Effect.acquireRelease(
-    admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(kind === "migrated" ? TEMPLATE : "template1")}`,
-    () => Effect.orDie(admin`DROP DATABASE ${admin(name)} WITH (FORCE)`),
+    run(
+      (admin) => admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(kind === "migrated" ? TEMPLATE : "template1")}`,
+    ),
+    () => Effect.orDie(run((admin) => admin`DROP DATABASE ${admin(name)} WITH (FORCE)`)),
   )
   return inDatabase(url, name)
 })
