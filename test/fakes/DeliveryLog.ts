@@ -85,7 +85,7 @@ export const layer = Layer.effect(
             row.state !== "delivered",
         )
         for (const delivery of unsuccessful) resend(delivery, now)
-        return { recovered: unsuccessful.length, hasMore: false }
+        return { recovered: unsuccessful.length, isAll: true, hasMore: false }
       }),
     })
   }),

@@ -111,7 +111,8 @@ describe(`${count} deliveries of one endpoint`, () => {
           const { last } = yield* add
           const json = { webhook_endpoint_id: endpointId, since: "2026-01-01T00:00:00.000Z" }
           const { recovered, took } = yield* ask("webhooks/deliveries/recover", json)
-          assert.strictEqual(recovered, count)
+          assert.isAtLeast(recovered, Math.min(count, 10_000))
+          assert.isAtMost(recovered, count)
           assert.lengthOf(yield* listed(ask, endpointId, "pending", 300), 300)
           assert.deepStrictEqual(yield* listed(ask, endpointId, "failed", 1), [])
           const { state } = yield* ask("webhooks/deliveries/get", { delivery_id: last })

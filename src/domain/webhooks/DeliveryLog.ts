@@ -21,6 +21,12 @@ export interface FoundDeliveries {
   readonly scannedTo: string | null
 }
 
+/** How many deliveries are resent: their number, or a lower bound of it when `isAll` is false. */
+export interface Recovered {
+  readonly recovered: number
+  readonly isAll: boolean
+}
+
 /** The deliveries of an endpoint to resend: those created at `since` or later, and before `until`. */
 export interface Recovery {
   readonly orgId: string
@@ -54,7 +60,7 @@ export class DeliveryLogRepository extends Context.Service<
     readonly recover: (
       recovery: Recovery,
       now: DateTime.Utc,
-    ) => Effect.Effect<{ readonly recovered: number; readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
+    ) => Effect.Effect<Recovered & { readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
@@ -77,12 +83,12 @@ export class DeliveryLog extends Context.Service<
     readonly retry: (
       deliveryId: string,
     ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
-    /** Resends the unsuccessful deliveries of an endpoint in a range of time. Returns their number. */
+    /** Resends the unsuccessful deliveries of an endpoint in a range of time. */
     readonly recover: (input: {
       readonly webhook_endpoint_id: string
       readonly since: DateTime.Utc
       readonly until?: DateTime.Utc | undefined
-    }) => Effect.Effect<number, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    }) => Effect.Effect<Recovered, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
   }
 >()("gatehouse/domain/DeliveryLog") {
   static readonly layer = Layer.effect(
@@ -117,7 +123,7 @@ export class DeliveryLog extends Context.Service<
         const orgId = yield* currentTenant
         const { webhook_endpoint_id: endpointId, since, until = null } = input
         const now = yield* DateTime.now
-        const { hasMore, recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)
+        const { hasMore, ...recovered } = yield* repository.recover({ orgId, endpointId, since, until }, now)
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
         return recovered

@@ -136,7 +136,13 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }).annotate({
         identifier: "RecoverDeliveries",
       }),
-      success: Schema.Struct({ ...Done.fields, recovered: Schema.Int }).annotate({ identifier: "Recovered" }),
+      success: Schema.Struct({
+        ...Done.fields,
+        recovered: Schema.Int.annotate({
+          description:
+            "How many deliveries are sent again. The number is exact up to 10,000; with more, it is a lower bound.",
+        }),
+      }).annotate({ identifier: "Recovered" }),
       error: [NotFound, Conflict],
     })
       .annotate(OpenApi.Summary, "Resend everything that an endpoint missed")

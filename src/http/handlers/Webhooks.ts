@@ -29,8 +29,12 @@ const deliveries = HttpApiBuilder.group(Api, "deliveries", (handlers) =>
       get: ({ payload }) => log.get(payload.delivery_id),
       retry: ({ payload }) => Effect.as(log.retry(payload.delivery_id), done("The delivery is sent again.")),
       recover: ({ payload }) =>
-        Effect.map(log.recover(payload), (recovered) => ({
-          ...done("The missed deliveries are sent again."),
+        Effect.map(log.recover(payload), ({ isAll, recovered }) => ({
+          ...done(
+            isAll
+              ? "The missed deliveries are sent again."
+              : `The missed deliveries are sent again. There are at least ${recovered} of them.`,
+          ),
           recovered,
         })),
     }),

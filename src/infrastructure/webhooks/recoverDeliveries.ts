@@ -68,26 +68,37 @@ export const recoverBatch = (
     Effect.map(([row]) => row!),
   )
 
+/** Deliveries of each kind that `countRecovery` counts at most. */
+const maxCountedRecoveries = 10_000
+
 /**
- * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached. Reads only
- * indexes, and the pages that changed lately.
+ * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached; at most
+ * `maxCountedRecoveries` of each.
  */
 export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
-  sql<{ count: number }>`
-    SELECT (SELECT count(*) FROM deliveries d WHERE ${isCovered(sql, recovery)} AND NOT EXISTS (
+  sql<{ count: number; isAll: boolean }>`
+    WITH unsuccessful AS (
+      SELECT d.id, d.endpoint_id, d.created_at FROM deliveries d WHERE ${isCovered(sql, recovery)}
+      ORDER BY d.id LIMIT ${maxCountedRecoveries}
+    ), canceled AS (
+      SELECT d.created_at FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
+      JOIN deliveries d ON d.id = p.delivery_id
+      WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
+    )
+    SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
         SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
           AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until)
       ))::int + (
-        SELECT count(*) FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
-        JOIN deliveries d ON d.id = p.delivery_id
-        WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' AND d.created_at >= ${date(recovery.since)}
+        SELECT count(*) FROM canceled d WHERE d.created_at >= ${date(recovery.since)}
           AND (${dateOrNull(recovery.until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(recovery.until)})
-      )::int AS count`.pipe(Effect.map(([row]) => row!.count))
+      )::int AS count,
+      (SELECT count(*) FROM unsuccessful) < ${maxCountedRecoveries}
+        AND (SELECT count(*) FROM canceled) < ${maxCountedRecoveries} AS "isAll"`.pipe(Effect.map(([row]) => row!))
 
 /**
  * Starts a recovery, in a transaction: makes the first deliveries due now, and leaves the others to a sweep.
  *
- * @returns how many deliveries it recovers in all, and whether a sweep follows
+ * @returns how many deliveries it recovers, whether that is all of them, and whether a sweep follows
  */
 export const recoverDeliveries = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -111,11 +122,11 @@ export const recoverDeliveries = Effect.fnUntraced(function* (
     endpoint.sweeps === 0
       ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now)
       : { rows: inlineRecoveries, last: "", recovered: 0 }
-  if (first.rows < inlineRecoveries) return { recovered: first.recovered, hasMore: false }
+  if (first.rows < inlineRecoveries) return { recovered: first.recovered, isAll: true, hasMore: false }
   const others = yield* countRecovery(sql, recovery)
   yield* sql`
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, until, done_to, created_at)
     VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)}, ${first.last},
       ${date(now)})`
-  return { recovered: first.recovered + others, hasMore: true }
+  return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
 })
