@@ -68,7 +68,9 @@ describe("DeliveryLog", () => {
       const since = DateTime.makeUnsafe(1000)
       assert.isTrue(
         yield* wakes(
-          Effect.map(recover({ webhook_endpoint_id: endpoint, since }), ({ recovered }) => assert.strictEqual(recovered, 1)),
+          Effect.map(recover({ webhook_endpoint_id: endpoint, since }), ({ recovered }) =>
+            assert.strictEqual(recovered, 1),
+          ),
         ),
       )
       const states = (yield* list({ limit: 9 })).deliveries.map(({ state }) => state)
