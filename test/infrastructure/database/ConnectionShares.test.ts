@@ -1,9 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { make, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/connectionShares.ts"
+import { ConnectionShares, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/ConnectionShares.ts"
 
 /** A queue in front of ten connections, and how many of them an owner holds. */
 const pool = () => {
-  const shares = make(sharesOf(10))
+  const shares = new ConnectionShares(sharesOf(10))
   const tickets: Array<Ticket> = []
   const ask = (owner: Owner, times = 1) => {
     for (let n = 0; n < times; n++) tickets.push(shares.enter(owner, () => {}))
@@ -65,7 +65,7 @@ it("whoever stops waiting is not started, and an org alone has its whole share a
 })
 
 it("an operation that ends as it starts uses no stack for the next", () => {
-  const shares = make(sharesOf(1))
+  const shares = new ConnectionShares(sharesOf(1))
   let done = 0
   const first = shares.enter("a", () => {})
   const tickets: Array<Ticket> = []
