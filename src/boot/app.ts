@@ -13,7 +13,8 @@ import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
-import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
+import { Deployments } from "../domain/deployments/Deployments.ts"
+import { RegistrationPolicy } from "../domain/deployments/RegistrationPolicy.ts"
 import { Idempotency } from "../domain/Idempotency.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
@@ -87,9 +88,14 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
   const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
-  const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
+  const policy = Layer.succeed(RegistrationPolicy, {
+    allowedOwners: settings.allowedOwners ?? "linked",
+    defaultBranches: settings.defaultBranches,
+    // The first entry of a name has it, so the entries are read from the last to the first.
+    issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
+  })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
-  const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
+  const tokens = Oidc.layer(settings.ciProviders)
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, ValidationMetrics.layer)),
     Layer.provideMerge(repositories),

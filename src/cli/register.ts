@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import { isGitHubActions, register as registerDeployment } from "../sdk/register.ts"
+import { isCi, register as registerDeployment } from "../sdk/register.ts"
 import { CommandFailed } from "./CommandFailed.ts"
 import { given, Url } from "./flags.ts"
 import { plain, print } from "./output.ts"
@@ -15,8 +15,8 @@ export const register = Command.make(
     ),
   },
   Effect.fnUntraced(function* ({ audience }) {
-    if (!isGitHubActions(process.env)) {
-      return yield* Console.error("This is not a GitHub Actions run: there is nothing to register.")
+    if (!isCi(process.env)) {
+      return yield* Console.error("This is not a CI run: there is nothing to register.")
     }
     const url = yield* Url
     const registration = yield* registerDeployment({ url, environment: process.env, ...given({ audience }) }).pipe(
@@ -30,4 +30,4 @@ export const register = Command.make(
       note: `${preview ? "Preview" : "Deployment"} of ${plain(branch ?? "")} registered.`,
     })
   }),
-).pipe(Command.withDescription("Register the deployment of a GitHub Actions run with the run's own OIDC token"))
+).pipe(Command.withDescription("Register the deployment of a CI run with the run's own OIDC token"))

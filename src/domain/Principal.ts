@@ -1,5 +1,5 @@
 import { Context, Data, Effect } from "effect"
-import type { CiRun } from "./deployments/Deployment.ts"
+import type { CiRun } from "./deployments/CiRun.ts"
 import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
 
 /** Who makes a request. The tenant is the org of its key. */

@@ -103,11 +103,22 @@ const variables: Record<string, Variable> = {
   },
   OIDC_ALLOWED_OWNERS: {
     good: [
-      ["acme, octo-org", (_) => _.allowedOwners, ["acme", "octo-org"]],
+      [
+        "acme, gitlab:acme/docs",
+        (_) => _.allowedOwners,
+        [
+          { provider: "github", owner: "acme" },
+          { provider: "gitlab", owner: "acme/docs" },
+        ],
+      ],
       ["*", (_) => _.allowedOwners, "any"],
       ["acme,*", (_) => _.allowedOwners, "any"],
     ],
-    bad: [",", "a b", "acme,,octocat", "acme/docs"],
+    bad: [",", "a b", "acme,,octocat", "acme/docs", "GitLab:acme", "gitlab:", ":acme"],
+  },
+  OIDC_DEFAULT_BRANCHES: {
+    good: [["trunk, release/1", (_) => _.defaultBranches, ["trunk", "release/1"]]],
+    bad: [",", "a b", "main,"],
   },
   GITHUB_OIDC_ISSUER: {
     good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
@@ -259,6 +270,8 @@ describe("defaults", () => {
         oidcAudiences: ["http://127.0.0.1:3000"],
         allowedOwners: "any",
         githubIssuer: "https://token.actions.githubusercontent.com",
+        defaultBranches: ["main", "master"],
+        ciProviders: [{ provider: "github", issuer: "https://token.actions.githubusercontent.com" }],
         allowPrivateNetworks: true,
         trustedProxies: 0,
         logLevel: "info",

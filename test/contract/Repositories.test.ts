@@ -10,6 +10,8 @@ import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
+import { owners } from "./orgs/owners.ts"
+import { production } from "./deployments/production.ts"
 import { deployments } from "./deployments/deployments.ts"
 import { idempotency } from "./idempotency.ts"
 import { keyRotation } from "./keys/keyRotation.ts"
@@ -52,6 +54,8 @@ for (const [name, repositories] of Object.entries(backends)) {
     registrations(it)
     links(it)
     deployments(it)
+    production(it)
+    owners(it)
     platformPages(it)
   })
 }

@@ -1,13 +1,21 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
+import { formatOwner } from "#src/domain/deployments/CiProvider.ts"
+import { Conflict } from "#src/domain/Errors.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { amountsOf, findOr, inScope, keepEntry, pageOf, World } from "./World.ts"
+import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"
 
 /** Orgs in memory. */
 export const layer = Layer.effect(
   OrgRepository,
-  Effect.map(World, ({ audit, orgs, overrides, used }) =>
-    OrgRepository.of({
+  Effect.map(World, ({ audit, orgs, overrides, owners, used }) => {
+    const ownersOf = (orgId: string) =>
+      [...owners.values()]
+        .filter((owner) => owner.orgId === orgId && orgs.has(orgId))
+        .map(({ owner, provider }) => ({ provider, owner }))
+        .sort((a, b) => (`${a.provider} ${a.owner}`.toLowerCase() < `${b.provider} ${b.owner}`.toLowerCase() ? -1 : 1))
+
+    return OrgRepository.of({
       insert: (org, entry) =>
         Effect.sync(() => {
           if (orgs.has(org.orgId)) throw new Error("The id is taken")
@@ -20,19 +28,36 @@ export const layer = Layer.effect(
       findWithUsage: (orgId) =>
         Effect.map(
           Effect.suspend(() => findOr(orgs.get(orgId), orgNotFound)),
-          (org) => ({ org, overrides: overrides.get(orgId) ?? {}, used: amountsOf({ used }, orgId) }),
+          (org) => ({
+            org,
+            overrides: overrides.get(orgId) ?? {},
+            used: amountsOf({ used }, orgId),
+            owners: ownersOf(orgId),
+          }),
         ),
 
-      update: (orgId, { name, limits }, entry) =>
-        Effect.map(
-          Effect.suspend(() => findOr(orgs.get(orgId), orgNotFound)),
-          (org) => {
-            keepEntry({ audit }, orgId, entry)
-            if (name !== undefined) orgs.set(orgId, { ...org, name })
-            const changed = Object.entries({ ...overrides.get(orgId), ...limits })
-            overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
-          },
-        ),
+      owners: (orgId) => Effect.sync(() => ownersOf(orgId)),
+
+      update: Effect.fnUntraced(function* (orgId, { name, limits, owners: asked }, entry) {
+        const org = yield* findOr(orgs.get(orgId), orgNotFound)
+        const taken = asked
+          ?.map((owner) => owners.get(ownerKey(owner)))
+          .find((owner) => (owner?.orgId ?? orgId) !== orgId)
+        if (taken !== undefined) {
+          return yield* new Conflict({ error: `owners: Another org has the owner ${formatOwner(taken)}.` })
+        }
+        keepEntry({ audit }, orgId, entry)
+        if (name !== undefined) orgs.set(orgId, { ...org, name })
+        const changed = Object.entries({ ...overrides.get(orgId), ...limits })
+        overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
+        if (asked === undefined) return
+        const keys = new Set(asked.map(ownerKey))
+        for (const [key, owner] of owners) if (owner.orgId === orgId && !keys.has(key)) owners.delete(key)
+        for (const owner of asked) {
+          const key = ownerKey(owner)
+          if (!owners.has(key)) owners.set(key, { ...owner, orgId, ownerId: null })
+        }
+      }),
 
       list: (scope, page) =>
         Effect.sync(() =>
@@ -42,6 +67,6 @@ export const layer = Layer.effect(
             page,
           ),
         ),
-    }),
-  ),
+    })
+  }),
 )

@@ -4,6 +4,9 @@ import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
+import { formatOwner, type RepositoryOwner } from "#src/domain/deployments/CiProvider.ts"
+import type { Pins } from "#src/domain/deployments/RepositoryLink.ts"
+import type { RunPosition } from "#src/domain/deployments/runOrder.ts"
 import type { Org } from "#src/domain/orgs/Org.ts"
 import {
   DefaultLimits,
@@ -20,7 +23,31 @@ import type { Project } from "#src/domain/projects/Project.ts"
 
 export interface StoredProject {
   readonly row: Project
-  readonly repositoryId: string | null
+  /** The provider of the link; the row has its owner and name. */
+  readonly provider: string
+  readonly pins: Pins
+  /** What runs have proved and measured. */
+  readonly proved: {
+    readonly repositoryId: string | null
+    readonly issuer: string | null
+    readonly ownerId: string | null
+    readonly newest: RunPosition | null
+  }
+}
+
+export const nothingProved: StoredProject["proved"] = { repositoryId: null, issuer: null, ownerId: null, newest: null }
+export const noPins: Pins = { workflow: null, environment: null }
+
+/** A deployment, with the place of its run. */
+export interface StoredDeployment extends Deployment {
+  readonly issuer: string
+  readonly repositoryId: string
+  readonly at: DateTime.Utc
+}
+
+export interface StoredOwner extends RepositoryOwner {
+  readonly orgId: string
+  readonly ownerId: string | null
 }
 
 export interface StoredKey {
@@ -42,7 +69,9 @@ export class World extends Context.Service<
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
-    readonly deployments: Map<string, Deployment>
+    readonly deployments: Map<string, StoredDeployment>
+    /** The owners of orgs, by their name in lower case. */
+    readonly owners: Map<string, StoredOwner>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
@@ -61,6 +90,7 @@ export class World extends Context.Service<
       projects,
       keys,
       deployments: new Map(),
+      owners: new Map(),
       audit: new Map(),
     }
   })
@@ -134,5 +164,13 @@ export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: str
 const sameText = (a: string | null, b: string) => a?.toLowerCase() === b.toLowerCase()
 
 /** Whether the project is linked to the repository of this name, in any case. */
-export const isLinkedTo = ({ hostOwner, hostRepo }: Project, owner: string, repo: string) =>
-  sameText(hostOwner, owner) && sameText(hostRepo, repo)
+export const isLinkedTo = (
+  { provider, row: { hostOwner, hostRepo } }: StoredProject,
+  repository: RepositoryOwner & { readonly repo: string },
+) => provider === repository.provider && sameText(hostOwner, repository.owner) && sameText(hostRepo, repository.repo)
+
+export const ownerKey = (owner: RepositoryOwner) => formatOwner(owner).toLowerCase()
+
+/** The projects of orgs that exist. */
+export const liveProjects = ({ orgs, projects }: Pick<World["Service"], "orgs" | "projects">) =>
+  [...projects.values()].filter(({ row }) => orgs.has(row.orgId))

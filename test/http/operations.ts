@@ -99,7 +99,7 @@ export const operations = {
     path: `${platform}/orgs/{orgId}`,
     request: UpdateOrg,
     response: OrgDetail,
-    errors: [400, 401, 403, 404, 413, 415],
+    errors: [400, 401, 403, 404, 409, 413, 415],
   },
   createProject: {
     method: "POST",

@@ -5,8 +5,13 @@ import { Id, Timestamp } from "../Schemas.ts"
 export const AuditAction = Schema.Literals([
   "org.create",
   "org.update",
+  "org.delete",
   "project.create",
   "project.update",
+  "project.delete",
+  "project.link",
+  "project.unlink",
+  "deployment.promote",
   "key.create",
   "key.rotate",
   "key.delete",

@@ -15,7 +15,7 @@ import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { Authorization, Idempotent } from "./middleware.ts"
-import { TooManyRequestsWithRetryAfter } from "./responses.ts"
+import { Deleted, TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
 export class ApiKeysGroup extends HttpApiGroup.make("keys")
@@ -60,7 +60,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
-      success: Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" }),
+      success: Deleted,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)

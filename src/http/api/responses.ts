@@ -26,3 +26,6 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
     },
   ),
 )
+
+/** The answer of an operation that deletes something. */
+export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })

@@ -11,7 +11,7 @@ export const securitySchemes = {
   },
   apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org key or a project key." },
   apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "An API key in its own header." },
-  ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
+  ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a CI run." },
 } as const
 
 /**

@@ -1,8 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
-import type { UpdateOrg } from "#src/domain/orgs/Org.ts"
-import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { type OrgChanges, OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import type { It } from "../support.ts"
@@ -23,7 +22,7 @@ import {
   register,
 } from "../support.ts"
 
-export const updateOrg = (orgId: string, changes: UpdateOrg) =>
+export const updateOrg = (orgId: string, changes: OrgChanges) =>
   OrgRepository.use((orgs) => orgs.update(orgId, changes, newEntry({ action: "org.update" })))
 export const findWithUsage = (orgId: string) => OrgRepository.use((orgs) => orgs.findWithUsage(orgId))
 
