@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
@@ -188,7 +188,7 @@ export const webhookPages = (it: It) => {
       for (const input of sizes) ids.push(yield* insertJob(orgId, { input }))
       const claimed: Array<ReadonlyArray<string>> = []
       for (let n = 0; n <= pages.length; n++) {
-        const jobs = yield* claim(orgId, { workflow: undefined, limit: 100, now, leaseUntil: plus(now, 60) })
+        const jobs = yield* claim(orgId, { workflows: undefined, limit: 100, now, leaseUntil: plus(now, 60) })
         claimed.push(jobs.map(({ job_id }) => job_id))
       }
       assert.deepStrictEqual(claimed.flat(), ids)

@@ -9,7 +9,7 @@ import { OrgScope } from "#src/domain/Principal.ts"
 import type { RegistrationRules } from "#src/domain/deployments/admission.ts"
 import type { CiRun } from "#src/domain/deployments/CiRun.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
-import { Conflict, LimitReached, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "#src/domain/Errors.ts"
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
@@ -170,7 +170,9 @@ export const noRows = { items: [], hasMore: false }
 export const deploymentsOf = (projectId: string) =>
   DeploymentRepository.use((deployments) => itemsOf(deployments.list(everyOrg, projectId, { limit: 100 })))
 
-const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, LimitReached, Unavailable]))
+const encodeError = Schema.encodeUnknownSync(
+  Schema.Union([NotFound, Conflict, InvalidRequest, LimitReached, Unavailable]),
+)
 
 /** What the operation fails with, as the caller gets it. */
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>

@@ -33,6 +33,16 @@ export const layer = Layer.effect(
           }
           return removed.length
         }),
+
+      removeCanceled: (before, limit) =>
+        Effect.sync(() => {
+          const old = [...jobs.values()].filter(
+            ({ idempotencyKey, row }) =>
+              row.status === "canceled" && idempotencyKey === null && DateTime.isLessThan(row.finished_at!, before),
+          )
+          for (const { row } of old.slice(0, limit)) jobs.delete(row.job_id)
+          return Math.min(old.length, limit)
+        }),
     })
   }),
 )

@@ -20,6 +20,10 @@ export interface StoredJob {
   readonly orgId: string
   readonly row: Job
   readonly idempotencyKey: string | null
+  /** Whether it is queued and its time to run has not come. */
+  readonly delayed: boolean
+  readonly finishedAttempt: number | null
+  readonly retriedAttempts: number
   readonly secret: { readonly stored: string; readonly owner: string } | null
 }
 
@@ -27,6 +31,7 @@ export interface StoredSchedule {
   readonly orgId: string
   readonly row: JobSchedule
   readonly callbackSecret: string | null
+  readonly lastJobId: string | null
 }
 
 export interface StoredEvent {

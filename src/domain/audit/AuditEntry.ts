@@ -20,6 +20,7 @@ export const AuditAction = Schema.Literals([
   "webhook_endpoint.delete",
   "webhook_endpoint.deactivate",
   "schedule.create",
+  "schedule.update",
   "schedule.delete",
 ])
 export type AuditAction = typeof AuditAction.Type

@@ -1,9 +1,9 @@
-import { Effect, Exit, Option } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
-import type { Unavailable } from "../../domain/Errors.ts"
-import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxBatchSize = 64
@@ -15,9 +15,6 @@ interface Changed {
   /** The org of the audit entry. */
   readonly orgId: string
 }
-
-/** The outcome of a change: the row that it returned, if any. */
-type Outcome<Row> = Exit.Exit<Row | undefined, Unavailable>
 
 /**
  * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a transaction
@@ -37,7 +34,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     readonly entry: AuditEntry
   }
 
-  const runBatch = (all: ReadonlyArray<Wanted>) => {
+  const run: RunTogether<Wanted, Row> = (all) => {
     const rows = JSON.stringify(all.map(({ asked, entry }) => ({ ...asked, entry })))
     return sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
@@ -50,32 +47,20 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
       )
       SELECT * FROM changed`.pipe(
       orUnavailable,
-      Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))),
-      Effect.exit,
+      Effect.map((rows) => {
+        const ofId = new Map(rows.map((row) => [row.id, row]))
+        return new Map(
+          all.flatMap((wanted) => {
+            const row = ofId.get(wanted.asked.id)
+            return row === undefined ? [] : [[wanted, row] as const]
+          }),
+        )
+      }),
     )
   }
 
-  const outcomeOf = (made: Effect.Success<ReturnType<typeof runBatch>>, { asked }: Wanted): Outcome<Row> =>
-    Exit.map(made, (rows) => rows.get(asked.id))
-
-  const alone = (wanted: Wanted) => Effect.map(runBatch([wanted]), (made) => outcomeOf(made, wanted))
-
-  const together = (all: ReadonlyArray<Wanted>) =>
-    Effect.flatMap(runBatch(all), (made) =>
-      all.length > 1 && Exit.hasDies(made)
-        ? Effect.forEach(all, alone)
-        : Effect.succeed(all.map((wanted) => outcomeOf(made, wanted))),
-    ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
-
   return Effect.map(
-    Batches.make(together, maxBatchSize),
-    (changeTogether) => (asked: Asked, entry: AuditEntry) =>
-      Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
-        const wanted = { asked, entry }
-        if (Option.isSome(transaction)) return Effect.flatten(alone(wanted))
-        return answerOrUnavailable<Row | undefined, Unavailable>((done) =>
-          changeTogether(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
-        )
-      }),
+    Batches.make(orAlone(run), maxBatchSize),
+    (batch) => (asked: Asked, entry: AuditEntry) => inBatch(sql, run, batch, { asked, entry }),
   )
 }

@@ -102,6 +102,22 @@ export const layer = Layer.effect(
           yield* subtractStoredBytes(sql, sumByOrg([...payloads, ...values]))
           return removable.events.length
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+
+      removeCanceled: (before, limit) =>
+        Effect.gen(function* () {
+          const freed = yield* sql<Freed & { readonly jobs: number }>`
+            WITH gone AS (
+              DELETE FROM jobs WHERE id = ANY(ARRAY(
+                SELECT id FROM jobs
+                WHERE status = 'canceled' AND idempotency_key IS NULL AND finished_at < ${DateTime.toDateUtc(before)}
+                ORDER BY finished_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
+              ))
+              RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
+            )
+            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS jobs FROM gone GROUP BY org_id`
+          yield* subtractStoredBytes(sql, sumByOrg(freed))
+          return freed.reduce((sum, { jobs }) => sum + jobs, 0)
+        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),
 )

@@ -22,6 +22,7 @@ import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
+import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
 import { webhookPages } from "../pages.ts"
 import { outbox } from "./outbox.ts"
@@ -60,6 +61,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     jobs(it)
     webhookLimits(it)
     jobLeases(it)
+    jobReports(it)
     outbox(it)
     outboxRaces(it)
     schedules(it)

@@ -10,7 +10,7 @@ import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import * as JobEnd from "#src/domain/jobs/JobEnd.ts"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import type { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import type { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import type { RetentionRepository } from "#src/domain/Retention.ts"
@@ -93,7 +93,11 @@ export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: 
     callbackUrl: null,
     callbackSecret: null,
     skipCallbacks: false,
+    priority: 0,
+    maxAttempts: 3,
+    retryDelaySeconds: 10,
     idempotencyKey: null,
+    runAt: null,
     now: at(0),
     ...overrides,
   }
@@ -104,15 +108,36 @@ export const completed = (result: unknown = null) => JobEnd.completed(result)
 export const failed = (error = "boom", mapped_stack: unknown = null) => JobEnd.failed(error, mapped_stack)
 export const nonce = "0123456789abcdef".repeat(2)
 
+export const report = (
+  orgId: string,
+  jobId: string,
+  reported: JobEnd.JobReport,
+  now: DateTime.Utc,
+  options: { nonce?: string } = {},
+) => JobRepository.use((jobs) => jobs.report({ orgId, jobId, nonce: options.nonce ?? nonce, now }, reported))
+/** Reports an outcome; without an attempt, from any worker. */
 export const finish = (
   orgId: string,
   jobId: string,
   outcome: JobEnd.JobOutcome,
   now: DateTime.Utc,
-  options: { nonce?: string } = {},
-) => JobRepository.use((jobs) => jobs.finish({ orgId, jobId, nonce: options.nonce ?? nonce, now }, outcome))
+  options: { nonce?: string; attempt?: number; retry?: boolean } = {},
+) => {
+  const { attempt, retry = false } = options
+  return report(orgId, jobId, { _tag: "Ended", outcome, attempt, retry }, now, options)
+}
 export const failExpired = (orgId: string, jobId: string, now: DateTime.Utc) =>
-  JobRepository.use((jobs) => jobs.failExpired({ orgId, jobId, nonce, now }))
+  report(orgId, jobId, { _tag: "LeaseExpired" }, now)
+export const cancelJob = (orgId: string, jobId: string, now: DateTime.Utc) =>
+  report(orgId, jobId, { _tag: "Canceled" }, now)
+/** A heartbeat that only extends the lease. */
+export const heartbeat = (leaseUntil: DateTime.Utc, now: DateTime.Utc, attempt?: number) => ({
+  leaseUntil,
+  now,
+  attempt,
+  progress: undefined,
+  note: undefined,
+})
 export const findJob = (orgId: string, jobId: string) => JobRepository.use((jobs) => jobs.find(orgId, jobId))
 /** The ids of the org's jobs, newest first. */
 export const jobsOf = (orgId: string) =>

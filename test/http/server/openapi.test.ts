@@ -184,7 +184,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(20)
+      expect(taken).toBe(24)
     }),
   )
 

@@ -1,7 +1,7 @@
 import { Effect, Schema } from "effect"
 import { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
 import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
-import { CreateJobSchedule, JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError, keysOf, type Operation } from "../operations.ts"
@@ -86,6 +86,7 @@ export const webhookOperations = {
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
   failJob: post("jobs/fail", FailJob, done, [404, 409]),
+  cancelJob: post("jobs/cancel", Schema.Struct({ job_id: Schema.String }), done, [404, 409]),
   getJob: post("jobs/get", Schema.Struct({ job_id: Schema.String }), Job.fields, [404]),
   listJobs: post(
     "jobs/list",
@@ -98,6 +99,14 @@ export const webhookOperations = {
   ),
   createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }, [409, 422]),
   listSchedules: wholeList("schedules/list", "schedules", JobSchedule),
+  getSchedule: post("schedules/get", Schema.Struct({ schedule_id: Schema.String }), JobScheduleDetail.fields, [404]),
+  updateSchedule: post("schedules/update", UpdateJobSchedule, done, [404, 409]),
+  runSchedule: post(
+    "schedules/run",
+    Schema.Struct({ schedule_id: Schema.String }),
+    { ...done, job_id: Schema.String },
+    [404, 409],
+  ),
   deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
 }
 export type WebhookOperationName = keyof typeof webhookOperations
@@ -128,9 +137,13 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     heartbeatJob: { job_id: running },
     completeJob: { job_id: queued },
     failJob: { job_id: queued, error: "broken" },
+    cancelJob: { job_id: queued },
     getJob: { job_id: queued },
     listJobs: {},
     createSchedule: { workflow: "w", cron: "0 4 * * *" },
+    getSchedule: { schedule_id: schedule },
+    updateSchedule: { schedule_id: schedule, active: false },
+    runSchedule: { schedule_id: schedule },
     deleteSchedule: { schedule_id: schedule },
   }
   return bodies[name]

@@ -42,11 +42,16 @@ const fields: Record<WebhookOperationName, string> = {
   heartbeatJob: "message,success",
   completeJob: "message,success",
   failJob: "message,success",
+  cancelJob: "message,success",
   getJob:
-    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,result,skip_callbacks,status,updated_at,workflow",
+    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,updated_at,workflow",
   listJobs: "jobs,next_cursor",
   createSchedule: "message,schedule_id,success",
   listSchedules: "schedules",
+  getSchedule:
+    "active,callback_url,created_at,cron,deployment_id,input,last_job,max_attempts,next_at,next_times,overlap,priority,retry_delay_seconds,schedule_id,skip_callbacks,timezone,workflow",
+  updateSchedule: "message,success",
+  runSchedule: "job_id,message,success",
   deleteSchedule: "message,success",
 }
 
@@ -184,7 +189,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         ["jobs/claim", { wait_seconds: -1 }, `wait_seconds ${whole(0, 30)}`],
         ["jobs/fail", { job_id: "x" }, "error is required."],
         ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
-        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed."],
+        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed, canceled."],
         ["schedules/create", { workflow: "w" }, "cron is required."],
         ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron never fires."],
         [
