@@ -1,6 +1,7 @@
 import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
+import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 
 // Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;
@@ -226,6 +227,8 @@ export const load = Effect.gen(function* () {
     allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
     githubIssuer:
       (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
+    /** Where the keys of GitHub's secret scanning are read. */
+    githubKeysUrl: (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", defaultKeysUrl, issuerUrl)) ?? defaultKeysUrl,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? isOpen,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */

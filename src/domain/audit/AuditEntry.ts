@@ -9,6 +9,8 @@ export const AuditAction = Schema.Literals([
   "project.update",
   "key.create",
   "key.rotate",
+  "key.update",
+  "key.leaked",
   "key.delete",
   "webhook_endpoint.create",
   "webhook_endpoint.update",
