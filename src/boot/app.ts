@@ -6,6 +6,8 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
 import { type Settings, urlHost } from "./config.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
+import { KeyUsages } from "../domain/keys/KeyUsages.ts"
+import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
 import { Chats } from "../domain/chat/Chats.ts"
@@ -45,6 +47,8 @@ import * as Documents from "../infrastructure/chat/Documents.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
 import * as Hmac from "../infrastructure/crypto/Hmac.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
+import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
+import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as KeyRevocations from "../infrastructure/keys/KeyRevocations.ts"
 import * as Oidc from "../infrastructure/oidc/Oidc.ts"
@@ -74,6 +78,8 @@ import * as IdempotencyKeysWorker from "../infrastructure/idempotency/Idempotenc
 import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ValidationMetrics from "../infrastructure/keys/validationMetrics.ts"
+import * as KeyUsageRetentionWorker from "../infrastructure/keys/KeyUsageRetentionWorker.ts"
+import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
@@ -87,7 +93,14 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
-  const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
+  const repositories = Layer.mergeAll(
+    ApiKeysSql.layer,
+    DeploymentsSql.layer,
+    KeyCountersSql.layer,
+    KeyUsageSql.layer,
+    OrgsSql.layer,
+    ProjectsSql.layer,
+  )
   const policy = Layer.succeed(RegistrationPolicy, {
     allowedOwners: settings.allowedOwners ?? "linked",
     defaultBranches: settings.defaultBranches,
@@ -96,8 +109,17 @@ const platform = (settings: Settings) => {
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
   const tokens = Oidc.layer(settings.ciProviders)
-  return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, ValidationMetrics.layer)),
+  const signatures = GithubKeys.layer(settings.githubKeysUrl)
+  return Layer.mergeAll(
+    ApiKeys.layer,
+    Deployments.layer,
+    KeyUsages.layer,
+    LeakedKeys.layer,
+    Orgs.layer,
+    Projects.layer,
+    Readiness.layer,
+  ).pipe(
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, ValidationMetrics.layer)),
     Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
   )
@@ -190,6 +212,7 @@ const workers = Layer.mergeAll(
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,
   KeyUsage.layer,
+  KeyUsageRetentionWorker.layer,
   OrgUsageWorker.layer,
   RetentionWorker.layer,
   SweepsWorker.layer,

@@ -3,6 +3,7 @@ import type { LogLevel } from "effect/LogLevel"
 import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiProvider.ts"
 import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
+import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseProviders, readProviders } from "./ciProviders.ts"
 
@@ -263,6 +264,8 @@ export const load = Effect.gen(function* () {
     /** The branches that become a default branch when somebody pushes to them. */
     defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", "main,master", list(branch))) ?? ["main", "master"],
     ...(yield* loadProviders(oidcAudiences)),
+    /** Where the keys of GitHub's secret scanning are read. */
+    githubKeysUrl: (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", defaultKeysUrl, issuerUrl)) ?? defaultKeysUrl,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? isOpen,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */

@@ -124,6 +124,10 @@ const variables: Record<string, Variable> = {
     good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
     bad: ["ghes.example", "file:///etc/passwd", "http://ghes.example"],
   },
+  GITHUB_SECRET_SCANNING_KEYS_URL: {
+    good: [["https://ghes.example/keys", (_) => _.githubKeysUrl, "https://ghes.example/keys"]],
+    bad: ["ghes.example", "http://ghes.example/keys"],
+  },
   ALLOW_PRIVATE_NETWORKS: {
     good: [
       ["true", (_) => _.allowPrivateNetworks, true],
@@ -272,6 +276,7 @@ describe("defaults", () => {
         githubIssuer: "https://token.actions.githubusercontent.com",
         defaultBranches: ["main", "master"],
         ciProviders: [{ provider: "github", issuer: "https://token.actions.githubusercontent.com" }],
+        githubKeysUrl: "https://api.github.com/meta/public_keys/secret_scanning",
         allowPrivateNetworks: true,
         trustedProxies: 0,
         logLevel: "info",

@@ -6,6 +6,8 @@ import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRep
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
@@ -28,6 +30,8 @@ export const layer = Layer.mergeAll(
   Events.sql,
   JobsSql.layer,
   JobSchedulesSql.layer,
+  KeyCountersSql.layer,
+  KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,

@@ -3,6 +3,9 @@ import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { KeyCounterRepository } from "#src/domain/keys/KeyCounterRepository.ts"
+import { defaultSettings } from "#src/domain/keys/KeySettings.ts"
+import type { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { OrgScope } from "#src/domain/Principal.ts"
@@ -21,6 +24,8 @@ export type Repositories =
   | AuditRepository
   | DeploymentRepository
   | IdempotencyRepository
+  | KeyCounterRepository
+  | KeyUsageRepository
   | OrgRepository
   | ProjectRepository
 
@@ -85,7 +90,7 @@ export const newKey = (overrides: Partial<NewApiKey> = {}) =>
       hash,
       createdAt: at(0),
       expiresAt: null,
-      rateLimit: null,
+      ...defaultSettings,
       ...overrides,
     }
   })

@@ -1,6 +1,8 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import type { KeyCounter } from "#src/domain/keys/KeyCounter.ts"
+import type { HourOfKey } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
@@ -55,6 +57,8 @@ export interface StoredKey {
   readonly orgId: string
   readonly hash: string
   readonly replacedBy: string | null
+  /** The counter of its limits, if it has any. */
+  readonly counterId: string
 }
 
 /** The rows that the fake repositories share, so that a key needs its project and a project its org. */
@@ -72,6 +76,8 @@ export class World extends Context.Service<
     readonly deployments: Map<string, StoredDeployment>
     /** The owners of orgs, by their name in lower case. */
     readonly owners: Map<string, StoredOwner>
+    readonly counters: Map<string, { readonly orgId: string; readonly counter: KeyCounter }>
+    readonly usage: Map<string, HourOfKey>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
@@ -89,6 +95,8 @@ export class World extends Context.Service<
       used,
       projects,
       keys,
+      counters: new Map(),
+      usage: new Map(),
       deployments: new Map(),
       owners: new Map(),
       audit: new Map(),

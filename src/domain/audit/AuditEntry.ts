@@ -14,6 +14,8 @@ export const AuditAction = Schema.Literals([
   "deployment.promote",
   "key.create",
   "key.rotate",
+  "key.update",
+  "key.leaked",
   "key.delete",
   "webhook_endpoint.create",
   "webhook_endpoint.update",

@@ -15,8 +15,11 @@ export class KeyLookup extends Context.Service<
   }
 >()("gatehouse/domain/KeyLookup") {}
 
-/** The outcome of a validation. `limited`: too many requests. `unavailable`: the database did not answer. */
-export type ValidationOutcome = "valid" | "invalid" | "limited" | "unavailable"
+/**
+ * The outcome of a validation. `forbidden`: a permission is missing. `limited`: too many requests, or no credits. `unavailable`: the database
+ * did not answer.
+ */
+export type ValidationOutcome = "valid" | "invalid" | "forbidden" | "limited" | "unavailable"
 
 /** Where the answer of a validation comes from: this process alone, or the database. */
 export type ValidationSource = "memory" | "database"

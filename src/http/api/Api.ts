@@ -6,6 +6,7 @@ import { DeploymentsGroup } from "./Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
+import { SecretScanningGroup } from "./SecretScanning.ts"
 import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
@@ -14,6 +15,7 @@ import { describeApi } from "./openapi.ts"
 /** The definition of all operations. The server, the client and the OpenAPI document come from it. */
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
+  .add(SecretScanningGroup)
   .add(OrgsGroup)
   .add(AuditGroup)
   .add(ProjectsGroup)

@@ -30,7 +30,8 @@ const withExample = <A extends { readonly content?: Content }>(part: A, schemas:
   if (part.content === undefined) return part
   const content = Object.entries(part.content).map(([type, media]) => {
     const example = exampleOf(media.schema, schemas)
-    return [type, { ...media, example: typeof example === "object" ? { ...example, ...fields } : example }]
+    const isObject = typeof example === "object" && !Array.isArray(example)
+    return [type, { ...media, example: isObject ? { ...example, ...fields } : example }]
   })
   return { ...part, content: Object.fromEntries(content) }
 }

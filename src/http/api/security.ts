@@ -11,17 +11,26 @@ export const securitySchemes = {
   },
   apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org key or a project key." },
   apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "An API key in its own header." },
+  githubSignature: {
+    type: "apiKey",
+    in: "header",
+    name: "Github-Public-Key-Signature",
+    description: "GitHub's ECDSA signature of the raw body, by the key that Github-Public-Key-Identifier names.",
+  },
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a CI run." },
 } as const
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
  * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`. `ciRun`:
- * the OIDC token of a run that may register.
+ * the OIDC token of a run that may register. `signed`: whoever has signed the body, which another middleware checks.
  */
-export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun">("gatehouse/http/security/Admits", {
-  defaultValue: () => "credential",
-})
+export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun" | "signed">(
+  "gatehouse/http/security/Admits",
+  {
+    defaultValue: () => "credential",
+  },
+)
 
 const describe = (
   admits: typeof Admits.Service,
@@ -59,5 +68,6 @@ export const access = {
     ["apiKey", "apiKeyHeader"],
   ),
   tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"]),
+  github: describe("signed", "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
   ci: describe("ciRun", "A CI run, with its OIDC token.", ["ciToken"]),
 }

@@ -23,11 +23,13 @@ interface Changed {
  *
  * @param columns the fields of a change, with its id, as column definitions of `json_to_recordset`
  * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and any other columns
+ * @param also a change that follows from the rows in `changed`
  */
 export const auditedTogether = <Asked extends { readonly id: string }, Row extends Changed = Changed>(
   sql: SqlClient.SqlClient,
   columns: string,
   insert: Statement.Fragment,
+  also: Statement.Fragment = sql.literal("SELECT 1"),
 ) => {
   interface Wanted {
     readonly asked: Asked
@@ -39,6 +41,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     return sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
       changed AS (${insert}),
+      followed AS (${also}),
       written AS (
         INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"

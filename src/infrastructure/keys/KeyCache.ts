@@ -24,7 +24,7 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
 )
 
 /**
- * Keys that a replica caches; 0 turns the cache off. A full cache drops its oldest key, or the oldest key of an org that has
+ * Keys that a replica caches; 0 turns the cache off. A key with long settings counts as several. A full cache drops its oldest key, or the oldest key of an org that has
  * half of the cache and adds another.
  */
 export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
@@ -34,9 +34,22 @@ export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/
 /** Keys that one statement looks up. */
 const lookUpBatchSize = 256
 
+/** The text of a key that counts as another key, in characters: half a kilobyte is the memory of a key. */
+const textPerKey = 512
+
+/** The keys that a key counts as: one, and more for long settings. */
+const weightOf = ({ metadata, permissions }: KeyGrant) => {
+  if (metadata === null && permissions.list.length === 0) return 1
+  const text = JSON.stringify([metadata, permissions.list]).length
+  return 1 + Math.floor(text / textPerKey)
+}
+
 /** Keys in memory, by hash and by id. */
 const makeMemory = (capacity: number) => {
   const grants = new Map<string, KeyGrant>()
+  /** The weights of keys that count as several, by hash. */
+  const heavy = new Map<string, number>()
+  let weight = 0
   const hashes = new Map<string, string>()
   /** The hashes of each org's keys, oldest first. */
   const byOrg = new Map<string, Set<string>>()
@@ -47,6 +60,8 @@ const makeMemory = (capacity: number) => {
     const { keyId, orgId } = grant
     grants.delete(hash)
     hashes.delete(keyId)
+    weight -= heavy.get(hash) ?? 1
+    heavy.delete(hash)
     const own = byOrg.get(orgId)!
     own.delete(hash)
     if (own.size === 0) byOrg.delete(orgId)
@@ -58,12 +73,16 @@ const makeMemory = (capacity: number) => {
     put: (hash: string, grant: KeyGrant) => {
       if (capacity === 0) return
       remove(hash)
-      if (grants.size >= capacity) {
+      const added = weightOf(grant)
+      const isFull = () => grants.size > 0 && weight + added > capacity
+      while (isFull()) {
         const own = byOrg.get(grant.orgId)
         const [oldest] = own !== undefined && own.size >= capacity / 2 ? own : grants.keys()
         remove(oldest!)
       }
       grants.set(hash, grant)
+      weight += added
+      if (added > 1) heavy.set(hash, added)
       hashes.set(grant.keyId, hash)
       const own = byOrg.get(grant.orgId) ?? new Set()
       byOrg.set(grant.orgId, own.add(hash))
@@ -76,6 +95,8 @@ const makeMemory = (capacity: number) => {
 
     clear: () => {
       grants.clear()
+      heavy.clear()
+      weight = 0
       hashes.clear()
       byOrg.clear()
     },

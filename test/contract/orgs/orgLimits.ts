@@ -152,7 +152,7 @@ export const orgLimits = (it: It) => {
       const old = yield* insertOrgKey(orgId)
       const rotate = Effect.fnUntraced(function* () {
         const { id, prefix, hash } = yield* newKey()
-        const replacement = { id, prefix, hash, now: at(1), expiresAt: undefined, oldKeyUntil: at(2) }
+        const replacement = { id, prefix, hash, now: at(1), expiresAt: undefined, oldKeyUntil: at(2), settings: {} }
         yield* ApiKeyRepository.use((keys) => keys.rotate(orgId, old, replacement, newEntry()))
       })
       yield* updateOrg(orgId, { limits: { keys: 1 } })

@@ -57,12 +57,18 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       const ids = yield* things(send)
       const project =
         "createdAt,currentDeploymentId,defaultBranch,hostOwner,hostRepo,name,orgId,projectId,subdomain,updatedAt"
+      const record =
+        "createdAt,credits,enabled,expiresAt,externalId,id,lastUsedAt,leakedAt,metadata,name,permissions,prefix," +
+        "projectId,rateLimit,refill"
       const fields: Partial<Record<OperationName, string>> = {
         createProjectKey: "id,key,name,prefix",
         createOrgKey: "id,key,name,prefix",
         listKeys: "keys,nextCursor",
         deleteKey: "deleted",
         rotateKey: "id,key,name,prefix",
+        updateKey: record,
+        keyUsage: "usage",
+        orgUsage: "usage",
         listAudit: "entries,nextCursor",
         validateKey: "keyId,orgId,projectId",
         createOrg: "createdAt,name,orgId",
@@ -86,9 +92,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         expect(answer.headers["content-type"], name).toBe("application/json")
         expect(String(keysOf(answer.json)), name).toBe(fields[name])
         const [list] = Object.values(answer.json as object)
-        if (name === "listKeys") {
-          expect(String(keysOf(list[0]))).toBe("createdAt,expiresAt,id,lastUsedAt,name,prefix,projectId,rateLimit")
-        }
+        if (name === "listKeys") expect(String(keysOf(list[0]))).toBe(record)
         if (name === "listAudit") expect(String(keysOf(list[0]))).toBe("action,actor,at,details,id,requestId,target")
         if (name === "listOrgs") expect(String(keysOf(list[0]))).toBe("createdAt,name,orgId")
         if (name === "listProjects") expect(String(keysOf(list[0]))).toBe(project)
@@ -319,7 +323,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ]) {
           const answer = yield* send("GET", `${pathOf(operation, ids)}?${query}`)
           const takes = query.startsWith("cursor")
-            ? operation !== operations.getProject && operation !== operations.getOrg
+            ? /(keys|projects|orgs|audit|deployments)$/.test(operation.path)
             : operation === operations.listProjects
           expect(answer.status, `${operation.path}?${query}`).toBe(takes ? 400 : 200)
         }
@@ -386,7 +390,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         }
         for (const [path, allow] of [
           ["/api/v0/keys/validate", "POST"],
-          [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "DELETE"],
+          [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "PATCH, DELETE"],
           ["/docs", "GET, HEAD"],
           ["/metrics", "GET, HEAD"],
         ]) {

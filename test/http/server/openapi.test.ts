@@ -123,9 +123,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         const schemes = (operation.security ?? []).flatMap((requirement) => Object.keys(requirement))
         expect(schemes.length, at).toBeGreaterThan(0)
         for (const scheme of schemes) expect(Object.keys(api.components.securitySchemes), at).toContain(scheme)
-        // Spec.md's empty list: no operation of the platform but the CI's declares that it must have a credential.
+        // Spec.md's empty list: no operation of the platform but CI's and GitHub's declares that it must have a credential.
         const open = operation.security!.some((requirement) => Object.keys(requirement).length === 0)
-        expect(open, at).toBe(path !== "/api/v0/register-deployment")
+        expect(open, at).toBe(!/register-deployment|secret-scanning/.test(path))
       }
     }),
   )
@@ -151,7 +151,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!).replace("{id}", id!)
         const ids = "projectId" in (example as object) ? { projectId } : {}
         const answer = yield* send(method, url, { json: { ...(example as object), ...ids } })
-        const needsSecret = path.endsWith("/validate") || path.endsWith("/register-deployment")
+        const needsSecret = /\/(validate|register-deployment|secret-scanning\/github)$/.test(path)
         expect(answer.status, `${method} ${url} ${answer.text}`).toBe(needsSecret ? 401 : 200)
         const name = (schema as { $ref: string }).$ref.split("/").at(-1)!
         expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })

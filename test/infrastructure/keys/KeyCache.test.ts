@@ -1,10 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
 import { ApiKeyRepository, type KeyGrant } from "#src/domain/keys/ApiKeyRepository.ts"
+import { noPermissions } from "#src/domain/keys/Permission.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
-const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null, rateLimit: null }
+const grant: KeyGrant = {
+  ...{ keyId: "key", orgId: "org", projectId: "", name: "k", enabled: true, expiresAt: null },
+  ...{ permissions: noPermissions, externalId: null, metadata: null, limits: null },
+}
 
 /** A cache whose replica hears what is told, and a database that counts its questions. */
 const makeWorld = Effect.gen(function* () {
