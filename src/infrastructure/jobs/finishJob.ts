@@ -11,6 +11,8 @@ import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
 import { texts } from "../database/arrays.ts"
 import { date, toJsonText } from "../database/fragments.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
+import { inlineReceivers } from "../webhooks/insertEvents.ts"
+import { wantsType } from "../webhooks/wantedEvents.ts"
 
 interface JobRow {
   readonly status: JobStatus
@@ -24,19 +26,14 @@ interface JobRow {
   readonly inactive: ReadonlyArray<string>
 }
 
-/** Reads a job, with the ids of its org's endpoints. */
-const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd) => sql<JobRow>`
+/** Reads a job, with the ids of the org's endpoints that want the event of its outcome. */
+const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd, outcome: JobOutcome) => sql<JobRow>`
   SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
     skip_callbacks, lease_expires_at,
-    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints,
+    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id
+      AND ${wantsType(sql, eventType(outcome.status))} ORDER BY id) AS endpoints,
     ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id AND NOT active) AS inactive
   FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
-
-/**
- * Deliveries that are inserted together with their event. A sweep inserts the others, so that to finish a job takes as long
- * for an org with hundreds of endpoints as for one with a few.
- */
-const inlineReceivers = 32
 
 /**
  * Writes the outcome, the event and its deliveries in one statement. Writes nothing when the job has changed since it was
@@ -108,7 +105,7 @@ export const finishJob = Effect.fnUntraced(function* (
   isOpen: (row: Pick<Job, "status" | "lease_expires_at">) => Effect.Effect<boolean, Conflict>,
 ) {
   while (true) {
-    const [row] = yield* findJob(sql, job)
+    const [row] = yield* findJob(sql, job, outcome)
     if (row === undefined) return yield* jobNotFound()
     const { status, lease_expires_at: lease } = row
     const open = yield* isOpen({ status, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) })
