@@ -14,6 +14,7 @@ import { Chats } from "../domain/chat/Chats.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
+import { Events } from "../domain/webhooks/Events.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
 import { Deployments } from "../domain/deployments/Deployments.ts"
 import { RegistrationPolicy } from "../domain/deployments/RegistrationPolicy.ts"
@@ -61,6 +62,7 @@ import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as EventsSql from "../infrastructure/webhooks/EventRepository.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
 import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
 import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
@@ -136,6 +138,7 @@ const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
     DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    EventsSql.layer,
     IdempotencySql.layer,
     JobsSql.layer,
     JobSchedulesSql.layer,
@@ -173,6 +176,7 @@ const webhooks = (settings: Settings) => {
   return Layer.mergeAll(
     DeliveryLog.layer,
     dispatcher,
+    Events.layer,
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,

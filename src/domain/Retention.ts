@@ -14,7 +14,8 @@ export interface RetentionBatch {
 /** An event after its retention. */
 export interface OldEvent {
   readonly id: string
-  readonly jobId: string
+  /** `null` for an event without a job. */
+  readonly jobId: string | null
 }
 
 /** Finds and removes events after their retention. */

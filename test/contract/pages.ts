@@ -8,7 +8,7 @@ import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { insertSchedule } from "./jobs/schedules.ts"
 import type { It as PlatformIt } from "./support.ts"
 import { everyOrg, insertOrg, insertProject, newEntry, newId, newKey, oneOrg, push } from "./support.ts"
@@ -167,7 +167,16 @@ export const webhookPages = (it: It) => {
       const endpointIds: Array<string> = []
       for (const description of sizes) {
         const id = yield* newId
-        const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description, active: true, now }
+        const endpoint = {
+          id,
+          orgId,
+          url: "https://example.com/",
+          secret: "s",
+          description,
+          active: true,
+          now,
+          ...defaultSettings,
+        }
         yield* endpoints.insert(endpoint, newEntry())
         endpointIds.push(id)
       }

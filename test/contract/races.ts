@@ -4,6 +4,7 @@ import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
@@ -28,6 +29,7 @@ export const layer = Layer.mergeAll(
   DeliveryQueueSql.layer,
   DeploymentsSql.layer,
   Events.sql,
+  EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
   KeyCountersSql.layer,

@@ -74,7 +74,7 @@ const take = (
   const { row, payload, lane, attemptsSinceResend } = delivery
   deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
   const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
-  const job = jobs.get(row.job_id)!
+  const job = jobs.get(row.job_id ?? "")!
   const previous = endpoint?.previous
   const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
   return {

@@ -29,7 +29,7 @@ export const layer = Layer.effect(
           for (const { id, jobId } of removed) {
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
-            if (jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
+            if (jobId !== null && jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
           }
           return removed.length
         }),

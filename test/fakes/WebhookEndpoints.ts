@@ -12,13 +12,14 @@ export const layer = Layer.effect(
     const find = (orgId: string, id: string) => findOr(ownedBy(endpoints, orgId, id), endpointNotFound)
 
     return WebhookEndpointRepository.of({
-      insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
+      insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) =>
         Effect.map(needRoom(world, "endpoints", orgId), () => {
           needOrg(orgId)
           keepEntry(world, orgId, entry)
           endpoints.set(id, {
             orgId,
             row: { webhook_endpoint_id: id, url, description, active, created_at: now, updated_at: now },
+            settings,
             secret,
             previous: null,
             failingSince: null,
@@ -31,11 +32,12 @@ export const layer = Layer.effect(
         Effect.sync(() => pageOf(rowsOf(endpoints, orgId), (row) => row.webhook_endpoint_id, page)),
 
       get: (orgId, id) =>
-        Effect.map(find(orgId, id), ({ deactivated, failingSince, row }) => {
+        Effect.map(find(orgId, id), ({ deactivated, failingSince, row, settings }) => {
           const states = [...world.deliveries.values()].filter((one) => one.row.webhook_endpoint_id === id)
           const count = (state: DeliveryState) => states.filter((one) => one.row.state === state).length
           return {
             ...row,
+            event_types: settings.eventTypes,
             failing_since: failingSince,
             deactivated_at: deactivated?.at ?? null,
             deactivated_reason: deactivated?.reason ?? null,
@@ -49,7 +51,7 @@ export const layer = Layer.effect(
           }
         }),
 
-      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry) =>
+      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
         Effect.map(find(orgId, id), (stored) => {
           keepEntry(world, orgId, entry)
           const { row } = stored
@@ -63,6 +65,7 @@ export const layer = Layer.effect(
               active: active ?? row.active,
               updated_at: now,
             },
+            settings: { ...stored.settings, ...settings },
             secret: secret ?? stored.secret,
             previous: secret === undefined ? stored.previous : { secret: stored.secret, until: previousSecretUntil },
             failingSince: isOther || active === true ? null : stored.failingSince,

@@ -1,14 +1,16 @@
 import type { DateTime } from "effect"
 import { Context, Effect, Layer } from "effect"
-import type { Delivery, DeliveryAttempt, EventType } from "#src/domain/webhooks/Delivery.ts"
+import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/Delivery.ts"
 import type { Job } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { World } from "./World.ts"
 
 export interface StoredEndpoint {
   readonly orgId: string
   readonly row: WebhookEndpoint
+  readonly settings: EndpointSettings
   readonly secret: string
   readonly previous: { readonly secret: string; readonly until: DateTime.Utc } | null
   readonly failingSince: DateTime.Utc | null
@@ -35,9 +37,11 @@ export interface StoredSchedule {
 }
 
 export interface StoredEvent {
+  readonly orgId: string
   readonly id: string
-  readonly jobId: string
-  readonly type: EventType
+  readonly jobId: string | null
+  readonly idempotencyKey: string | null
+  readonly type: string
   readonly body: string
   readonly createdAt: DateTime.Utc
 }
@@ -87,7 +91,7 @@ export class WebhookWorld extends Context.Service<
           (bytes, { error, mapped_stack, result }) =>
             bytes + byteLength(result) + Buffer.byteLength(error ?? "") + byteLength(mapped_stack),
           [...events.values()]
-            .filter(({ jobId }) => jobs.get(jobId)?.orgId === orgId)
+            .filter((event) => event.orgId === orgId)
             .reduce((bytes, { body }) => bytes + Buffer.byteLength(body), 0),
         )
       const inputsOf =

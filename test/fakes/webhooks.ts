@@ -3,6 +3,7 @@ import * as AuditLog from "./AuditLog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
+import * as Events from "./Events.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
@@ -17,6 +18,7 @@ export const layer = Layer.mergeAll(
   AuditLog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
+  Events.layer,
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,

@@ -23,10 +23,13 @@ const isShallow = (value: unknown) => {
   return true
 }
 
+/** Any JSON value that is not nested too deep. */
+export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
+
 /** An optional field with any JSON value. */
-export const JsonField = Schema.optionalKey(
-  Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" })),
-).annotateKey({ description: "Any JSON value, at most 1,000 levels deep." })
+export const JsonField = Schema.optionalKey(AnyJson).annotateKey({
+  description: "Any JSON value, at most 1,000 levels deep.",
+})
 
 /** Where the event of a finished job goes instead of the org's endpoints. */
 export const callbackFields = {

@@ -1,6 +1,5 @@
 import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
-import type { EventType } from "./Delivery.ts"
 import type { Unavailable } from "../Errors.ts"
 import type { Verdict } from "./Verdict.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
@@ -17,7 +16,7 @@ export interface ClaimedDelivery {
   readonly url: string
   /** The encrypted secrets, the current one first, each with the id that it is encrypted for. */
   readonly secrets: ReadonlyArray<{ readonly stored: string; readonly owner: string }>
-  readonly event: EventType
+  readonly event: string
   readonly body: string
   /** All attempts so far. */
   readonly attempts: number

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
+import { EventPatterns } from "./EventTypes.ts"
 
 const Secret = SigningSecret.annotate({
   description:
@@ -15,6 +16,11 @@ const Url = Text.annotate({
 })
 const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })
 
+/** The optional settings of an endpoint, in requests. `null` is the default. */
+const settingFields = {
+  event_types: Schema.optionalKey(Schema.NullOr(EventPatterns)),
+}
+
 export const CreateWebhookEndpoint = Schema.Struct({
   url: Url,
   signing_secret: Secret,
@@ -22,7 +28,10 @@ export const CreateWebhookEndpoint = Schema.Struct({
   active: Schema.optionalKey(Schema.Boolean).annotate({
     description: "Default: true. An inactive endpoint receives no deliveries.",
   }),
+  ...settingFields,
 }).annotate({ identifier: "CreateWebhookEndpoint" })
+
+const changeableFields = ["url", "signing_secret", "description", "active", ...Object.keys(settingFields)]
 
 /** The changes of an endpoint. An absent field does not change. */
 export const UpdateWebhookEndpoint = Schema.Struct({
@@ -31,15 +40,13 @@ export const UpdateWebhookEndpoint = Schema.Struct({
   signing_secret: Schema.optionalKey(Secret),
   description: Schema.optionalKey(Description),
   active: Schema.optionalKey(Schema.Boolean),
+  ...settingFields,
 })
   .check(
-    Schema.makeFilter(
-      (update: object) => ["url", "signing_secret", "description", "active"].some((key) => key in update),
-      {
-        expected: "id with at least one of url, signing_secret, description, active",
-        toJsonSchema: () => [{}, true],
-      },
-    ),
+    Schema.makeFilter((update: object) => changeableFields.some((key) => key in update), {
+      expected: `id with at least one of ${changeableFields.join(", ")}`,
+      toJsonSchema: () => [{}, true],
+    }),
   )
   .annotate({
     identifier: "UpdateWebhookEndpoint",
@@ -62,9 +69,13 @@ export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request
 
 const count = Schema.Int.annotate({ examples: [0] })
 
-/** An endpoint with its health. */
+/** An endpoint with its settings and its health. */
 export const WebhookEndpointDetail = Schema.Struct({
   ...WebhookEndpoint.fields,
+  event_types: Schema.NullOr(Schema.Array(Schema.String)).annotate({
+    description: "Which events the endpoint receives. null: every event except the service's own.",
+    examples: [["invoice.*", "job.failed"]],
+  }),
   failing_since: Schema.NullOr(Timestamp).annotate({
     description: "When the endpoint began to fail. null: its last attempt succeeded.",
     examples: [null],

@@ -4,8 +4,17 @@ import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { WebhookEndpoint, WebhookEndpointDetail } from "./WebhookEndpoint.ts"
 
+/** The optional settings of an endpoint. */
+export interface EndpointSettings {
+  /** `null`: every event except the service's own. */
+  readonly eventTypes: ReadonlyArray<string> | null
+}
+
+/** The settings of an endpoint that has none. */
+export const defaultSettings: EndpointSettings = { eventTypes: null }
+
 /** A new endpoint. Its secret is encrypted for its id. */
-export interface NewWebhookEndpoint {
+export interface NewWebhookEndpoint extends EndpointSettings {
   readonly id: string
   readonly orgId: string
   readonly url: string
@@ -16,7 +25,7 @@ export interface NewWebhookEndpoint {
 }
 
 /** The changes of an endpoint. A field that is `undefined` does not change. */
-export interface WebhookEndpointChanges {
+export interface WebhookEndpointChanges extends Partial<EndpointSettings> {
   readonly url: string | undefined
   readonly secret: string | undefined
   /** When `secret` replaces a secret: until when the replaced one also signs. */

@@ -14,7 +14,7 @@ import type {
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "./WebhookEndpoint.ts"
-import { WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
 
 /** How long a replaced secret also signs. */
 const secretOverlapHours = 24
@@ -37,10 +37,16 @@ const newSecret = Effect.fnUntraced(function* (
   return yield* cipher.encrypt(Redacted.make(secret), id)
 })
 
-const updateDetails = ({ url, active, description }: typeof UpdateWebhookEndpoint.Type) => ({
+const updateDetails = ({ url, active, description, event_types }: typeof UpdateWebhookEndpoint.Type) => ({
   ...(url === undefined ? {} : { host: new URL(url).host }),
   ...(active === undefined ? {} : { active }),
   ...(description === undefined ? {} : { description }),
+  ...(event_types === undefined ? {} : { eventTypes: event_types }),
+})
+
+/** The settings that a request names. An absent field is absent in the result. */
+const settingsOf = ({ event_types }: typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type) => ({
+  ...(event_types === undefined ? {} : { eventTypes: event_types }),
 })
 
 /** The webhook endpoints of the current tenant. */
@@ -88,7 +94,8 @@ export class WebhookEndpoints extends Context.Service<
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
         const secret = yield* cipher.encrypt(Redacted.make(input.signing_secret), id)
-        const endpoint = { id, orgId, url, secret, description, active, now: yield* DateTime.now }
+        const settings = { ...defaultSettings, ...settingsOf(input) }
+        const endpoint = { id, orgId, url, secret, description, active, now: yield* DateTime.now, ...settings }
         const details = { host: new URL(url).host, active }
         const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
@@ -115,7 +122,8 @@ export class WebhookEndpoints extends Context.Service<
         const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
         const details = { ...updateDetails(input), secretChanged: secret !== undefined }
         const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details })
-        yield* repository.update(orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry)
+        const changes = { url, secret, previousSecretUntil, description, active, now, ...settingsOf(input) }
+        yield* repository.update(orgId, id, changes, entry)
         if (active === false) yield* wakeups.sweeps
       })
 

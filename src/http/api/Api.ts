@@ -3,6 +3,7 @@ import { ApiKeysGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
+import { EventsGroup } from "./Events.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
@@ -25,6 +26,7 @@ export class Api extends HttpApi.make("gatehouse")
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)
+  .add(EventsGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
   // One answer names all errors of a body.
@@ -55,7 +57,7 @@ export class Api extends HttpApi.make("gatehouse")
         "`WWW-Authenticate: Bearer`.",
         "",
         "A request body has at most 1 MiB (4 KiB for `/api/v0/keys/validate`, 1 KiB for `/api/v0/register-deployment`, 8 MiB",
-        "for `/api/svc/chat`) and at most 100,000 JSON values. The server first checks the length, then the credential, and",
+        "for `/api/svc/chat` and `/v1/events/publish-batch`) and at most 100,000 JSON values. The server first checks the length, then the credential, and",
         "then reads the body.",
       ].join("\n"),
       transform: describeApi,

@@ -10,6 +10,7 @@ import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
 import * as Deployments from "../handlers/Deployments.ts"
+import * as Events from "../handlers/Events.ts"
 import * as Jobs from "../handlers/Jobs.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as Projects from "../handlers/Projects.ts"
@@ -24,7 +25,7 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer, SecretScanning.layer]),
+  Layer.provide([Webhooks.layer, Events.layer, Jobs.layer, Chat.layer, SecretScanning.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

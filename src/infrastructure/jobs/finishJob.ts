@@ -1,10 +1,12 @@
 import { DateTime, Effect, Result } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import type { Conflict, NotFound } from "../../domain/Errors.ts"
 import { decide, type JobDecision, type JobEnd, type JobReport } from "../../domain/jobs/JobEnd.ts"
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
+import { eventType } from "../../domain/webhooks/Event.ts"
 import { texts } from "../database/arrays.ts"
+import { wantsType } from "../webhooks/wantedEvents.ts"
 import { type Change, type ReportedJob, type Written, writeReports } from "./writeReports.ts"
 
 /** A report about a job. */
@@ -20,19 +22,22 @@ interface Row extends Omit<ReportedJob, "lease_expires_at"> {
   /** `null`: there is no such job. */
   readonly id: string | null
   readonly lease_expires_at: Date | null
-  /** The ids of the org's endpoints, in the first row. */
-  readonly endpoints: ReadonlyArray<string> | null
+  /** In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive ones. */
+  readonly completed: ReadonlyArray<string> | null
+  readonly failed: ReadonlyArray<string> | null
   readonly inactive: ReadonlyArray<string> | null
 }
 
 /** Reads jobs of an org, and its endpoints. */
 const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, jobIds: ReadonlyArray<string>) {
+  const endpoints = (which: Statement.Fragment) => sql`
+    CASE WHEN place = 1 THEN
+      ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY id)
+    END`
   const rows = yield* sql<Row>`
     SELECT job.*,
-      CASE WHEN place = 1 THEN
-        ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} ORDER BY id) END AS endpoints,
-      CASE WHEN place = 1 THEN
-        ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND NOT active) END AS inactive
+      ${endpoints(wantsType(sql, eventType("completed")))} AS completed,
+      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive
     FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
       SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
         skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
@@ -42,8 +47,9 @@ const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: s
     ) AS job ON true ORDER BY place`
   const [first] = rows
   const inactive = new Set(first!.inactive)
+  const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
   return {
-    candidates: first!.endpoints!.map((id) => ({ id, active: !inactive.has(id) })),
+    candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
     jobs: new Map(
       rows.flatMap(({ id, lease_expires_at: lease, ...row }): Array<[string, ReportedJob]> =>
         id === null ? [] : [[id, { ...row, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) }]],

@@ -4,10 +4,11 @@ import type { SqlClient } from "effect/sql"
 import { callbackLane } from "../../domain/webhooks/lanes.ts"
 import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/Receivers.ts"
-import { attemptBit, type JobDecision, type JobEnd, type JobState } from "../../domain/jobs/JobEnd.ts"
+import { attemptBit, type JobDecision, type JobEnd, type JobOutcome, type JobState } from "../../domain/jobs/JobEnd.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { date, toJsonText } from "../database/fragments.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
+import { inlineReceivers } from "../webhooks/insertEvents.ts"
 
 type Sql = SqlClient.SqlClient
 type Random = SecureRandom.SecureRandom["Service"]
@@ -38,24 +39,17 @@ export interface Written {
   readonly hasSweep: boolean
 }
 
-/**
- * Deliveries that are inserted together with their event. A sweep inserts the others, so that to finish a job takes as long
- * for an org with hundreds of endpoints as for one with a few.
- */
-const inlineReceivers = 32
+/** The endpoints that want the event of a job with each outcome. */
+export type Candidates = Readonly<Record<JobOutcome["status"], ReadonlyArray<Candidate>>>
 
 const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
 
 /** The event of a finished job, with its deliveries. */
-const makeEvent = Effect.fnUntraced(function* (
-  random: Random,
-  { decision, end, job }: Change,
-  candidates: ReadonlyArray<Candidate>,
-) {
+const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, job }: Change, candidates: Candidates) {
   if (decision._tag !== "Finish") return undefined
   const { outcome } = decision
   const { deployment_id, workflow } = job
-  const to = receivers(job, candidates)
+  const to = receivers(job, candidates[outcome.status])
   const id = yield* random.ulid
   const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
   const deliveries = yield* Effect.forEach(to.slice(0, inlineReceivers), ({ endpointId, state }) =>
@@ -93,7 +87,7 @@ const columnsOf = ({ decision, job }: Change) => {
 }
 
 /** A change with everything that is written. */
-const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: ReadonlyArray<Candidate>) {
+const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: Candidates) {
   const columns = columnsOf(change)
   const event = yield* makeEvent(random, change, candidates)
   const texts = [columns.result, columns.error, columns.mapped_stack, event?.body ?? null]
@@ -138,12 +132,13 @@ const wantedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
 /** The CTE `sweep`: inserts the sweeps of events with more receivers. */
 const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc) => {
   const swept = changes.flatMap(({ event }) => (event === undefined || event.others.length === 0 ? [] : [event]))
-  // The jobs of an org have the same endpoints.
-  const others = texts(swept[0]?.others ?? [])
+  // The jobs of an org with the same outcome have the same endpoints.
+  const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
   return sql`
     sweep AS (
       INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
-      SELECT swept.id, ${orgId}, 'deliver', event.id, ${others}, ${date(now)}
+      SELECT swept.id, ${orgId}, 'deliver', event.id,
+        CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END, ${date(now)}
       FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
       JOIN event ON event.id = swept.event_id
     )`
@@ -159,7 +154,7 @@ export const writeReports = Effect.fnUntraced(function* (
   random: Random,
   orgId: string,
   changes: ReadonlyArray<Change>,
-  candidates: ReadonlyArray<Candidate>,
+  candidates: Candidates,
 ) {
   const sorted = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
   const prepared = yield* Effect.forEach(sorted, (change) => prepare(random, change, candidates))
@@ -192,7 +187,7 @@ export const writeReports = Effect.fnUntraced(function* (
     ), event AS (
       INSERT INTO events (id, org_id, job_id, type, body, created_at)
       SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL
-      RETURNING id, job_id, octet_length(body) AS bytes
+      RETURNING id, job_id, type, octet_length(body) AS bytes
     ), ${insertDeliveries(sql, orgId, now, false)}, ${insertSweeps(sql, orgId, prepared, now)}
     SELECT id FROM job`
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))

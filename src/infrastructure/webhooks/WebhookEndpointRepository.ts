@@ -5,6 +5,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { WebhookEndpoint, WebhookEndpointDetail } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { textsOrNull } from "../database/arrays.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
@@ -42,7 +43,7 @@ const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
 const insertEndpoint = (
   sql: SqlClient.SqlClient,
   limit: Limited.Limited,
-  { id, orgId, url, secret, description, active, now }: NewEndpoint,
+  { id, orgId, url, secret, description, active, now, eventTypes }: NewEndpoint,
   entry: AuditEntry,
 ) =>
   limit
@@ -52,9 +53,10 @@ const insertEndpoint = (
         entry,
         sql`
           INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
-            deactivated_at, deactivated_reason)
+            deactivated_at, deactivated_reason, event_types)
           SELECT ${id}, org.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
-            CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END
+            CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
+            ${textsOrNull(eventTypes)}::text[]
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN orgs org
           WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
           RETURNING org_id AS "orgId"`,
@@ -68,7 +70,7 @@ const insertEndpoint = (
 /** Reads an endpoint with the numbers of its deliveries by state. */
 const findDetail = (sql: SqlClient.SqlClient, orgId: string, id: string) =>
   sql`
-    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, failing_since,
+    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, event_types, failing_since,
       deactivated_at, deactivated_reason, (
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (

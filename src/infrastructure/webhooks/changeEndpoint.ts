@@ -6,6 +6,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { DeactivatedReason } from "../../domain/webhooks/WebhookEndpoint.ts"
 import type { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { audited } from "../audit/audited.ts"
+import { textsOrNull } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
 import { nextLane } from "./lanes.ts"
@@ -35,6 +36,7 @@ const assignments = (sql: Sql, changes: EndpointUpdate, isDeactivated: boolean) 
   } else if (changes.url !== undefined) {
     sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
   }
+  if (changes.eventTypes !== undefined) sets.push(sql`event_types = ${textsOrNull(changes.eventTypes)}::text[]`)
   if (isDeactivated) sets.push(endLane(sql, changes.now, "by_request"))
   if (changes.secret !== undefined) {
     sets.push(

@@ -1,6 +1,5 @@
 import { DateTime } from "effect"
 import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
-import type { EventType } from "../../domain/webhooks/Delivery.ts"
 
 /** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
 export interface ClaimedRow {
@@ -11,7 +10,7 @@ export interface ClaimedRow {
   readonly lane: string
   readonly attempts: number
   readonly tries: number
-  readonly type: EventType
+  readonly type: string
   /** `null` except in the first row of each event. */
   readonly body: string | null
   readonly event_id: string

@@ -3,6 +3,7 @@ import { Layer } from "effect"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -25,6 +26,7 @@ import { jobLeases } from "../jobs/jobLeases.ts"
 import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
 import { webhookPages } from "../pages.ts"
+import { ownEvents } from "./ownEvents.ts"
 import { outbox } from "./outbox.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
@@ -38,6 +40,7 @@ const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   Events.sql,
+  EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
   OrgsSql.layer,
@@ -64,6 +67,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     jobReports(it)
     outbox(it)
     outboxRaces(it)
+    ownEvents(it)
     schedules(it)
     claims(it)
     backlog(it)

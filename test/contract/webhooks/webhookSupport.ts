@@ -15,7 +15,9 @@ import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import type { RetentionRepository } from "#src/domain/Retention.ts"
 import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
 import { answer } from "../../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
@@ -26,6 +28,7 @@ export type It = Vitest.MethodsNonLive<
   | AuditRepository
   | DeliveryQueue
   | DeliveryLogRepository
+  | EventRepository
   | Events
   | JobRepository
   | JobScheduleRepository
@@ -46,12 +49,13 @@ export const day = 86_400
 
 export const insertEndpoint = Effect.fnUntraced(function* (
   orgId: string,
-  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } = {},
+  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } & Partial<EndpointSettings> = {},
 ) {
-  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0) } = options
+  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0), ...others } = options
   const id = yield* newId
+  const settings = { ...defaultSettings, ...others }
   yield* WebhookEndpointRepository.use((endpoints) =>
-    endpoints.insert({ id, orgId, url, secret, description: null, active, now }, newEntry()),
+    endpoints.insert({ id, orgId, url, secret, description: null, active, now, ...settings }, newEntry()),
   )
   return id
 })
@@ -158,6 +162,19 @@ export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, ev
   const endpoint = yield* insertEndpoint(orgId, { now })
   for (let n = 0; n < events; n++) yield* makeEvent(orgId, plus(now, n))
   return { orgId, endpoint }
+})
+
+/** Publishes an event of the org; returns its id. */
+export const publish = Effect.fnUntraced(function* (
+  orgId: string,
+  type: string,
+  now: DateTime.Utc,
+  options: { idempotencyKey?: string; body?: string } = {},
+) {
+  const { idempotencyKey = null, body = JSON.stringify({ event: type }) } = options
+  const event = { id: yield* newId, type, body, idempotencyKey, createdAt: now }
+  const { ids } = yield* EventRepository.use((events) => events.publish(orgId, [event]))
+  return ids[0]!
 })
 
 export const deliveriesOf = (orgId: string, filter: DeliveryFilter = {}) =>

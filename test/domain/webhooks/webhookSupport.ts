@@ -4,6 +4,7 @@ import { JobTemplates } from "#src/domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "#src/domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
+import { Events } from "#src/domain/webhooks/Events.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
 import { Signer } from "#src/domain/webhooks/Signature.ts"
@@ -25,7 +26,14 @@ export const services = (
     readonly repositories?: typeof fakes.layer
   } = {},
 ) =>
-  Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
+  Layer.mergeAll(
+    DeliveryLog.layer,
+    Dispatcher.layer,
+    Events.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    WebhookEndpoints.layer,
+  ).pipe(
     Layer.provideMerge(Layer.merge(AuditLog.layer, JobTemplates.layer)),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provideMerge(WebhookSender.layer),

@@ -111,7 +111,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
           }
         }
         // Whatever creates something can be repeated without creating it again.
-        const creates = method === "POST" && /\/(keys|projects|orgs|rotate|create)$/.test(path)
+        const creates = method === "POST" && /\/(keys|projects|orgs|rotate|create|publish|publish-batch)$/.test(path)
         const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
         expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
@@ -167,11 +167,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         if (operation.requestBody === undefined || !path.startsWith("/v1/")) continue
         const { example, schema } = operation.requestBody.content["application/json"]!
         const tenant = yield* makeTenant()
-        const { endpoint, delivery, queued, running, schedule } = yield* makeThings(tenant)
+        const { endpoint, delivery, event, queued, running, schedule } = yield* makeThings(tenant)
         const ids: Record<string, unknown> = {
           id: endpoint,
           webhook_endpoint_id: endpoint,
           delivery_id: delivery,
+          event_id: event,
           job_id: path.endsWith("/heartbeat") ? running : queued,
           schedule_id: schedule,
           wait_seconds: 0,
@@ -184,7 +185,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(24)
+      expect(taken).toBe(26)
     }),
   )
 

@@ -2,6 +2,8 @@ import { Effect, Schema } from "effect"
 import { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
 import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
+import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError, keysOf, type Operation } from "../operations.ts"
@@ -81,6 +83,20 @@ export const webhookOperations = {
     { ...done, recovered: Schema.Int },
     [404, 409],
   ),
+  publishEvent: post("events/publish", PublishEvent, { ...done, event_id: Schema.String }, [409, 422]),
+  publishEvents: post(
+    "events/publish-batch",
+    PublishEvents,
+    { ...done, event_ids: Schema.Array(Schema.String) },
+    [409, 422],
+  ),
+  listEvents: post(
+    "events/list",
+    Schema.Struct({ type: Schema.optionalKey(Schema.String), ...paging }),
+    page("events", Event).fields,
+  ),
+  getEvent: post("events/get", Schema.Struct({ event_id: Schema.String }), EventDetail.fields, [404]),
+  listEventTypes: wholeList("events/types", "types", SeenEventType),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
   claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
@@ -122,7 +138,7 @@ export const nowhere = "http://127.0.0.1:9/"
 
 /** A body that each operation takes, the ids in it being those of what exists. */
 export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<string, string>>): object | undefined => {
-  const { endpoint, delivery, schedule, queued, running } = ids
+  const { endpoint, delivery, event, schedule, queued, running } = ids
   const bodies: Partial<Record<WebhookOperationName, object>> = {
     createEndpoint: { url: "https://receiver.example/", signing_secret: "secret", active: false },
     updateEndpoint: { id: endpoint, description: "changed" },
@@ -132,6 +148,10 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     getDelivery: { delivery_id: delivery },
     retryDelivery: { delivery_id: delivery },
     recoverDeliveries: { webhook_endpoint_id: endpoint, since: "2020-01-01T00:00:00Z" },
+    publishEvent: { type: "invoice.paid", data: { invoice: "in_42" } },
+    publishEvents: { events: [{ type: "invoice.paid", data: null }] },
+    listEvents: {},
+    getEvent: { event_id: event },
     createJob: { workflow: "w" },
     claimJobs: { workflow: "none" },
     heartbeatJob: { job_id: running },
@@ -153,12 +173,12 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
 export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = nowhere) {
   const endpoint = yield* tenant.endpoint(url)
   // Once it was attempted, it is in nobody's hands for some seconds.
-  const { delivery_id: delivery } = yield* tenant.attempted(yield* tenant.finished())
+  const { delivery_id: delivery, event_id: event } = yield* tenant.attempted(yield* tenant.finished())
   const { job_id: running } = yield* tenant.call("jobs/create", { workflow: "running" })
   yield* tenant.call("jobs/claim", { workflow: "running" })
   const { job_id: queued } = yield* tenant.call("jobs/create", { workflow: "queued", skip_callbacks: true })
   const { schedule_id: schedule } = yield* tenant.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
-  return { endpoint, delivery, running: running!, queued: queued!, schedule: schedule! }
+  return { endpoint, delivery, event, running: running!, queued: queued!, schedule: schedule! }
 })
 
 /** What is wrong with an error answer of the webhook interface; undefined when it is as documented. */

@@ -129,7 +129,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
         expect(yield* refusal(tenant, "webhooks/create", whole)).toBe(sentence)
         expect(yield* refusal(tenant, "webhooks/update", { id, ...fields })).toBe(sentence)
       }
-      const nothing = /id with at least one of url, signing_secret, description, active\.$/
+      const nothing = /id with at least one of url, signing_secret, description, active, event_types\.$/
       for (const body of [{ id }, { id, unknown: 1 }, { id: nobody }]) {
         expect(yield* refusal(tenant, "webhooks/update", body)).toMatch(nothing)
       }
