@@ -37,7 +37,7 @@ export const UpdateWebhookEndpoint = Schema.Struct({
       (update: object) => ["url", "signing_secret", "description", "active"].some((key) => key in update),
       {
         expected: "id with at least one of url, signing_secret, description, active",
-        toJsonSchema: () => [{}, true],
+        toJsonSchema: () => ({ minProperties: 2 }),
       },
     ),
   )

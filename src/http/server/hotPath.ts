@@ -40,11 +40,11 @@ const readBody = (request: IncomingMessage, done: (body: Buffer) => void) => {
     .on("end", () => done(body))
 }
 
-/** The key in the body of a validation; `undefined` when the body is invalid. */
+/** The key in the body of a validation; `undefined` when the body is invalid or has further fields. */
 const keyIn = (body: Buffer): string | undefined => {
   try {
-    const { key } = JSON.parse(body.toString()) as { readonly key?: unknown }
-    return typeof key === "string" ? key : undefined
+    const fields = JSON.parse(body.toString()) as { readonly key?: unknown }
+    return typeof fields.key === "string" && Object.keys(fields).length === 1 ? fields.key : undefined
   } catch {
     return undefined
   }
