@@ -35,7 +35,8 @@ export class CurrentPrincipal extends Context.Service<
 export const tenantOf = (principal: Principal): string | undefined =>
   "orgId" in principal ? principal.orgId : undefined
 
-export const keyNeeded = () => new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
+export const keyNeeded = () =>
+  new Unauthorized({ error: "This operation needs an API key: Authorization: Bearer <key>, or x-api-key: <key>." })
 
 /** The tenant of the current request. Fails with a 401 without a key. */
 export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(

@@ -53,7 +53,10 @@ export type ChatMessage = typeof ChatMessage.Type
 
 const urlExpectation = "an absolute http or https URL without credentials, of at most 2,048 characters"
 const Url = Schema.String.check(
-  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, { expected: urlExpectation }),
+  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, {
+    expected: urlExpectation,
+    toJsonSchema: () => ({ maxLength: 2048 }),
+  }),
 ).annotate({ format: "uri" })
 
 /** A chat: the conversation so far, and the documentation for the answer. */

@@ -41,7 +41,7 @@ export const Owners = Schema.Array(
 export const OrgDetail = Schema.Struct({
   ...Org.fields,
   owners: Owners,
-  limits: Schema.Struct(amounts(() => Schema.Int)).annotate({
+  limits: Schema.Struct(amounts((name) => Schema.Int.annotate({ examples: [limits[name].defaultValue] }))).annotate({
     identifier: "OrgLimits",
     description: "The limits of the org.",
   }),
@@ -62,6 +62,7 @@ const Limit = Schema.NullOr(
 
 const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
   expected: "at least one field",
+  toJsonSchema: () => ({ minProperties: 1 }),
 })
 
 /** The changes of an org. An absent field does not change. */

@@ -45,7 +45,7 @@ export const UpdateWebhookEndpoint = Schema.Struct({
   .check(
     Schema.makeFilter((update: object) => changeableFields.some((key) => key in update), {
       expected: `id with at least one of ${changeableFields.join(", ")}`,
-      toJsonSchema: () => [{}, true],
+      toJsonSchema: () => ({ minProperties: 2 }),
     }),
   )
   .annotate({

@@ -12,6 +12,7 @@ import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
 import { describeApi } from "./openapi.ts"
+import { knownFieldsOnly } from "./parseOptions.ts"
 
 /** The definition of all operations. The server, the client and the OpenAPI document come from it. */
 export class Api extends HttpApi.make("gatehouse")
@@ -29,8 +30,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(EventsGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
-  // One answer names all errors of a body.
-  .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
+  .annotate(HttpApi.PayloadParseOptions, knownFieldsOnly)
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
@@ -44,12 +44,14 @@ export class Api extends HttpApi.make("gatehouse")
         "operation needs one of its listed credentials. The empty one does not count, except on",
         "`POST /api/v0/keys/validate`. In both modes, a credential that is sent is checked: an invalid one is a 401.",
         "",
-        "Operations under `/v1` need an API key in `x-api-key` in both modes. The tenant is the org of the key.",
+        "Operations under `/v1` need an API key in both modes, as a bearer token or in `x-api-key`. The tenant is the org of",
+        "the key.",
         "",
         "Operations that create something accept an `Idempotency-Key`. The same request with the same key within 24 hours",
         "creates nothing more and gets the same answer.",
         "",
-        "Unknown fields are ignored, so check the spelling: `/api/v0` uses `expiresAt`, `/v1` uses `lease_seconds`.",
+        "A field that the operation does not have is a 400 that names it and the nearest field: `/api/v0` uses `expiresAt`,",
+        "`/v1` uses `lease_seconds`. Only the chat and `register-deployment` ignore further fields.",
         "",
         'Every answer that is not 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`. Under `/v1` it is',
         '`{ "success": false, "message": "<sentence>", "code": "<snake_case>" }`. Every answer has an `x-request-id`: the',

@@ -1,6 +1,6 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Deployment } from "../../domain/deployments/Deployment.ts"
 import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
@@ -8,6 +8,7 @@ import { Registration } from "../../domain/deployments/Registration.ts"
 import { Project } from "../../domain/projects/Project.ts"
 import { Id, NonEmptyText } from "../../domain/Schemas.ts"
 import { Authorization } from "./middleware.ts"
+import { furtherFieldsIgnored } from "./parseOptions.ts"
 import { access } from "./security.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
@@ -25,6 +26,7 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       .middleware(Authorization)
       .annotateMerge(access.ci)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotate(OpenApi.Summary, "Register a deployment from CI")
       .annotate(
         OpenApi.Description,

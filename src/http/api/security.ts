@@ -22,7 +22,7 @@ export const securitySchemes = {
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
- * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`. `ciRun`:
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key. `ciRun`:
  * the OIDC token of a run that may register. `signed`: whoever has signed the body, which another middleware checks.
  */
 export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun" | "signed">(
@@ -67,7 +67,10 @@ export const access = {
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader"],
   ),
-  tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"]),
+  tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", [
+    "apiKeyHeader",
+    "apiKey",
+  ]),
   github: describe("signed", "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
   ci: describe("ciRun", "A CI run, with its OIDC token.", ["ciToken"]),
 }

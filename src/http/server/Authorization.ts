@@ -69,9 +69,8 @@ const authorize = Effect.gen(function* () {
         return Principal.CiRun({ run: yield* deployments.admit(token) })
       }
       case "key": {
-        // An Authorization header beside it must have the same key.
         const credential = yield* Credentials.read(request.headers)
-        if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
+        if (credential === undefined) return yield* keyNeeded()
         return yield* ofKey(credential.token)
       }
       default: {

@@ -57,7 +57,8 @@ const isCost = (value: unknown) => Number.isInteger(value) && (value as number) 
 const validationIn = (body: Buffer): ValidateKey | undefined => {
   try {
     const asked = JSON.parse(body.toString()) as ValidateKey
-    const { cost, details, key, permissions } = asked
+    const { cost, details, key, permissions, ...unknown } = asked
+    if (Object.keys(unknown).length > 0) return undefined
     if (typeof key !== "string") return undefined
     if (permissions !== undefined && !isList(permissions)) return undefined
     if (cost !== undefined && !isCost(cost)) return undefined

@@ -19,7 +19,7 @@ const route = (method: string, path: string, readsBody: boolean): Route => ({
   readsBody,
 })
 
-const pages = ["/openapi.json", "/docs", "/docs/:file", "/metrics"].map((path) => route("GET", path, false))
+const pages = ["/openapi.json", "/docs", "/metrics"].map((path) => route("GET", path, false))
 const operations: Array<Route> = []
 const ownMaxBody = new Map<string, number>()
 HttpApi.reflect(Api, {

@@ -113,8 +113,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         const { job_id } = made.json as { job_id: string }
         const [claimed] = yield* claim(tenant, { workflow: "odd" })
         expect(JSON.stringify(claimed!.input)).toBe(JSON.stringify(JSON.parse(text)))
-        const body = `{"job_id":"${job_id}","error":"x","mapped_stack":${text},"result":${text}}`
         const failing = text.length % 2 === 0
+        const outcome = failing ? `"error":"x","mapped_stack":${text}` : `"result":${text}`
+        const body = `{"job_id":"${job_id}",${outcome}}`
         const ended = yield* tenant.ask(failing ? "jobs/fail" : "jobs/complete", undefined, { body, headers })
         expect(ended.status, ended.text).toBe(200)
         const { input, result, mapped_stack } = yield* get(tenant, job_id)

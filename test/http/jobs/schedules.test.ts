@@ -40,7 +40,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         deployment_id: "d1",
         skip_callbacks: true,
         ...callback,
-        unknown: 1,
       })
       expect([made.status, String(keysOf(made.json))]).toEqual([200, "message,schedule_id,success"])
       const { schedule_id: id } = made.json as { schedule_id: string }

@@ -127,7 +127,7 @@ for (const [mode, environment, as] of [
         const whole = `${head}content-length: ${body.length}\r\n\r\n${body}`
         const chunked = `${head}transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
         const unknown = whole.replace(`"${org}"`, `"${"x".repeat(org.length)}"`)
-        const padded = JSON.stringify({ key: org, padding: " ".repeat(3_900) })
+        const padded = `${body.slice(0, -1)}${" ".repeat(2_000)}}`
         const long = `${head}content-length: ${padded.length}\r\n\r\n${padded}`
         const sequences: ReadonlyArray<readonly [pieces: ReadonlyArray<string>, statuses: ReadonlyArray<number>]> = [
           [
