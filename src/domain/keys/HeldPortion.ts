@@ -99,7 +99,7 @@ export const accept = (held: Held, answer: Lease, askedAt: number) => {
 
 /** Refuses uses of at least this cost from memory for a while, after an answer that refused one. */
 export const block = (held: Held, cost: number, lease: Lease, now: number) => {
-  // At least a tenth of a lifetime, which is a hundredth of a window: in that time a whole portion drains.
-  const millis = Math.max(lease.retryMillis ?? Infinity, lease.lifetimeMillis / 10)
+  // At least half a lifetime, which is a fortieth of a window: in that time portions for several replicas drain.
+  const millis = Math.max(lease.retryMillis ?? Infinity, lease.lifetimeMillis / 2)
   held.blocked = { cost, at: now, until: now + Math.min(millis, maxBlockMillis), lease }
 }

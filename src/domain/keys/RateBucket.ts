@@ -21,18 +21,21 @@ export const maxLifetimeMillis = 10_000
 /** The clock of the database has stepped back when it is behind the last change by more. No statement takes as long. */
 const maxClockLagMillis = 20_000
 
-/** The lifetime of a portion in milliseconds: a tenth of the window. 0: units are used at once. */
+/**
+ * The lifetime of a portion in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units are
+ * used at once.
+ */
 export const lifetimeOf = ({ limit, window }: RateLimit) =>
-  limit < minLeasedLimit ? 0 : Math.min(window * 100, maxLifetimeMillis)
+  limit < minLeasedLimit ? 0 : Math.min(window * 50, maxLifetimeMillis)
 
 /** The parts of a unit, so that the drain of a millisecond is a whole number of them. At most 8.64e15 make a limit. */
 const partsOf = ({ window }: RateLimit) => window * 1000 * 100
 
 /**
- * The parts that drain in a millisecond. A leased limit drains 3 % slower, so that a window that begins with a full burst
+ * The parts that drain in a millisecond. A leased limit drains 2 % slower, so that a window that begins with a full burst
  * stays below twice the limit also as clients measure it.
  */
-const drainOf = ({ limit }: RateLimit) => limit * (limit < minLeasedLimit ? 100 : 97)
+const drainOf = ({ limit }: RateLimit) => limit * (limit < minLeasedLimit ? 100 : 98)
 
 export const emptyBucket = (at: number): RateBucket => ({ used: 0, current: 0, previous: 0, at })
 
