@@ -19,7 +19,7 @@ export interface GatehouseOptions {
  *
  * @example
  * ```ts
- * import gatehouse from "gatehouse/vite"
+ * import gatehouse from "gatehouse-server/vite"
  * import { defineConfig } from "vite"
  *
  * export default defineConfig({ plugins: [gatehouse({ url: "https://gatehouse.example.com" })] })

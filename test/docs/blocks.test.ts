@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readFileSync } from "node:fs"
 import { faultOfCall, programs, variables } from "./commands.ts"
-import { type Block, blocks, repository, withIds } from "./pages.ts"
+import { type Block, blocks, pages, repository, withIds } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
 import { runBlock } from "./shell.ts"
 
@@ -109,6 +109,10 @@ describe("JSON", () => {
 
 /** What people read. */
 const prose = ["docs/concepts.md"]
+
+it("no page tells its readers to run the package of another, which npx gatehouse is", () => {
+  expect(pages.filter(({ text }) => /npx (?:-y |--yes )?gatehouse\b/.test(text)).map(({ path }) => path)).toEqual([])
+})
 
 it("every text is prose, or a stream of events", () => {
   for (const { at, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {

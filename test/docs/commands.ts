@@ -60,8 +60,15 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`
 }
 
+/** The packages of this repository, as `npm pack` names their tarballs. */
+const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway)-0\.1\.0\.tgz$/
+
 const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
-  if (word === "ci") return undefined
+  if (word === "ci" || (word === "pack" && rest.every((arg) => arg === "--workspaces"))) return undefined
+  if (word === "install") {
+    const strange = rest.find((arg) => arg !== "--save-dev" && !tarball.test(arg))
+    return strange === undefined ? undefined : `${strange} is no package of this repository`
+  }
   if (word !== "run") return faultOfScript(word!, rest)
   const [name, ...args] = rest[0] === "-s" ? rest.slice(1) : rest
   return faultOfScript(name!, args)
@@ -82,7 +89,11 @@ type Fault = string | undefined
 const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | Effect.Effect<Fault>>> = {
   curl: (args) => faultOfRequest(curlRequest(args)),
   gatehouse: faultOfCommand,
-  npx: ([name, ...args]) => (name === "gatehouse" ? faultOfCommand(args) : faultOfVitest(args)),
+  npx: ([name, ...args]) => {
+    // Without --no, npx would install a package of that name, which is somebody else's.
+    if (name === "gatehouse") return "npx gatehouse may run a stranger's package; write npx --no gatehouse"
+    return name === "--no" ? faultOfCommand(args.slice(1)) : faultOfVitest(args)
+  },
   npm: faultOfNpm,
   docker: faultOfDocker,
   kubectl: (args) => fileFault(args[args.indexOf("-f") + 1]),

@@ -69,11 +69,11 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
 
   /** Checks a body by its schema, and lets no field be there that the schema does not have. */
   const fits = ({ schema }: Media): Check => {
-    const compiled = SchemaRepresentation.fromJsonSchemaDocument({
-      dialect: "draft-2020-12",
-      schema: open(schema),
-      definitions,
-    }) as Schema.Codec<unknown, unknown>
+    const source = { dialect: "draft-2020-12", schema: open(schema), definitions } as const
+    const compiled = SchemaRepresentation.fromJsonSchemaDocument(source, { patterns: "apply" }) as Schema.Codec<
+      unknown,
+      unknown
+    >
     const decode = Schema.decodeUnknownExit(compiled, { onExcessProperty: "error" })
     return (json) => {
       const exit = decode(json)
