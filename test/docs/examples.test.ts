@@ -20,7 +20,10 @@ const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, a
   const { orgId, projectId } = yield* make("projects", { name: "docs" })
   expect(some.length).toBeGreaterThan(0)
   for (const { at, text } of some) {
-    const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId })) } as Record<string, string>
+    const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId, permissions: ["*"] })) } as Record<
+      string,
+      string
+    >
     const filled = text
       .replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
       // A date to come, whenever this is run.

@@ -96,7 +96,8 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
       const body = bodyOf(answer)
       response.writeHead(200, {
         "content-type": "application/json",
-        "content-length": Buffer.byteLength(body),
+        // Without details there are only ids.
+        "content-length": answer.name === undefined ? body.length : Buffer.byteLength(body),
         "x-request-id": requestIdOf(headers["x-request-id"]),
         "cache-control": "no-store",
       })
