@@ -47,7 +47,7 @@ const logError = (error: Error, jobId: string | undefined) =>
  *
  * const worker = startWorker({
  *   baseUrl: "https://gatehouse.example.com",
- *   key: process.env.GATEHOUSE_KEY!,
+ *   key: process.env.GATEHOUSE_TOKEN!,
  *   handlers: {
  *     "nightly-report": async (job) => ({ rows: 3, input: job.input }),
  *   },

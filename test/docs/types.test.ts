@@ -11,6 +11,7 @@ const entries = {
   "gatehouse/client": ["src/sdk/client.ts"],
   "gatehouse/vite": ["src/sdk/vite.ts"],
   "gatehouse/webhooks": ["src/sdk/webhooks.ts"],
+  "gatehouse/worker": ["src/sdk/worker.ts"],
 }
 
 /** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */
