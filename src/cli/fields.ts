@@ -2,6 +2,7 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 
 /** The flag or argument of the command line, by the API field that it sets. */
 const flagNames = new Map([
+  ["cron", "the cron expression"],
   ["cursor", "--cursor"],
   ["delivery_id", "the delivery's id"],
   ["description", "--description"],
@@ -13,14 +14,19 @@ const flagNames = new Map([
   ["key", "the key"],
   ["limit", "--limit"],
   ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
+  ["max_attempts", "--max-attempts"],
   ["name", "the name"],
   ["orgId", "--org"],
   ["overlapSeconds", "--overlap"],
+  ["priority", "--priority"],
   ["projectId", "--project"],
   ["rateLimit.limit", "--rate-limit"],
   ["rateLimit.window", "--window"],
   ["result", "--result"],
+  ["run_at", "--run-at"],
+  ["schedule_id", "the schedule's id"],
   ["signing_secret", "the signing secret"],
+  ["timezone", "--timezone"],
   ["url", "the endpoint's url"],
   ["webhook_endpoint_id", "the endpoint's id"],
   ["workflow", "the workflow"],

@@ -1,4 +1,4 @@
-import { Config, Effect, Option } from "effect"
+import { Config, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 
 /** The root command, with the flags that every command takes. */
@@ -21,6 +21,9 @@ export const Url = Effect.map(root, ({ url }) => url)
 
 /** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
+
+/** A flag's text as any JSON value. */
+export const JsonText = Schema.fromJsonString(Schema.Unknown)
 
 /** The flags of a paged list. */
 export const page = {

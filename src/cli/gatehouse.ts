@@ -4,6 +4,7 @@ import { demo } from "./demo.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { jobs } from "./jobs.ts"
+import { schedules } from "./schedules.ts"
 import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { migrate } from "./migrate.ts"
@@ -29,6 +30,7 @@ export const gatehouse = root.pipe(
     audit,
     webhooks,
     jobs,
+    schedules,
     listen,
     register,
     secrets,

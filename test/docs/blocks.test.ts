@@ -21,7 +21,7 @@ const kinds: Readonly<Record<string, string>> = {
   js: "types.test.ts; receiver.test.ts: run",
   sql: "examples.test.ts: executed on PostgreSQL",
   http: "test/sdk/webhooksDocs.test.ts: the signatures are verified",
-  python: "test/sdk/webhooksDocs.test.ts: run",
+  python: "test/sdk/webhooksDocs.test.ts and test/sdk/workersDocs.test.ts: run",
   go: "test/sdk/webhooksDocs.test.ts: run",
   py: "not checked: two lines of a library that is not installed here (standardwebhooks)",
   golang: "not checked: the same in Go",
@@ -31,7 +31,8 @@ const kinds: Readonly<Record<string, string>> = {
 it("every block is of a language whose blocks are checked, or listed with the reason why not", () => {
   expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
   // At most one of each, so that nothing else hides behind the reason.
-  for (const language of ["py", "golang", "ini", "http", "python", "go"]) expect(ofKind(language)).toHaveLength(1)
+  for (const language of ["py", "golang", "ini", "http", "go"]) expect(ofKind(language)).toHaveLength(1)
+  expect(ofKind("python").map(({ page }) => page)).toEqual(["docs/webhooks.md", "docs/workers.md"])
 })
 
 /** Runs shell commands, and holds each call to what the program takes. */

@@ -16,6 +16,7 @@ const entries = {
   "gatehouse-server/webhooks": ["src/sdk/webhooks.ts"],
   "gatehouse-webhooks": ["packages/webhooks/src/index.ts"],
   "gatehouse-gateway": ["packages/gateway/src/index.ts"],
+  "gatehouse-server/worker": ["src/sdk/worker.ts"],
 }
 
 /** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */

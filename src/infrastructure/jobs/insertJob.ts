@@ -113,8 +113,11 @@ export const make = Effect.gen(function* () {
       return isShared ? inBatch(sql, together, batch, wanted) : orUnavailable(insertAlone(sql, limit, bytes, wanted))
     }
     const isInserted = (id: string | undefined) => id === jobId
-    return bytes
-      .storing(orgId, StoredBytes.byteLength(input), isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
+    const size = StoredBytes.byteLength(input)
+    const stored = bytes
+      .storing(orgId, size, isInserted, limit.admit(Limited.orgOwner(sql, orgId), insert))
       .pipe(Effect.flatMap((id) => (id === undefined ? bytes.refuse(orgId) : Effect.succeed(id))))
+    // A shared statement goes on without the request: its bytes must count then, too.
+    return isShared ? Effect.uninterruptible(stored) : stored
   }
 })

@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import type { JobEnd, JobReport } from "../../domain/jobs/JobEnd.ts"
@@ -27,10 +27,18 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
+  const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome>) => {
+    for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
+    usage.notePending(orgId)
+  }
   const run =
     (orgId: string): RunTogether<Reported, ReportOutcome> =>
     (all) =>
-      orUnavailable(reportJobs(sql, random, orgId, all))
+      reportJobs(sql, random, orgId, all).pipe(
+        orUnavailable,
+        // Here, because a shared statement goes on without the request.
+        Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
+      )
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
     maxReports,
@@ -44,11 +52,7 @@ export const make = Effect.gen(function* () {
       : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
     return outcome.pipe(
       Effect.flatMap((written) => Effect.fromResult(written!)),
-      Effect.map(({ bytes, hasSweep }) => {
-        usage.addBytes(orgId, bytes)
-        usage.notePending(orgId)
-        return hasSweep
-      }),
+      Effect.map(({ hasSweep }) => hasSweep),
     )
   }
 })

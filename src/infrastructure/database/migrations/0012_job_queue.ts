@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * The queue of jobs: priorities, delays, attempts and the fence. Fewer indexes of jobs (ADR 17). Building them holds writes
+ * The queue of jobs: priorities, delays, attempts and the fence. Building them holds writes
  * to jobs for some seconds for each million of jobs. A replica of the version before goes on; it ignores priorities and
  * delays, and cannot read canceled jobs and paused schedules.
  */
