@@ -14,6 +14,8 @@ export const limits = {
   conversation: 48_000,
   /** Characters of the last message. */
   question: 32_000,
+  /** Characters of a question that the search reads. */
+  searched: 4_000,
 } as const
 
 /** The rate limits, in chats per minute. */
@@ -78,6 +80,13 @@ export const ChatRequest = Schema.Struct({
         description: "Pages in markdown, by slug. A page replaces the page of the zip with the same slug.",
         examples: [{ "guides/keys": "# Keys\n\nA key is rotated by making a new one and deleting the old." }],
       }),
+  ),
+  docsUrl: Schema.optionalKey(
+    Url.annotate({
+      description:
+        "The address of the documentation's site, to which slugs are added. With it, sources and links are absolute URLs.",
+      examples: ["https://docs.example.com/"],
+    }),
   ),
   skillUrls: Schema.optionalKey(
     Schema.Array(Url)
