@@ -10,6 +10,7 @@ import { KeyUsages } from "../domain/keys/KeyUsages.ts"
 import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
+import { UnverifiedSentences } from "../domain/chat/verifyAnswer.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
@@ -188,7 +189,7 @@ const webhooks = (settings: Settings) => {
 }
 
 /** Chat over documentation. Loads the model's SDK only if a model is configured. */
-const chat = ({ ai, chatIndexMemory }: Settings) => {
+const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =
     ai === undefined
@@ -202,6 +203,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
   return Chats.layer.pipe(
     Layer.provide([
       model,
+      Layer.succeed(UnverifiedSentences, aiUnverified),
       Documents.layer({ maxBytes: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),

@@ -247,6 +247,7 @@ export const load = Effect.gen(function* () {
   const isOpen = server.adminTokens === undefined
   const database = yield* loadDatabase
   const ai = yield* loadAi
+  const aiUnverified = (yield* read("AI_UNVERIFIED", "omit", oneOf("mark", "omit"))) ?? "mark"
   const webhooks = yield* loadWebhooks
   const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,gitlab:acme", list(owner))
   const allowedOwners = owners ?? (isOpen ? ["*" as const] : undefined)
@@ -256,6 +257,7 @@ export const load = Effect.gen(function* () {
     ...database,
     ...webhooks,
     ai,
+    aiUnverified,
     oidcAudiences,
     /** `undefined`: guarded mode without OIDC_ALLOWED_OWNERS. */
     allowedOwners: allowedOwners?.includes("*")

@@ -158,6 +158,7 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["-1", "1GB", "1 GiB", "1.5GiB", "GiB", "1001TiB"],
   },
+  AI_UNVERIFIED: { good: [["omit", (_) => _.aiUnverified, "omit"]], bad: ["hide", "true"] },
   CHAT_INDEX_MEMORY: { good: [["128MiB", (_) => _.chatIndexMemory, 134_217_728]], bad: ["-1", "many", "15MiB"] },
   KEY_CACHE_SIZE: { good: [["0", (_) => _.keyCacheSize, 0]], bad: ["-1", "many", "10000001"] },
   TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
