@@ -50,9 +50,10 @@ const hoursOf = { hour: 1, day: 24 } as const
 const intervalOf = Effect.fnUntraced(function* ({ every = "hour", from, to }: UsageQuery) {
   const hours = hoursOf[every]
   const millis = hours * hourMillis
-  const until = DateTime.toEpochMillis(to ?? (yield* DateTime.now))
+  // Now belongs to the current interval.
+  const until = to === undefined ? DateTime.toEpochMillis(yield* DateTime.now) + 1 : DateTime.toEpochMillis(to)
   // The 24 hours that end with the current one.
-  const since = from === undefined ? until - 86_400_000 + hourMillis - 1 : DateTime.toEpochMillis(from)
+  const since = from === undefined ? until - 1 - 23 * hourMillis : DateTime.toEpochMillis(from)
   const first = Math.floor(since / millis)
   const end = Math.ceil(until / millis)
   if (until <= since) return yield* new InvalidRequest({ error: "to must be after from." })

@@ -1,7 +1,8 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { GithubSignature } from "./middleware.ts"
+import { furtherFieldsIgnored } from "./parseOptions.ts"
 import { access } from "./security.ts"
 
 export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
@@ -12,6 +13,7 @@ export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
     })
       .middleware(GithubSignature)
       .annotateMerge(access.github)
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotate(OpenApi.Summary, "Report leaked keys")
       .annotate(
         OpenApi.Description,
