@@ -17,6 +17,7 @@ export const variables: ReadonlyArray<string> = [
   ...Object.values(limits).map(({ variable }) => variable),
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",
+  "GATEHOUSE_PROFILE",
   "GATEHOUSE_WEBHOOK_SECRET",
 ]
 
