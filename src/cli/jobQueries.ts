@@ -1,8 +1,8 @@
 import { Argument, Command, Flag } from "effect/cli"
 import { JobStatus } from "../domain/jobs/Job.ts"
-import { call } from "./call.ts"
+import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
-import { more, table } from "./output.ts"
+import { table } from "./output.ts"
 
 const job = Argument.String("job").pipe(Argument.withDescription("The job's id"))
 
@@ -17,11 +17,12 @@ export const list = Command.make(
     workflow: Flag.String("workflow").pipe(Flag.withDescription("Only jobs of this workflow"), Flag.optional),
     ...page,
   },
-  ({ limit, ...filter }) =>
-    call(
-      (gatehouse) => gatehouse.jobs.list({ payload: { limit, ...given(filter) } }),
+  ({ status, workflow, ...page }) =>
+    callPages(
+      page,
+      (gatehouse, payload) => gatehouse.jobs.list({ payload: { ...payload, ...given({ status, workflow }) } }),
       ({ jobs, next_cursor }) => ({
-        out: table(
+        table: table(
           ["JOB", "WORKFLOW", "STATUS", "ATTEMPT", "PROGRESS", "ERROR", "CREATED"],
           jobs.map((one) => [
             one.job_id,
@@ -33,7 +34,7 @@ export const list = Command.make(
             one.created_at,
           ]),
         ),
-        note: more(next_cursor),
+        next: next_cursor,
       }),
     ),
 ).pipe(Command.withDescription("List jobs, newest first"))

@@ -4,6 +4,7 @@ import { Timestamp } from "../domain/Schemas.ts"
 import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, JsonText } from "./flags.ts"
+import { claim, heartbeat } from "./jobClaims.ts"
 import { cancel, get, list } from "./jobQueries.ts"
 
 const create = Command.make(
@@ -79,5 +80,5 @@ const finish = Command.make(
 /** Creates, shows and ends jobs. */
 export const jobs = Command.make("jobs").pipe(
   Command.withDescription("Jobs and their outcomes; GATEHOUSE_TOKEN must be an API key"),
-  Command.withSubcommands([create, list, get, finish, cancel]),
+  Command.withSubcommands([create, list, get, claim, heartbeat, finish, cancel]),
 )

@@ -2,11 +2,11 @@ import { Effect, Option, Redacted } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { ApiKey } from "../domain/keys/ApiKey.ts"
 import { Timestamp } from "../domain/Schemas.ts"
-import { call } from "./call.ts"
+import { call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
-import { more, table } from "./output.ts"
+import { table } from "./output.ts"
 import { readSecret } from "./readSecret.ts"
 import { settingFlags, settingsOf } from "./keySettings.ts"
 import { usage as keyUsage } from "./keyUsage.ts"
@@ -67,12 +67,13 @@ const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) =>
 const list = Command.make(
   "list",
   { org: orgFlag, externalId: settingFlags.externalId, ...page },
-  Effect.fnUntraced(function* ({ cursor, externalId, limit, org }) {
+  Effect.fnUntraced(function* ({ externalId, org, ...page }) {
     const orgId = yield* resolveOrg(org)
-    yield* call(
-      (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor, externalId }) } }),
+    yield* callPages(
+      page,
+      (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given({ externalId }) } }),
       ({ keys, nextCursor }) => ({
-        out: table(
+        table: table(
           ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "CREDITS", "STATE", "LAST USED"],
           keys.map((key) => [
             key.id,
@@ -87,7 +88,7 @@ const list = Command.make(
             key.lastUsedAt,
           ]),
         ),
-        note: more(nextCursor),
+        next: nextCursor,
       }),
     )
   }),

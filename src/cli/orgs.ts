@@ -1,10 +1,10 @@
 import { Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Argument, Command, Flag } from "effect/cli"
 import type { OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { ask, call } from "./call.ts"
+import { ask, call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
-import { given } from "./flags.ts"
+import { given, page } from "./flags.ts"
 import { plain, table } from "./output.ts"
 
 /** The flag that chooses the org of a command. */
@@ -13,17 +13,48 @@ export const orgFlag = Flag.String("org").pipe(
   Flag.optional,
 )
 
+/** How many orgs an error message names. */
+const maxShownOrgs = 3
+
 /** The id of the org in `--org`, or of the only org that the credential can list. */
 export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
   const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
   if (orgs.length === 1) return orgs[0]!.orgId
-  return yield* usage(
-    orgs.length === 0
-      ? "There is no org yet. Create one with its first project: gatehouse projects create docs"
-      : `There are several orgs; choose one with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
-  )
+  if (orgs.length === 0) {
+    return yield* usage("There is no org yet. Create one with its first project: gatehouse projects create docs")
+  }
+  const shown = orgs.slice(0, maxShownOrgs).map(({ name, orgId }) => `${orgId} (${plain(name)})`)
+  const rest = orgs.length > maxShownOrgs ? ", and others: gatehouse orgs list" : ""
+  return yield* usage(`There are several orgs; choose one with --org: ${shown.join(", ")}${rest}`)
 })
+
+const create = Command.make(
+  "create",
+  { name: Argument.String("name").pipe(Argument.withDescription("The name of the org")) },
+  ({ name }) =>
+    call(
+      (gatehouse) => gatehouse.orgs.create({ payload: { name } }),
+      ({ orgId }) => ({
+        out: orgId,
+        note: `The org is created. To create a key: gatehouse keys create gateway --org ${orgId}`,
+      }),
+    ),
+).pipe(Command.withDescription("Create an org; needs the administrator's token"))
+
+const list = Command.make("list", page, (page) =>
+  callPages(
+    page,
+    (gatehouse, query) => gatehouse.orgs.list({ query }),
+    ({ nextCursor, orgs }) => ({
+      table: table(
+        ["ORG", "NAME", "CREATED"],
+        orgs.map((org) => [org.orgId, org.name, org.createdAt]),
+      ),
+      next: nextCursor,
+    }),
+  ),
+).pipe(Command.withDescription("List orgs, oldest first"))
 
 const orgOutput = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
   out: table(
@@ -90,8 +121,8 @@ const update = Command.make(
   Command.withExamples([{ command: "gatehouse orgs update --limit keys=20000 --limit projects=default" }]),
 )
 
-/** Shows and changes orgs. */
+/** Creates, lists, shows and changes orgs. */
 export const orgs = Command.make("orgs").pipe(
   Command.withDescription("Orgs (tenants) and their limits"),
-  Command.withSubcommands([show, update]),
+  Command.withSubcommands([create, list, show, update]),
 )

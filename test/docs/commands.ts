@@ -17,6 +17,7 @@ export const variables: ReadonlyArray<string> = [
   ...Object.values(limits).map(({ variable }) => variable),
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",
+  "GATEHOUSE_PROFILE",
   "GATEHOUSE_WEBHOOK_SECRET",
 ]
 
@@ -53,6 +54,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   const [separator, ...args] = rest
   if (scripts[name] === undefined) return `there is no script ${name}`
   if (separator === undefined) return undefined
+  if (separator === "-w") return fileFault(`packages/${args[0]?.replace("gatehouse-", "")}/package.json`)
   if (separator !== "--") return `npm run ${name} ${separator} gives npm the argument`
   if (name === "gatehouse") return faultOfCommand(args)
   const taken = name === "bench" ? read("bench/main.ts") : ""
@@ -106,6 +108,8 @@ const others: Readonly<Record<string, string>> = {
   pg_dump: "test/faults/backup.test.ts backs up by it",
   pg_restore: "the same",
   createdb: "the same, by its SQL",
+  createuser: "PostgreSQL's, with its own prompt",
+  node: "test/http/webhooks/webhooksReadme.test.ts runs the gateway",
   ".ci/run": "what runs all of this",
 }
 

@@ -30,7 +30,11 @@ const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, a
       .replace(/"expiresAt":"\d{4}/, `"expiresAt":"9999`)
     const { calls, errors, status: ended } = runBlock(filled, ["curl", "npm", "openssl"])
     expect(ended, `${at}: ${errors}`).toBe(0)
-    for (const { args } of calls.filter(({ program }) => program === "curl")) {
+    for (const { args: printed } of calls.filter(({ program }) => program === "curl")) {
+      // What the stand-in for curl printed, and what is in the environment of a block, stand for what there is.
+      const args = printed.map((arg) =>
+        arg.replace("svc_example", ids["key"]!).replace(`orgs/${exampleId}`, `orgs/${orgId}`),
+      )
       const here = args.map((arg) => arg.replace("http://127.0.0.1:3000", url))
       const { out } = yield* run("curl", [...here, "--write-out", "\n%{http_code}"])
       const [, body, status] = /^(.*)\n(\d+)$/s.exec(out)!

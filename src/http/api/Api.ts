@@ -37,7 +37,8 @@ export class Api extends HttpApi.make("gatehouse")
       version: "0.1.0",
       license: { name: "MIT" },
       description: [
-        "API keys, webhooks, background jobs, and deployments that CI registers with its own OIDC token.",
+        "Gatehouse creates and validates API keys for your tenants, delivers signed webhooks and retries them, queues background",
+        "jobs, and registers deployments that CI proves with its own OIDC token.",
         "",
         "**Open mode** (without `ADMIN_TOKEN`; the server listens on loopback only): operations under `/api/v0` need no",
         "credential. The empty security requirement `{}` on an operation says so. **Guarded mode** (with `ADMIN_TOKEN`): an",

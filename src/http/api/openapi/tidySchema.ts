@@ -79,6 +79,10 @@ const tidyObject = (schema: JsonSchema, role: Role): JsonSchema => {
   } as JsonSchema
 }
 
+/** In lists: the description of the list says whose ids they are. */
+const withoutIdText = ({ description, ...schema }: JsonSchema): JsonSchema =>
+  description === undefined || description === "A ULID." ? schema : { description, ...schema }
+
 /** A schema in the form that most generators of clients understand. */
 export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
   const plain = [withoutAllOf, withoutAnyOfNull, plainBoolean, constAsEnum].reduce((one, step) => step(one), schema)
@@ -89,7 +93,7 @@ export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
       ...sized,
       ...(anyOf === undefined ? {} : { anyOf: anyOf.map((one) => tidySchema(one, role)) }),
       ...(oneOf === undefined ? {} : { oneOf: oneOf.map((one) => tidySchema(one, role)) }),
-      ...(items === undefined ? {} : { items: tidySchema(items, role) }),
+      ...(items === undefined ? {} : { items: withoutIdText(tidySchema(items, role)) }),
     },
     role,
   )

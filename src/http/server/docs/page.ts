@@ -129,6 +129,7 @@ export const docsPage = (document: Document): string => {
     `<h1>${escape(info.title)} <small class="mute">${escape(info.version)}</small></h1>`,
     paragraphs(info.description),
     `<p>For programs: <a href="openapi.json">openapi.json</a>.</p>`,
+    "<p>The samples send the credential in <code>GATEHOUSE_TOKEN</code>. Where open mode needs none, leave the header out.</p>",
     `<div class="languages" role="radiogroup" aria-label="Language of the samples">${chooser}</div>`,
     sections.join(""),
     "</main></body></html>",

@@ -26,6 +26,6 @@ dl{margin:.3rem 0}dt{font-weight:600;margin-top:.5rem}dt small,.mute{color:var(-
 dd{margin:0 0 0 1rem}
 summary{cursor:pointer}
 :target{scroll-margin-top:3.5rem}
-@media(max-width:48rem){body{display:block}nav{position:static;height:auto;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
+@media(max-width:48rem){body{display:block}nav{position:static;height:auto;max-height:40vh;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
 ${choice}
 `
