@@ -8,7 +8,8 @@ import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "
 /** Orgs in memory. */
 export const layer = Layer.effect(
   OrgRepository,
-  Effect.map(World, ({ audit, orgs, overrides, owners, used }) => {
+  Effect.map(World, (world) => {
+    const { audit, orgs, overrides, owners, used } = world
     const ownersOf = (orgId: string) =>
       [...owners.values()]
         .filter((owner) => owner.orgId === orgId && orgs.has(orgId))
@@ -57,6 +58,13 @@ export const layer = Layer.effect(
           const key = ownerKey(owner)
           if (!owners.has(key)) owners.set(key, { ...owner, orgId, ownerId: null })
         }
+      }),
+
+      remove: Effect.fnUntraced(function* (orgId, _, entry) {
+        yield* findOr(orgs.get(orgId), orgNotFound)
+        keepEntry({ audit }, orgId, entry)
+        orgs.delete(orgId)
+        if (world.defaultOrgId === orgId) world.defaultOrgId = undefined
       }),
 
       list: (scope, page) =>

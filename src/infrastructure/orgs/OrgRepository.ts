@@ -8,6 +8,7 @@ import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { texts } from "../database/arrays.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as OrgAmounts from "./orgAmounts.ts"
@@ -107,6 +108,17 @@ export const layer = Layer.effect(
           owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
         ).pipe(orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
       },
+
+      remove: (orgId, now, entry) =>
+        Effect.gen(function* () {
+          const [org] = yield* audited(sql, entry, sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId"`)
+          if (org === undefined) return yield* orgNotFound()
+          yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId)})`
+          // The sweep has the id of the entry, which is a new one.
+          yield* sql`
+            INSERT INTO sweeps (id, org_id, kind, created_at)
+            VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
+        }).pipe(sql.withTransaction, orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId)))),
 
       list: (scope, page) =>
         pageOf(

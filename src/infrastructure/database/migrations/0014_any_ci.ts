@@ -62,4 +62,6 @@ export default Effect.gen(function* () {
     }
   }
   yield* sql`ALTER TABLE sweeps ADD COLUMN project_id text COLLATE "C"`
+  yield* sql`CREATE INDEX deployments_by_org ON deployments (org_id, id)`
+  yield* sql`CREATE INDEX IF NOT EXISTS events_by_org ON events (org_id, id)`
 })
