@@ -1,6 +1,7 @@
 import { Command } from "effect/cli"
 import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
+import { deployments } from "./deployments.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { jobs } from "./jobs.ts"
@@ -26,6 +27,7 @@ export const gatehouse = root.pipe(
     migrate,
     orgs,
     projects,
+    deployments,
     keys,
     audit,
     webhooks,
