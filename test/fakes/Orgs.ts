@@ -14,7 +14,6 @@ export const layer = Layer.effect(
       [...owners.values()]
         .filter((owner) => owner.orgId === orgId && orgs.has(orgId))
         .map(({ owner, provider }) => ({ provider, owner }))
-        .sort((a, b) => (`${a.provider} ${a.owner}`.toLowerCase() < `${b.provider} ${b.owner}`.toLowerCase() ? -1 : 1))
 
     return OrgRepository.of({
       insert: (org, entry) =>
@@ -54,9 +53,12 @@ export const layer = Layer.effect(
         if (asked === undefined) return
         const keys = new Set(asked.map(ownerKey))
         for (const [key, owner] of owners) if (owner.orgId === orgId && !keys.has(key)) owners.delete(key)
-        for (const owner of asked) {
-          const key = ownerKey(owner)
-          if (!owners.has(key)) owners.set(key, { ...owner, orgId, ownerId: null })
+        const unique = new Map(asked.map((owner) => [ownerKey(owner), owner]))
+        for (const [key, owner] of unique) {
+          const ownerId = owners.get(key)?.ownerId ?? null
+          // At the end, so that the map has the order of the list.
+          owners.delete(key)
+          owners.set(key, { ...owner, orgId, ownerId })
         }
       }),
 

@@ -40,6 +40,7 @@ export default Effect.gen(function* () {
       owner text NOT NULL,
       owner_id text,
       org_id text COLLATE "C" NOT NULL,
+      position integer NOT NULL,
       PRIMARY KEY (provider, owner_key)
     )`
   yield* sql`CREATE INDEX org_owners_by_org ON org_owners (org_id)`
