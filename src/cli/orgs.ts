@@ -56,12 +56,12 @@ const list = Command.make("list", page, (page) =>
   ),
 ).pipe(Command.withDescription("List orgs, oldest first"))
 
-const orgOutput = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
+const orgOutput = ({ limits, name, orgId, owners, used }: OrgDetail, note: string) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
   ),
-  note: `${plain(name)} (${orgId})${note}`,
+  note: `${plain(name)} (${orgId})${note}${owners.length === 0 ? "" : `\nOwners: ${plain(owners.join(", "))}`}`,
 })
 
 const show = Command.make(
@@ -98,6 +98,12 @@ const update = Command.make(
   {
     org: orgFlag,
     name: Flag.String("name").pipe(Flag.withDescription("The new name of the org"), Flag.optional),
+    owners: Flag.String("owners").pipe(
+      Flag.withDescription(
+        "The owners of repositories that belong to the org, separated by commas: octo-org,gitlab:acme; none removes all",
+      ),
+      Flag.optional,
+    ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
         `A limit and its value, for example keys=20000 or keys=default; repeat for each limit: ${orgLimitNames.join(", ")}`,
@@ -105,24 +111,38 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ limit, name, org }) {
-    if (Option.isNone(limit) && Option.isNone(name)) {
-      return yield* usage("Nothing to change: set --name <name> or --limit <limit>=<number>")
+  Effect.fnUntraced(function* ({ limit, name, org, owners }) {
+    if (Option.isNone(limit) && Option.isNone(name) && Option.isNone(owners)) {
+      return yield* usage("Nothing to change: set --name <name>, --owners <owners> or --limit <limit>=<number>")
     }
+    const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
     const params = { orgId: yield* resolveOrg(org) }
     yield* call(
-      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name }), ...limits } }),
+      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list }), ...limits } }),
       (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(
-  Command.withDescription("Change the name or limits of an org; needs the administrator's token"),
-  Command.withExamples([{ command: "gatehouse orgs update --limit keys=20000 --limit projects=default" }]),
+  Command.withDescription("Change the name, owners or limits of an org; needs the administrator's token"),
+  Command.withExamples([
+    { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },
+    { command: "gatehouse orgs update --owners octo-org,gitlab:acme" },
+  ]),
 )
 
-/** Creates, lists, shows and changes orgs. */
+const remove = Command.make(
+  "delete",
+  { org: Argument.String("org").pipe(Argument.withDescription("The id of the org")) },
+  ({ org }) =>
+    call(
+      (gatehouse) => gatehouse.orgs.remove({ params: { orgId: org } }),
+      () => ({ out: org, note: "The org is deleted with everything in it. Its rows are erased within an hour." }),
+    ),
+).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
+
+/** Creates, lists, shows, changes and deletes orgs. */
 export const orgs = Command.make("orgs").pipe(
-  Command.withDescription("Orgs (tenants) and their limits"),
-  Command.withSubcommands([create, list, show, update]),
+  Command.withDescription("Orgs (tenants), their owners and limits"),
+  Command.withSubcommands([create, list, show, update, remove]),
 )

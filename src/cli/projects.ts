@@ -4,7 +4,8 @@ import type { Project } from "../domain/projects/Project.ts"
 import { call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
-import { plain, table } from "./output.ts"
+import { table } from "./output.ts"
+import { link, project, unlink } from "./projectLinks.ts"
 
 const org = Flag.String("org").pipe(Flag.withDescription("The id of the org"), Flag.optional)
 
@@ -44,8 +45,6 @@ const list = Command.make("list", { org, ...page }, ({ org, ...page }) =>
   ),
 ).pipe(Command.withDescription("List projects, oldest first"))
 
-const project = Argument.String("project").pipe(Argument.withDescription("The id of the project"))
-
 const show = Command.make("get", { project }, ({ project }) =>
   call(
     (gatehouse) => gatehouse.projects.get({ params: { projectId: project } }),
@@ -79,36 +78,15 @@ const update = Command.make(
   }),
 ).pipe(Command.withDescription("Change a project; other fields stay"))
 
-const link = Command.make(
-  "link",
-  {
-    project,
-    repository: Argument.String("repository").pipe(
-      Argument.withDescription("The repository as owner/name; none removes the link"),
-    ),
-  },
-  Effect.fnUntraced(function* ({ project, repository }) {
-    const [hostOwner = "", hostRepo = "", ...rest] = repository.split("/")
-    const isNone = repository === "none"
-    if (!isNone && (hostOwner === "" || hostRepo === "" || rest.length > 0)) {
-      return yield* usage(`"${plain(repository)}" is not a repository. Write it as owner/name, or none`)
-    }
-    const payload = isNone ? { hostOwner: null, hostRepo: null } : { hostOwner, hostRepo }
-    yield* call(
-      (gatehouse) => gatehouse.projects.update({ params: { projectId: project }, payload }),
-      (changed) => ({
-        out: "",
-        note: isNone ? "The project is linked to no repository." : `The project is linked to ${repositoryOf(changed)}.`,
-      }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Link a repository to a project before its first CI run"),
-  Command.withExamples([{ command: "gatehouse projects link 01KAHBMKZ3D2X7S5QN8W4V6R9T octo-org/docs" }]),
-)
+const remove = Command.make("delete", { project }, ({ project }) =>
+  call(
+    (gatehouse) => gatehouse.projects.remove({ params: { projectId: project } }),
+    () => ({ out: project, note: "The project is deleted with its keys and deployments." }),
+  ),
+).pipe(Command.withDescription("Delete a project with its keys and deployments, for good"))
 
-/** Creates, shows, lists, changes and links projects. */
+/** Creates, shows, lists, changes, links and deletes projects. */
 export const projects = Command.make("projects").pipe(
   Command.withDescription("Projects, which have keys and deployments"),
-  Command.withSubcommands([create, list, show, update, link]),
+  Command.withSubcommands([create, list, show, update, link, unlink, remove]),
 )

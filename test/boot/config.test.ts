@@ -2,7 +2,10 @@
 import { describe, expect, it } from "@effect/vitest"
 import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
 import { spawn } from "node:child_process"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { type AddressInfo, createServer, type Server } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import type { Settings } from "#src/boot/config.ts"
 import * as Config from "#src/boot/config.ts"
 
@@ -294,6 +297,29 @@ describe("defaults", () => {
         allowPrivateNetworks: false,
         oidcAudiences: ["https://gatehouse.example"],
       })
+    }),
+  )
+})
+
+describe("OIDC_PROVIDERS", () => {
+  it.effect("replaces GitHub's issuer, and stops the start when it is wrong or names another one", () =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
+        (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+      )
+      const OIDC_PROVIDERS = join(folder, "providers.json")
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "gitlab" }]))
+      const settings = yield* load({ OIDC_PROVIDERS })
+      expect(settings.ciProviders).toMatchObject([{ provider: "gitlab", issuer: "https://gitlab.com" }])
+      expect(settings.githubIssuer).toBeUndefined()
+      const GITHUB_OIDC_ISSUER = "https://github.example/_services/token"
+      expect(yield* refusal({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).toContain("different issuers for GitHub")
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github", issuer: GITHUB_OIDC_ISSUER }]))
+      expect((yield* load({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).githubIssuer).toBe(GITHUB_OIDC_ISSUER)
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github" }, { preset: "circleci" }]))
+      expect(yield* refusal({ OIDC_PROVIDERS })).toMatch(/^OIDC_PROVIDERS: entry 2: issuer is missing; for example /)
+      expect(yield* refusal({ OIDC_PROVIDERS: join(folder, "none") })).toContain("cannot be read (ENOENT)")
     }),
   )
 })

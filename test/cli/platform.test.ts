@@ -50,6 +50,34 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
+  it.effect("a project is linked with pins and deleted; an org gets owners and is deleted", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const made = yield* send("POST", "/api/v0/orgs", { json: { name: "Leaving" }, as: adminToken })
+      const { orgId } = made.json as { orgId: string }
+      const projectId = (yield* cli(["projects", "create", "docs", "--org", orgId])).out.trim()
+      const link = ["projects", "link", projectId]
+      expect(yield* cli(link)).toMatchObject({ err: "gatehouse: No repository is linked to the project.\n", code: 1 })
+      const linked = yield* cli([...link, "octo-org/docs", "--environment", "production"])
+      expect(linked.out).toMatch(
+        /^PROVIDER +REPOSITORY +WORKFLOW +ENVIRONMENT\ngithub +octo-org\/docs +- +production\n$/,
+      )
+      expect((yield* cli(link)).out).toBe(linked.out)
+      expect(yield* cli([...link, "docs"])).toMatchObject({ code: 2 })
+      expect(yield* cli(["projects", "unlink", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
+      expect((yield* cli(["deployments", "list", projectId])).out).toMatch(/^DEPLOYMENT +BRANCH +PREVIEW/)
+      const promoted = yield* cli(["deployments", "promote", projectId, "none"])
+      expect(promoted).toMatchObject({ err: "gatehouse: The project has no such deployment.\n", code: 1 })
+      expect(yield* cli(["projects", "delete", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
+
+      const owned = yield* cli(["orgs", "update", "--org", orgId, "--owners", "leaving-org, gitlab:leaving"])
+      expect(owned.err).toContain("Owners: leaving-org, gitlab:leaving")
+      expect((yield* cli(["orgs", "update", "--org", orgId, "--owners", "none"])).err).not.toContain("Owners")
+      expect(yield* cli(["orgs", "delete", orgId])).toMatchObject({ out: `${orgId}\n`, code: 0 })
+      expect(yield* cli(["orgs", "show", "--org", orgId])).toMatchObject({ code: 1 })
+    }),
+  )
+
   it.effect("an org's limits are shown and changed", () =>
     Effect.gen(function* () {
       const { orgId } = JSON.parse((yield* cli(["projects", "create", "limits", "--json"])).out)

@@ -1,8 +1,9 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readFileSync } from "node:fs"
+import { parseProviders } from "#src/boot/ciProviders.ts"
 import { faultOfCall, programs, variables } from "./commands.ts"
 import { type Block, blocks, pages, repository, withIds } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
@@ -94,9 +95,16 @@ const answered = (block: Block) => {
   return operationOf(method, url.pathname)
 }
 
+/** A file of CI providers, which the service reads at its start. */
+const isProvidersFile = ({ text }: Block) => text.startsWith("[")
+
 describe("JSON", () => {
+  it.each(ofKind("json").filter(isProvidersFile))("$at is a file of CI providers", ({ text }) => {
+    expect(Result.isSuccess(parseProviders(text, ["https://gatehouse.example.com"]))).toBe(true)
+  })
+
   const [lines, answers] = [true, false].map((is) =>
-    ofKind("json").filter(({ text }) => text.startsWith(logged) === is),
+    ofKind("json").filter((block) => !isProvidersFile(block) && block.text.startsWith(logged) === is),
   ) as [Array<Block>, Array<Block>]
 
   it.each(answers)("$at is an answer of its operation", (block) => {

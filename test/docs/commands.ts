@@ -15,6 +15,7 @@ const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Read
 export const variables: ReadonlyArray<string> = [
   ...[...read("src/boot/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
   ...Object.values(limits).map(({ variable }) => variable),
+  "GATEHOUSE_ID_TOKEN",
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",
   "GATEHOUSE_PROFILE",

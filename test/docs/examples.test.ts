@@ -17,9 +17,12 @@ const open = withCurl.filter((block) => !guarded.includes(block))
 const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, as?: string) {
   const { send, url } = yield* TestServer
   const make = (path: string, json: object) => must(send, "POST", `/api/v0/${path}`, { json, as })
-  const { orgId, projectId } = yield* make("projects", { name: "docs" })
+  yield* make("projects", { name: "docs" })
   expect(some.length).toBeGreaterThan(0)
   for (const { at, text } of some) {
+    // Of its own: a block may delete them.
+    const { orgId } = yield* make("orgs", { name: "Acme" })
+    const { projectId } = yield* make("projects", { name: "docs", orgId })
     const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId, permissions: ["*"] })) } as Record<
       string,
       string

@@ -50,6 +50,13 @@ export const layer = Layer.effect(
         }
       })
 
+    const hasOwner = ({ orgId, row: { projectId } }: StoredKey) =>
+      orgs.has(orgId) && (projectId === null || projects.has(projectId))
+    const find = (orgId: string, keyId: string) => {
+      const key = keys.get(keyId)
+      return key?.orgId === orgId && hasOwner(key) ? key : undefined
+    }
+
     /** Changes the limits of a key. Returns the keys that have them. */
     const changeCounter = ({ counterId, orgId, row }: StoredKey, change: SettingsChange, now: number) => {
       if (!changesLimits(change)) return [row.id]
@@ -79,7 +86,7 @@ export const layer = Layer.effect(
       insertForProject: (scope, projectId, key, entry) =>
         Effect.gen(function* () {
           const orgId = projects.get(projectId)?.row.orgId
-          if (orgId === undefined || !inScope(scope, orgId)) return yield* projectNotFound()
+          if (orgId === undefined || !orgs.has(orgId) || !inScope(scope, orgId)) return yield* projectNotFound()
           yield* insert(key, orgId, projectId, entry)
         }),
 
@@ -91,8 +98,8 @@ export const layer = Layer.effect(
 
       remove: (orgId, keyId, entry) =>
         Effect.suspend(() => {
-          const stored = keys.get(keyId)
-          if (stored?.orgId !== orgId) return Effect.fail(keyNotFound())
+          const stored = find(orgId, keyId)
+          if (stored === undefined) return Effect.fail(keyNotFound())
           keepEntry(world, orgId, entry)
           keys.delete(keyId)
           if (![...keys.values()].some(({ counterId }) => counterId === stored.counterId)) {
@@ -103,8 +110,8 @@ export const layer = Layer.effect(
 
       update: Effect.fnUntraced(function* (orgId, keyId, change, entry) {
         const now = yield* clock
-        const old = keys.get(keyId)
-        if (old?.orgId !== orgId) return yield* keyNotFound()
+        const old = find(orgId, keyId)
+        if (old === undefined) return yield* keyNotFound()
         if (old.row.leakedAt !== null && change.enabled === true) return yield* keyLeaked()
         keepEntry(world, orgId, entry)
         const changed = changeCounter(old, change, now)
@@ -116,7 +123,7 @@ export const layer = Layer.effect(
 
       disableLeaked: (hash, entry) =>
         Effect.map(DateTime.now, (leakedAt) => {
-          const stored = [...keys.values()].find((one) => one.hash === hash)
+          const stored = [...keys.values()].find((one) => one.hash === hash && hasOwner(one))
           if (stored === undefined) return undefined
           const { orgId, row } = stored
           const isNew = row.leakedAt === null
@@ -130,8 +137,8 @@ export const layer = Layer.effect(
       rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
         const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
         const millis = yield* clock
-        const old = keys.get(keyId)
-        if (old?.orgId !== orgId) return yield* keyNotFound()
+        const old = find(orgId, keyId)
+        if (old === undefined) return yield* keyNotFound()
         const { name, projectId, expiresAt: oldExpiry } = old.row
         if (old.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
@@ -152,7 +159,10 @@ export const layer = Layer.effect(
       list: (orgId, page, externalId) =>
         Effect.map(clock, (now) => {
           const own = [...keys.values()].filter(
-            (stored) => stored.orgId === orgId && (externalId === undefined || stored.row.externalId === externalId),
+            (stored) =>
+              stored.orgId === orgId &&
+              hasOwner(stored) &&
+              (externalId === undefined || stored.row.externalId === externalId),
           )
           return pageOf(
             own.map((stored) => rowOf(stored, now)),
@@ -161,11 +171,11 @@ export const layer = Layer.effect(
           )
         }),
 
-      exists: (orgId, keyId) => Effect.sync(() => keys.get(keyId)?.orgId === orgId),
+      exists: (orgId, keyId) => Effect.sync(() => find(orgId, keyId) !== undefined),
 
       findByHashes: (hashes) =>
         Effect.sync(() => {
-          const asked = [...keys.values()].filter(({ hash }) => hashes.includes(hash))
+          const asked = [...keys.values()].filter((stored) => hashes.includes(stored.hash) && hasOwner(stored))
           return new Map(asked.map((stored) => [stored.hash, grantOf(stored)]))
         }),
 

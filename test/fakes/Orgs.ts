@@ -8,12 +8,12 @@ import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "
 /** Orgs in memory. */
 export const layer = Layer.effect(
   OrgRepository,
-  Effect.map(World, ({ audit, orgs, overrides, owners, used }) => {
+  Effect.map(World, (world) => {
+    const { audit, orgs, overrides, owners, used } = world
     const ownersOf = (orgId: string) =>
       [...owners.values()]
         .filter((owner) => owner.orgId === orgId && orgs.has(orgId))
         .map(({ owner, provider }) => ({ provider, owner }))
-        .sort((a, b) => (`${a.provider} ${a.owner}`.toLowerCase() < `${b.provider} ${b.owner}`.toLowerCase() ? -1 : 1))
 
     return OrgRepository.of({
       insert: (org, entry) =>
@@ -53,10 +53,20 @@ export const layer = Layer.effect(
         if (asked === undefined) return
         const keys = new Set(asked.map(ownerKey))
         for (const [key, owner] of owners) if (owner.orgId === orgId && !keys.has(key)) owners.delete(key)
-        for (const owner of asked) {
-          const key = ownerKey(owner)
-          if (!owners.has(key)) owners.set(key, { ...owner, orgId, ownerId: null })
+        const unique = new Map(asked.map((owner) => [ownerKey(owner), owner]))
+        for (const [key, owner] of unique) {
+          const ownerId = owners.get(key)?.ownerId ?? null
+          // At the end, so that the map has the order of the list.
+          owners.delete(key)
+          owners.set(key, { ...owner, orgId, ownerId })
         }
+      }),
+
+      remove: Effect.fnUntraced(function* (orgId, _, entry) {
+        yield* findOr(orgs.get(orgId), orgNotFound)
+        keepEntry({ audit }, orgId, entry)
+        orgs.delete(orgId)
+        if (world.defaultOrgId === orgId) world.defaultOrgId = undefined
       }),
 
       list: (scope, page) =>

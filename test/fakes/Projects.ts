@@ -105,6 +105,13 @@ export const layer = Layer.effect(
         return row
       }),
 
+      remove: Effect.fnUntraced(function* (scope, projectId, _, entry) {
+        const { row } = yield* findIn(scope, projectId)
+        keepEntry(world, row.orgId, entry)
+        projects.delete(projectId)
+        return row.orgId
+      }),
+
       findLink: Effect.fnUntraced(function* (scope, projectId) {
         const { pins, provider, row } = yield* findIn(scope, projectId)
         if (row.hostOwner === null || row.hostRepo === null) return yield* linkNotFound()

@@ -12,6 +12,8 @@ export class KeyLookup extends Context.Service<
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
     /** Removes a key from memory, after the transaction that changes it has committed. */
     readonly forget: (keyId: string) => Effect.Effect<void>
+    /** Removes the keys of an org, or of one of its projects, from memory, after the transaction that deletes it. */
+    readonly forgetOwner: (orgId: string, projectId?: string) => Effect.Effect<void>
   }
 >()("gatehouse/domain/KeyLookup") {}
 

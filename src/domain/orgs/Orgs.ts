@@ -6,6 +6,7 @@ import type { CurrentPrincipal, OrgScope } from "../Principal.ts"
 import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import { formatOwner, parseOwner, type RepositoryOwner } from "../deployments/CiProvider.ts"
 import type { Conflict, Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { KeyLookup } from "../keys/KeyLookup.ts"
 import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
@@ -41,6 +42,15 @@ export class OrgRepository extends Context.Service<
       changes: OrgChanges,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    /**
+     * Deletes the org, notifies every replica, and begins its erasure, which is a sweep. From the commit on nothing of the
+     * org is found, and no key of it is valid. The audit log stays.
+     */
+    readonly remove: (
+      orgId: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
     /** Orgs of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Org>, Unavailable>
   }
@@ -63,6 +73,10 @@ export class Orgs extends Context.Service<
       orgId: string,
       changes: UpdateOrg,
     ) => Effect.Effect<OrgDetail, NotFound | Conflict | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    /** Deletes an org with everything in it. Only the administrator may do this. */
+    readonly remove: (
+      orgId: string,
+    ) => Effect.Effect<void, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** A page of the orgs. */
     readonly list: (
       page: Page,
@@ -80,6 +94,7 @@ export class Orgs extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const defaults = yield* DefaultLimits
+      const { forgetOwner } = yield* KeyLookup
 
       const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
         yield* requireAdministrator
@@ -112,12 +127,19 @@ export class Orgs extends Context.Service<
         return yield* detail(orgId)
       })
 
+      const remove = Effect.fn("Orgs.remove")(function* (orgId: string) {
+        yield* requireAdministrator
+        const entry = yield* audit.entry({ action: "org.delete", target: orgId, details: {} })
+        yield* repository.remove(orgId, yield* DateTime.now, entry)
+        yield* forgetOwner(orgId)
+      })
+
       const list = Effect.fn("Orgs.list")(function* (page: Page) {
         const found = yield* repository.list(yield* managedScope, page)
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
       })
 
-      return Orgs.of({ create, get, update, list })
+      return Orgs.of({ create, get, update, remove, list })
     }),
   )
 }

@@ -8,6 +8,7 @@ import { RegistrationPolicy, unknownProvider } from "../deployments/Registration
 import type { PutRepositoryLink, RepositoryLink } from "../deployments/RepositoryLink.ts"
 import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import { Forbidden, NotFound } from "../Errors.ts"
+import { KeyLookup } from "../keys/KeyLookup.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
@@ -45,6 +46,16 @@ export class ProjectRepository extends Context.Service<
       now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<Project, NotFound | Conflict | Unavailable>
+    /**
+     * Deletes a project, notifies every replica, and begins its erasure, which is a sweep. Its name, subdomain and
+     * repository are free at once. Returns its org.
+     */
+    readonly remove: (
+      scope: OrgScope,
+      projectId: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<string, NotFound | Unavailable>
     /** The link of a project. Fails when there is no such project, or it has no link. */
     readonly findLink: (scope: OrgScope, projectId: string) => Effect.Effect<RepositoryLink, NotFound | Unavailable>
     /**
@@ -95,6 +106,8 @@ export class Projects extends Context.Service<
       projectId: string,
       changes: UpdateProject,
     ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentPrincipal>
+    /** Deletes a project with its keys and deployments. */
+    readonly remove: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
     /** The repository of a project, and the pins of its runs. */
     readonly getLink: (projectId: string) => Effect.Effect<RepositoryLink, NotFound | Refused, CurrentPrincipal>
     /** Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's owners. */
@@ -113,6 +126,7 @@ export class Projects extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const rules = yield* RegistrationPolicy
+      const { forgetOwner } = yield* KeyLookup
 
       /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
       const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
@@ -163,6 +177,13 @@ export class Projects extends Context.Service<
         return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
       })
 
+      const remove = Effect.fn("Projects.remove")(function* (projectId: string) {
+        const scope = yield* managedScope
+        const entry = yield* audit.entry({ action: "project.delete", target: projectId, details: {} })
+        const orgId = yield* repository.remove(scope, projectId, yield* DateTime.now, entry)
+        yield* forgetOwner(orgId, projectId)
+      })
+
       const getLink = Effect.fn("Projects.getLink")(function* (projectId: string) {
         return yield* repository.findLink(yield* managedScope, projectId)
       })
@@ -183,7 +204,7 @@ export class Projects extends Context.Service<
         yield* repository.removeLink(scope, projectId, yield* DateTime.now, entry)
       })
 
-      return Projects.of({ create, list, get, update, getLink, putLink, removeLink })
+      return Projects.of({ create, list, get, update, remove, getLink, putLink, removeLink })
     }),
   )
 }

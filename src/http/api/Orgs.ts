@@ -6,6 +6,7 @@ import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { Authorization, Idempotent } from "./middleware.ts"
+import { Deleted } from "./responses.ts"
 import { access } from "./security.ts"
 
 export class OrgsGroup extends HttpApiGroup.make("orgs")
@@ -44,6 +45,19 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
         OpenApi.Description,
         "Changes the name, the limits and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
+      ),
+    HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId", {
+      params: { orgId: Id },
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.administrator)
+      .annotate(OpenApi.Summary, "Delete an org")
+      .annotate(
+        OpenApi.Description,
+        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the answer on, its keys are " +
+          "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
+          "background, within an hour; then its owners are free. The administrator can still read its audit log.",
       ),
   )
   .middleware(Authorization)

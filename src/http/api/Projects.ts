@@ -56,6 +56,18 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
           "repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
           "its org's owners; another one is a 403.",
       ),
+    HttpApiEndpoint.delete("remove", "/api/v0/projects/:projectId", {
+      params: { projectId: Id },
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Delete a project")
+      .annotate(
+        OpenApi.Description,
+        "Deletes the project with its keys and deployments, for good. From the answer on, its keys are refused at every " +
+          "replica, and its subdomain and repository are free. Its rows are erased in the background, within an hour.",
+      ),
     HttpApiEndpoint.get("getLink", "/api/v0/projects/:projectId/link", {
       params: { projectId: Id },
       success: RepositoryLink,

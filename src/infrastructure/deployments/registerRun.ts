@@ -161,7 +161,10 @@ const proveOwner = (sql: Sql, { run, rules }: NewDeployment, owningOrg: OwningOr
 
 const noLink = { defaultBranch: null, newest: null, pins: { workflow: null, environment: null } }
 
-/** Registers a run, in a transaction. */
+/**
+ * Registers a run, in a transaction. The event `deployment.registered` belongs to it, when `recordRun` returns a row: a run
+ * that was recorded before returns none.
+ */
 export const registerRun = Effect.fnUntraced(function* (
   sql: Sql,
   limit: Limited.Limited,

@@ -25,7 +25,9 @@ const spareCandidates = 32
 /** SQL: the next jobs of the queue, in its order. Locks them and skips those that others have locked. */
 const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }: JobClaim) => {
   const columns = sql.literal("id, input, priority")
-  const queued = sql`org_id = ${orgId} AND status = 'queued' AND NOT delayed`
+  // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
+  const hasOrg = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
+  const queued = sql`org_id = ${orgId} AND status = 'queued' AND NOT delayed AND ${hasOrg}`
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
     // The last condition is true of every job: it allows only the index in the order of the claim.

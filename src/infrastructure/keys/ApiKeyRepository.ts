@@ -16,6 +16,7 @@ import * as Limited from "../orgs/limited.ts"
 import { changeKey, disableLeakedKey } from "./changeKey.ts"
 import { nowMillis } from "./counterRows.ts"
 import { decodeKeyPage, grantColumns, type GrantRow, keyColumns, toGrant } from "./keyRows.ts"
+import { hasOwner } from "./keyOwner.ts"
 import { rotateKey } from "./rotateKey.ts"
 
 /** What `makeInsert` asks for: a key, its owner, and whether the org certainly has room. */
@@ -127,7 +128,7 @@ export const layer = Layer.effect(
           sql,
           entry,
           sql`
-            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
+            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}
             RETURNING org_id AS "orgId", id, coalesce(counter_id, id) AS counter, pg_notify(${revocationChannel}, id)`,
           // The counter goes with the last key that has it.
           sql`
@@ -155,20 +156,20 @@ export const layer = Layer.effect(
           page,
           sql`
             SELECT ${keyColumns(sql)} FROM api_keys
-            WHERE org_id = ${orgId} AND ${ofHolder} AND ${afterCursor(sql, page)}`,
+            WHERE org_id = ${orgId} AND ${ofHolder} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`,
           "id",
           ["name"],
         ).pipe(decodeKeyPage, orUnavailable)
       },
 
       exists: (orgId, keyId) =>
-        sql`SELECT 1 FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`.pipe(
+        sql`SELECT 1 FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}`.pipe(
           Effect.map((rows) => rows.length > 0),
           orUnavailable,
         ),
 
       findByHashes: (hashes) =>
-        sql<GrantRow>`SELECT ${grantColumns(sql)} FROM api_keys WHERE hash = ANY (${bytes(hashes)})`.pipe(
+        sql<GrantRow>`SELECT ${grantColumns(sql)} FROM api_keys WHERE hash = ANY (${bytes(hashes)}) AND ${hasOwner(sql)}`.pipe(
           Effect.map((rows) => new Map(rows.map((row) => [row.hash, toGrant(row)]))),
           orUnavailable,
         ),

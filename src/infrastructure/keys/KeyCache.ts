@@ -3,6 +3,7 @@ import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyReposit
 import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
 import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as Batches from "../database/Batches.ts"
+import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 
 /**
  * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the next
@@ -12,6 +13,8 @@ export type Revocation = Data.TaggedEnum<{
   Connected: {}
   Disconnected: {}
   Revoked: { readonly keyId: string }
+  /** An org was deleted, or one of its projects: all its keys are revoked. */
+  OwnerDeleted: { readonly orgId: string; readonly projectId: string | undefined }
 }>
 export const Revocation = Data.taggedEnum<Revocation>()
 
@@ -93,6 +96,12 @@ const makeMemory = (capacity: number) => {
       if (hash !== undefined) remove(hash)
     },
 
+    removeOwner: (orgId: string, projectId: string | undefined) => {
+      for (const hash of byOrg.get(orgId) ?? []) {
+        if (projectId === undefined || grants.get(hash)!.projectId === projectId) remove(hash)
+      }
+    },
+
     clear: () => {
       grants.clear()
       heavy.clear()
@@ -115,6 +124,12 @@ export const make = Effect.gen(function* () {
     epoch++
     memory.removeKey(keyId)
   }
+  const deletedOrgs = yield* DeletedOrgs
+  const revokeOwner = (orgId: string, projectId: string | undefined) => {
+    epoch++
+    memory.removeOwner(orgId, projectId)
+    if (projectId === undefined) deletedOrgs.add(orgId)
+  }
   const setConnected = (connected: boolean) => {
     epoch++
     isConnected = connected
@@ -123,9 +138,16 @@ export const make = Effect.gen(function* () {
 
   yield* (yield* KeyRevocations).pipe(
     Stream.runForEach((revocation) =>
-      Effect.sync(() =>
-        revocation._tag === "Revoked" ? revoke(revocation.keyId) : setConnected(revocation._tag === "Connected"),
-      ),
+      Effect.sync(() => {
+        switch (revocation._tag) {
+          case "Revoked":
+            return revoke(revocation.keyId)
+          case "OwnerDeleted":
+            return revokeOwner(revocation.orgId, revocation.projectId)
+          default:
+            return setConnected(revocation._tag === "Connected")
+        }
+      }),
     ),
     Effect.ensuring(Effect.sync(() => setConnected(false))),
     Effect.forkScoped,
@@ -148,6 +170,7 @@ export const make = Effect.gen(function* () {
 
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => revoke(keyId)),
+    forgetOwner: (orgId, projectId) => Effect.sync(() => revokeOwner(orgId, projectId)),
     cached: memory.get,
     lookUp: (hash, done) => void lookUp(hash, done),
   })

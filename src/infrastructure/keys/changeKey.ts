@@ -8,6 +8,7 @@ import { dateOrNull } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { changeCounter, changesLimits } from "./keyLimits.ts"
 import { decodeKeys, keyColumns } from "./keyRows.ts"
+import { hasOwner } from "./keyOwner.ts"
 import { revocationChannel } from "./KeyRevocations.ts"
 
 interface OldKey {
@@ -60,7 +61,7 @@ export const changeKey = (
     const [old] = yield* sql<OldKey>`
       SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
-      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} FOR UPDATE`
+      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)} FOR UPDATE`
     if (old === undefined) return yield* keyNotFound()
     if (old.leaked && change.enabled === true) return yield* keyLeaked()
     const { counterId } = old
@@ -86,7 +87,7 @@ export const disableLeakedKey = (sql: SqlClient.SqlClient, hash: string, entry: 
   Effect.gen(function* () {
     const [found] = yield* sql<{ readonly keyId: string; readonly orgId: string; readonly isNew: boolean }>`
       SELECT id AS "keyId", org_id AS "orgId", leaked_at IS NULL AS "isNew"
-      FROM api_keys WHERE hash = decode(${hash}, 'hex') FOR UPDATE`
+      FROM api_keys WHERE hash = decode(${hash}, 'hex') AND ${hasOwner(sql)} FOR UPDATE`
     if (found === undefined || !found.isNew) return found
     const { keyId, orgId } = found
     yield* audited(

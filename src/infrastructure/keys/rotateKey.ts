@@ -8,6 +8,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { type Limited, orgOwner } from "../orgs/limited.ts"
+import { hasOwner } from "./keyOwner.ts"
 import type { RateLimit, SettingsChange } from "../../domain/keys/KeySettings.ts"
 import { changeCounter } from "./keyLimits.ts"
 
@@ -53,7 +54,7 @@ export const rotateKey = (
         CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
         ${limit.guard(sql.literal("false"))} AS room
       FROM api_keys key JOIN orgs org ON org.id = key.org_id
-      WHERE key.id = ${keyId} AND key.org_id = ${orgId} FOR UPDATE OF key`
+      WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${hasOwner(sql, "key")} FOR UPDATE OF key`
     if (old === undefined) return yield* keyNotFound()
     if (old.replacedBy !== null) return yield* keyReplaced()
     if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()

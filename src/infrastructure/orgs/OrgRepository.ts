@@ -8,6 +8,7 @@ import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { texts } from "../database/arrays.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as OrgAmounts from "./orgAmounts.ts"
@@ -20,11 +21,11 @@ interface OwnerRow extends RepositoryOwner {
   readonly orgId: string
 }
 
-/** The owners of an org, in the order of their names. Owners of an org that is being erased belong to nobody. */
+/** The owners of an org, in their own order. Owners of an org that is being erased belong to nobody. */
 const readOwners = (sql: SqlClient.SqlClient, orgId: string) =>
   sql<RepositoryOwner>`
     SELECT provider, owner FROM org_owners WHERE org_id = ${orgId} AND EXISTS (SELECT FROM orgs WHERE id = ${orgId})
-    ORDER BY provider, owner_key`
+    ORDER BY position`
 
 /**
  * Replaces the owners of an org, in a transaction that has locked the org. Owners that stay keep their proved ids. Fails when
@@ -36,17 +37,17 @@ const replaceOwners = Effect.fnUntraced(function* (
   owners: ReadonlyArray<RepositoryOwner>,
 ) {
   const unique = [...new Map(owners.map((owner) => [formatOwner(owner).toLowerCase(), owner])).values()]
-  // In one order, so that two changes of the same owners do not wait for each other.
-  const sorted = unique.toSorted((a, b) => (formatOwner(a).toLowerCase() < formatOwner(b).toLowerCase() ? -1 : 1))
-  const [providers, names] = [texts(sorted.map(({ provider }) => provider)), texts(sorted.map(({ owner }) => owner))]
-  const wanted = sql`unnest(${providers}, ${names}) AS wanted (provider, owner)`
+  const [providers, names] = [texts(unique.map(({ provider }) => provider)), texts(unique.map(({ owner }) => owner))]
+  const wanted = sql`unnest(${providers}, ${names}) WITH ORDINALITY AS wanted (provider, owner, position)`
   yield* sql`
     DELETE FROM org_owners o WHERE org_id = ${orgId} AND NOT EXISTS (
       SELECT FROM ${wanted} WHERE wanted.provider = o.provider AND lower(wanted.owner) = o.owner_key)`
   yield* sql`
-    INSERT INTO org_owners (provider, owner_key, owner, org_id)
-    SELECT provider, lower(owner), owner, ${orgId} FROM ${wanted}
-    ON CONFLICT (provider, owner_key) DO NOTHING`
+    INSERT INTO org_owners (provider, owner_key, owner, org_id, position)
+    -- In one order, so that two changes of the same owners do not wait for each other.
+    SELECT provider, lower(owner), owner, ${orgId}, position FROM ${wanted} ORDER BY provider, lower(owner)
+    ON CONFLICT (provider, owner_key) DO UPDATE SET owner = excluded.owner, position = excluded.position
+      WHERE org_owners.org_id = excluded.org_id`
   const [taken] = yield* sql<OwnerRow>`
     SELECT o.provider, o.owner, o.org_id AS "orgId" FROM ${wanted}
     JOIN org_owners o ON o.provider = wanted.provider AND o.owner_key = lower(wanted.owner)
@@ -107,6 +108,17 @@ export const layer = Layer.effect(
           owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
         ).pipe(orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
       },
+
+      remove: (orgId, now, entry) =>
+        Effect.gen(function* () {
+          const [org] = yield* audited(sql, entry, sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId"`)
+          if (org === undefined) return yield* orgNotFound()
+          yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId)})`
+          // The sweep has the id of the entry, which is a new one.
+          yield* sql`
+            INSERT INTO sweeps (id, org_id, kind, created_at)
+            VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
+        }).pipe(sql.withTransaction, orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId)))),
 
       list: (scope, page) =>
         pageOf(

@@ -9,6 +9,7 @@ import { type NewProject, projectNotFound, ProjectRepository } from "../../domai
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { auditedTogether } from "../audit/auditedTogether.ts"
 import { afterCursor, date, inScope, pageOf } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -148,6 +149,23 @@ export const layer = Layer.effect(
         ).pipe(decodeProjectPage, orUnavailable),
 
       update: (scope, projectId, changes, now, entry) => updateProject(sql, scope, projectId, changes, now, entry),
+
+      remove: (scope, projectId, now, entry) =>
+        Effect.gen(function* () {
+          const [project] = yield* audited(
+            sql,
+            entry,
+            sql`DELETE FROM projects WHERE ${isProject(sql, scope, projectId)} RETURNING org_id AS "orgId"`,
+          )
+          if (project === undefined) return yield* projectNotFound()
+          const orgId = project["orgId"] as string
+          yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId, projectId)})`
+          // The sweep has the id of the entry, which is a new one.
+          yield* sql`
+            INSERT INTO sweeps (id, org_id, project_id, kind, created_at)
+            VALUES (${entry.id}, ${orgId}, ${projectId}, 'erase', ${date(now)})`
+          return orgId
+        }).pipe(sql.withTransaction, orUnavailable),
 
       findLink: (scope, projectId) => findLink(sql, scope, projectId).pipe(orUnavailable),
       putLink: (scope, projectId, link, now, entry) =>

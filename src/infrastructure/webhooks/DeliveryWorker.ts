@@ -18,6 +18,7 @@ import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type SlotCommand, type SlotEvent, step } from "../../domain/webhooks/Slots.ts"
 import { type ClaimRequest, makeSlots, startClaim } from "../../domain/webhooks/slotState.ts"
+import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 import { makeRecorder, makeReleaser } from "./attemptRecorder.ts"
 
@@ -66,6 +67,7 @@ const recordingGrace = Duration.seconds(5)
 const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, laneCap }: DeliveryWorkerOptions) {
   const dispatcher = yield* Dispatcher
   const clock = yield* Clock.Clock
+  const deletedOrgs = yield* DeletedOrgs
   // Detached: the stop of the worker waits for attempts and does not interrupt them.
   const detach = Effect.runForkWith(yield* Effect.context())
   const woken = yield* Queue.sliding<void>(1)
@@ -91,12 +93,17 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
       Effect.andThen(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() }))),
     )
-  const attempt = (delivery: ClaimedDelivery) =>
+  const attempt = (delivery: ClaimedDelivery) => {
+    // Claimed before its org was deleted: nothing is sent, and a sweep removes the delivery.
+    if (deletedOrgs.has(delivery.orgId)) {
+      return void detach(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() })))
+    }
     detach(dispatcher.attempt(delivery)).addObserver((exit) => {
       if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))
       tell({ _tag: "AttemptEnded", record: exit.value, at: nowMillis() })
       recorder.add(exit.value)
     })
+  }
   // One lane at a time, with a yield before each, so that the next claim is sent to the database first.
   const takeTurn = (lane: string) =>
     Effect.andThen(
@@ -106,7 +113,7 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
   const perform = (command: SlotCommand) => {
     switch (command._tag) {
       case "Attempt":
-        return void attempt(command.delivery)
+        return attempt(command.delivery)
       case "TakeTurns":
         return void detach(Effect.forEach(command.lanes, takeTurn, { discard: true }))
       case "Release":

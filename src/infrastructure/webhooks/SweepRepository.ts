@@ -1,7 +1,8 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { isErased, type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { eraseBatch } from "../orgs/erasure.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
@@ -14,6 +15,7 @@ interface SweepRow {
   readonly org_id: string
   readonly kind: Sweep["kind"]
   readonly endpoint_id: string
+  readonly project_id: string | null
   readonly lane: string
   readonly event_id: string
   readonly receivers: ReadonlyArray<string>
@@ -23,8 +25,33 @@ interface SweepRow {
   readonly created_at: Date
 }
 
+/** The result of a batch: the rows that it read, and where to continue; `null` at the end. */
+interface Batch {
+  readonly rows: number
+  readonly doneTo: string | null
+  readonly isWaiting?: boolean
+}
+
 /** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
 const maxReceiversPerBatch = 500
+
+/** Runs the next batch of an erasure. The owners of an org are free when nothing of it is left. */
+const erase = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  sweep: SweepRow,
+  now: DateTime.Utc,
+  limit: number,
+) {
+  const erasure = { orgId: sweep.org_id, projectId: sweep.project_id }
+  const { hasFound, position, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
+  if (position !== null) return { rows, doneTo: position }
+  if (!isErased(hasFound, DateTime.fromDateUnsafe(sweep.created_at), now)) {
+    // Another pass: at once when this one found rows, else when requests from before have ended.
+    return { rows, doneTo: "", isWaiting: !hasFound }
+  }
+  if (erasure.projectId === null) yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
+  return { rows, doneTo: null }
+})
 
 /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
 const runBatch = Effect.fnUntraced(function* (
@@ -35,6 +62,8 @@ const runBatch = Effect.fnUntraced(function* (
   limit: number,
 ) {
   switch (sweep.kind) {
+    case "erase":
+      return yield* erase(sql, sweep, now, limit)
     case "cancel": {
       const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
       return { rows, doneTo: rows === limit ? last : null }
@@ -83,12 +112,12 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const { doneTo, rows } = yield* runBatch(sql, random, sweep, now, limit)
-          if (sweep.kind !== "cancel") usage.notePending(sweep.org_id)
+          const { doneTo, isWaiting = false, rows }: Batch = yield* runBatch(sql, random, sweep, now, limit)
+          if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`UPDATE sweeps SET done_to = ${doneTo} WHERE id = ${sweepId}`
-          return { rows, isDone: doneTo === null }
+          return { rows, isDone: doneTo === null, isWaiting }
         }).pipe(sql.withTransaction, orUnavailable),
 
       count: (limit) =>

@@ -58,6 +58,10 @@ const valuesInTurn = (
 
 type Sql = SqlClient.SqlClient
 
+/** SQL: whether the org of a row exists. What a deleted org has in the queue is parked until a sweep has removed it. */
+const isOrg = (sql: Sql, row: string) =>
+  sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
+
 /** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
 const endpointOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL ${liveEndpoint(sql)} w ON true
@@ -110,7 +114,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
           least(${orgRoom("org_id")}, ceil(${claim.limit}::numeric / count(*) OVER ())::int) AS share
         FROM org_turns
         WHERE turn > 0 AND ${orgRoom("org_id")} > 0 AND ${byteRoom("org_id")} > 0
-          AND ${orgRoom("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")})
+          AND ${orgRoom("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${isOrg(sql, "org_turns")}
       ) AS o
     ), looked AS MATERIALIZED (
       SELECT o.org_id, l.lane, l.turn FROM open_orgs o CROSS JOIN LATERAL (
@@ -150,7 +154,8 @@ const shares = (sql: Sql, claim: Claim) => {
       SELECT * FROM head UNION ALL SELECT * FROM tail UNION ALL SELECT * FROM backlog
     ), lanes AS (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
-        coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures, ${laneRoom} AS room,
+        coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
+        CASE WHEN ${isOrg(sql, "l")} THEN ${laneRoom} ELSE 0 END AS room,
         ${laneWorks} AS works, ${laneHas} = 0 AS is_new
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)}
     ), in_lanes AS (
@@ -200,9 +205,9 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
     )`
 
-/** The CTE `orgs`: where the next claim continues. An org that used its share continues after the last lane that it used. */
+/** The CTE `next_turns`: where the next claim continues. An org that used its share continues after the last lane that it used. */
 const nextTurns = (sql: Sql) => sql`
-    orgs AS (
+    next_turns AS (
       SELECT o.org_id, o.turn, b.gave >= o.share AND o.turn_share < o.room AS is_full, l.lanes >= o.max_lanes AS is_cut,
         CASE WHEN b.gave >= o.share THEN b.last_lane ELSE l.last_lane END AS last_lane
       FROM open_orgs o
@@ -232,9 +237,9 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
     ), ${dueNow(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim)},
     ${taken(sql, claim, at)}, ${nextTurns(sql)}
     SELECT c.*, s.* FROM (
-      SELECT (SELECT json_object_agg(org_id, last_lane) FROM orgs WHERE is_full OR is_cut) AS turns,
+      SELECT (SELECT json_object_agg(org_id, last_lane) FROM next_turns WHERE is_full OR is_cut) AS turns,
         (SELECT org_id FROM org_turns ORDER BY turn DESC LIMIT 1) AS last_org,
-        coalesce((SELECT bool_or(is_full OR is_cut) FROM orgs), false)
+        coalesce((SELECT bool_or(is_full OR is_cut) FROM next_turns), false)
           OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)} AS more,
         EXISTS (SELECT FROM ranked WHERE fits AND NOT has_room)
           OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))

@@ -40,6 +40,7 @@ export default Effect.gen(function* () {
       owner text NOT NULL,
       owner_id text,
       org_id text COLLATE "C" NOT NULL,
+      position integer NOT NULL,
       PRIMARY KEY (provider, owner_key)
     )`
   yield* sql`CREATE INDEX org_owners_by_org ON org_owners (org_id)`
@@ -62,4 +63,6 @@ export default Effect.gen(function* () {
     }
   }
   yield* sql`ALTER TABLE sweeps ADD COLUMN project_id text COLLATE "C"`
+  yield* sql`CREATE INDEX deployments_by_org ON deployments (org_id, id)`
+  yield* sql`CREATE INDEX IF NOT EXISTS events_by_org ON events (org_id, id)`
 })
