@@ -91,6 +91,7 @@ const take = (
             stored,
             owner: endpoint.row.webhook_endpoint_id,
           })),
+    eventId: row.event_id,
     event: row.event,
     body: payload,
     attempts: row.attempts,

@@ -16,6 +16,7 @@ export interface ClaimedDelivery {
   readonly url: string
   /** The encrypted secrets, the current one first, each with the id that it is encrypted for. */
   readonly secrets: ReadonlyArray<{ readonly stored: string; readonly owner: string }>
+  readonly eventId: string
   readonly event: string
   readonly body: string
   /** All attempts so far. */

@@ -6,12 +6,13 @@ import { Wakeups } from "./Wakeups.ts"
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel
  * the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful deliveries of
- * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints.
+ * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`: create the deliveries
+ * of events of the service's own.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "deliver"
+  readonly kind: "cancel" | "recover" | "deliver" | "announce"
 }
 
 /** The result of one batch. */
@@ -49,7 +50,7 @@ const maxFailed = 100
 /** The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work. */
 const maxBatchPause = Duration.seconds(1)
 
-const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver"]
+const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver", "announce"]
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
   description: "Rows that background sweeps have looked at, by what the sweep does.",
   incremental: true,
@@ -127,7 +128,8 @@ export class Sweeps extends Context.Service<
             ),
           )
           // A lone event does not wait.
-          if (isSameOrg || sweep.kind !== "deliver") yield* Effect.sleep(Duration.min(took, maxBatchPause))
+          const isOfEvents = sweep.kind === "deliver" || sweep.kind === "announce"
+          if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }
       })
 

@@ -7,6 +7,7 @@ import type { Conflict, InvalidRequest, LimitReached, NotFound, Unauthorized, Un
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { checkUrl, ReceiverRules } from "./ReceiverRules.ts"
+import { deactivated } from "./ServiceEvents.ts"
 import { Wakeups } from "./Wakeups.ts"
 import type {
   CreateWebhookEndpoint,
@@ -121,7 +122,8 @@ export class WebhookEndpoints extends Context.Service<
         const { id, url, description, active } = input
         const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
         const details = { ...updateDetails(input), secretChanged: secret !== undefined }
-        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details })
+        const announces = active === false ? deactivated(id, "by_request") : undefined
+        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, announces })
         const changes = { url, secret, previousSecretUntil, description, active, now, ...settingsOf(input) }
         yield* repository.update(orgId, id, changes, entry)
         if (active === false) yield* wakeups.sweeps

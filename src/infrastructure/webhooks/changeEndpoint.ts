@@ -61,7 +61,8 @@ export const updateEndpoint = Effect.fnUntraced(function* (
   const sets = assignments(sql, changes, ended.length > 0)
   const updated = yield* audited(
     sql,
-    entry,
+    // An endpoint that was inactive before is not announced again.
+    ended.length === 0 ? { ...entry, event: undefined } : entry,
     sql`
       UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
       RETURNING org_id AS "orgId"`,

@@ -49,6 +49,7 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       secrets: [row.secret, row.previous_secret]
         .filter((stored) => stored !== null)
         .map((stored) => ({ stored, owner: row.secret_owner })),
+      eventId: row.event_id,
       event: row.type,
       body: bodies.get(row.event_id)!,
       attempts: row.attempts,

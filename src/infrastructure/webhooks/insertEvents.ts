@@ -54,7 +54,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => sql`
     FROM receivers r WHERE r.state = 'pending' ORDER BY r.n
   ), swept AS (
     INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
-    SELECT e.id, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
+    SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
     FROM event e
     JOIN asked a ON a.id = e.id
     JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject

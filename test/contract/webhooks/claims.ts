@@ -60,6 +60,7 @@ export const claims = (it: It) => {
         lane: endpoint,
         url: "https://example.com/hook",
         secrets: [{ stored: "stored secret", owner: endpoint }],
+        eventId: "event",
         event: "job.completed",
         body: (yield* findDelivery(orgId, delivery_id)).payload,
         attempts: 0,

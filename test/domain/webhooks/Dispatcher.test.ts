@@ -21,6 +21,7 @@ const delivery: ClaimedDelivery = {
   lane: "endpoint",
   url: "https://example.com/hook",
   secrets: [kept(secret)],
+  eventId: "event",
   event: "job.failed",
   body: '{"event":"job.failed","result":"é 😀 \\u0000"}',
   attempts: 0,

@@ -41,4 +41,7 @@ export default Effect.gen(function* () {
   yield* sql`
     ALTER TABLE webhook_endpoints
       ADD COLUMN event_types text[]`
+  // Few endpoints have patterns, and only these can name an event of the service's own.
+  yield* sql`
+    CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
 })
