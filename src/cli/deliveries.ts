@@ -13,17 +13,32 @@ export const deliveries = Command.make(
       Argument.optional,
     ),
     job: Flag.String("job").pipe(Flag.withDescription("Only deliveries of this job"), Flag.optional),
+    event: Flag.String("event").pipe(Flag.withDescription("Only deliveries of the event with this id"), Flag.optional),
+    type: Flag.String("type").pipe(
+      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
+      Flag.optional,
+    ),
     state: Flag.Literals("state", DeliveryState.literals).pipe(
       Flag.withDescription("Only deliveries in this state"),
       Flag.optional,
     ),
     ...page,
   },
-  ({ cursor, endpoint, job, limit, state }) =>
+  ({ cursor, endpoint, event, job, limit, state, type }) =>
     call(
       (gatehouse) =>
         gatehouse.deliveries.list({
-          payload: { limit, ...given({ webhook_endpoint_id: endpoint, job_id: job, state, cursor }) },
+          payload: {
+            limit,
+            ...given({
+              webhook_endpoint_id: endpoint,
+              job_id: job,
+              event_id: event,
+              event_type: type,
+              state,
+              cursor,
+            }),
+          },
         }),
       ({ deliveries, next_cursor }) => ({
         out: table(

@@ -3,6 +3,7 @@ import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
+import { events } from "./events.ts"
 import { jobs } from "./jobs.ts"
 import { schedules } from "./schedules.ts"
 import { keys } from "./keys.ts"
@@ -29,6 +30,7 @@ export const gatehouse = root.pipe(
     keys,
     audit,
     webhooks,
+    events,
     jobs,
     schedules,
     listen,

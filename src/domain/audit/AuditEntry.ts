@@ -22,6 +22,7 @@ export const AuditAction = Schema.Literals([
   "webhook_endpoint.update",
   "webhook_endpoint.delete",
   "webhook_endpoint.deactivate",
+  "signing_key.rotate",
   "schedule.create",
   "schedule.update",
   "schedule.delete",

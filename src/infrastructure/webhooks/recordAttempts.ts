@@ -112,8 +112,9 @@ const moveOn = (
       ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
-      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
-    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
+      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
+      ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
   ), held AS (
     SELECT made.*, d.last, p.place
     FROM made
@@ -126,7 +127,9 @@ const moveOn = (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
     RETURNING delivery_id AS id
   ), again AS (
-    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL, due_at = held.next_at, parked = false,
+    -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
+    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
+      due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
       attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
