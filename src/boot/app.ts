@@ -29,6 +29,7 @@ import { PendingLimit } from "../domain/orgs/PendingLimit.ts"
 import { Projects } from "../domain/projects/Projects.ts"
 import * as RetryPolicy from "../domain/webhooks/RetryPolicy.ts"
 import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { SigningKeys } from "../domain/webhooks/SigningKeys.ts"
 import { Signer } from "../domain/webhooks/Signature.ts"
 import { Sweeps } from "../domain/webhooks/Sweeps.ts"
 import { Wakeups } from "../domain/webhooks/Wakeups.ts"
@@ -47,7 +48,7 @@ import * as DeliveryTraces from "../infrastructure/webhooks/DeliveryTraces.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
-import * as Hmac from "../infrastructure/crypto/Hmac.ts"
+import * as Signatures from "../infrastructure/crypto/Signatures.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
@@ -72,6 +73,7 @@ import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
+import * as SigningKeysSql from "../infrastructure/webhooks/SigningKeyRepository.ts"
 import * as SweepsSql from "../infrastructure/webhooks/SweepRepository.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
@@ -145,6 +147,7 @@ const webhooks = (settings: Settings) => {
     JobSchedulesSql.layer,
     PendingDeliveriesSql.layer,
     RetentionSql.layer,
+    SigningKeysSql.layer,
     SweepsSql.layer,
     WebhookEndpointsSql.layer,
   )
@@ -160,7 +163,7 @@ const webhooks = (settings: Settings) => {
     audit,
     cipher,
     sender,
-    Signer.layer.pipe(Layer.provide(Hmac.layer)),
+    Layer.provideMerge(Signer.layer, Signatures.layer),
     AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
     Layer.succeed(ReceiverRules, {
       httpsOnly: settings.adminTokens !== undefined,
@@ -185,7 +188,11 @@ const webhooks = (settings: Settings) => {
     Retention.layer,
     Sweeps.layer,
     WebhookEndpoints.layer,
-  ).pipe(Layer.provideMerge(JobTemplates.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+  ).pipe(
+    Layer.provideMerge(Layer.merge(JobTemplates.layer, SigningKeys.layer)),
+    Layer.provideMerge(repositories),
+    Layer.provideMerge(tools),
+  )
 }
 
 /** Chat over documentation. Loads the model's SDK only if a model is configured. */

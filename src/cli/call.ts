@@ -121,7 +121,7 @@ interface FailedRequest {
 const hint = ({ credential, requestUrl = "", source }: FailedRequest) => {
   if (requestUrl.endsWith("/keys/validate")) return ""
   const isSent = credential !== undefined
-  if (/\/v1\/(jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
+  if (/\/v1\/(events|jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
     return ` Set GATEHOUSE_TOKEN to an API key (svc_…); ${isSent ? (source.endsWith("GATEHOUSE_TOKEN") ? "its value" : source) : "ADMIN_TOKEN"} is not an API key.`
   }
   return isSent

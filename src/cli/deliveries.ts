@@ -14,18 +14,26 @@ export const deliveries = Command.make(
       Argument.optional,
     ),
     job: Flag.String("job").pipe(Flag.withDescription("Only deliveries of this job"), Flag.optional),
+    event: Flag.String("event").pipe(Flag.withDescription("Only deliveries of the event with this id"), Flag.optional),
+    type: Flag.String("type").pipe(
+      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
+      Flag.optional,
+    ),
     state: Flag.Literals("state", DeliveryState.literals).pipe(
       Flag.withDescription("Only deliveries in this state"),
       Flag.optional,
     ),
     ...page,
   },
-  ({ endpoint, job, state, ...page }) =>
+  ({ endpoint, event, job, state, type, ...page }) =>
     callPages(
       page,
       (gatehouse, payload) =>
         gatehouse.deliveries.list({
-          payload: { ...payload, ...given({ webhook_endpoint_id: endpoint, job_id: job, state }) },
+          payload: {
+            ...payload,
+            ...given({ webhook_endpoint_id: endpoint, job_id: job, event_id: event, event_type: type, state }),
+          },
         }),
       ({ deliveries, next_cursor }) => ({
         table: table(

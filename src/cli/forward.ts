@@ -1,7 +1,7 @@
 import { Clock, Console, Effect, Layer, Option, Redacted } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { Signer } from "../domain/webhooks/Signature.ts"
-import * as Hmac from "../infrastructure/crypto/Hmac.ts"
+import * as Signatures from "../infrastructure/crypto/Signatures.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { ask } from "./call.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
@@ -56,7 +56,7 @@ export const replayDelivery = Effect.fnUntraced(function* (
     gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
   )).answer
   const sign = yield* Signer.use((signer) => signer.prepare([secret.value])).pipe(
-    Effect.provide(Layer.provide(Signer.layer, Hmac.layer)),
+    Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
   )
   const timestamp = Math.floor((yield* Clock.currentTimeMillis) / 1000)
   const status = yield* post(

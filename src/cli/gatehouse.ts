@@ -5,6 +5,7 @@ import { demo } from "./demo.ts"
 import { deployments } from "./deployments.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
+import { events } from "./events.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
@@ -38,6 +39,7 @@ const commands = [
   keys,
   audit,
   webhooks,
+  events,
   jobs,
   schedules,
   listen,

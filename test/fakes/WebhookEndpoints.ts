@@ -1,8 +1,20 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
+
+/** The private keys that sign for an endpoint. */
+export const signingKeysOf = (
+  { signingKeys }: WebhookWorld["Service"],
+  orgId: string,
+  { signature }: EndpointSettings,
+  now: DateTime.Utc,
+) =>
+  (signature === "hmac" ? [] : (signingKeys.get(orgId) ?? []))
+    .filter(({ until }) => until === null || DateTime.isGreaterThan(until, now))
+    .map(({ key }) => key.privateKey)
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -38,6 +50,11 @@ export const layer = Layer.effect(
           return {
             ...row,
             event_types: settings.eventTypes,
+            headers: settings.headers?.names ?? null,
+            max_per_second: settings.maxPerSecond,
+            ordered: settings.ordered,
+            retry_delays: settings.retryDelays,
+            signature: settings.signature,
             failing_since: failingSince,
             deactivated_at: deactivated?.at ?? null,
             deactivated_reason: deactivated?.reason ?? null,
@@ -102,8 +119,10 @@ export const layer = Layer.effect(
         }),
 
       findSigning: (orgId, id, now) =>
-        Effect.map(find(orgId, id), ({ row, secret, previous }) => ({
+        Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
+          headers: settings.headers?.stored ?? null,
+          signingKeys: signingKeysOf(world, orgId, settings, now),
           secrets:
             previous !== null && DateTime.isGreaterThan(previous.until, now) ? [secret, previous.secret] : [secret],
         })),

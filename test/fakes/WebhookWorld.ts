@@ -5,6 +5,7 @@ import type { Job } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import type { SigningKey } from "#src/domain/webhooks/SigningKeys.ts"
 import { World } from "./World.ts"
 
 export interface StoredEndpoint {
@@ -52,6 +53,8 @@ export interface StoredDelivery {
   readonly payload: string
   readonly lane: string
   readonly attemptsSinceResend: number
+  /** The place in a lane that sends in order: what was queued or resent later has a larger one. */
+  readonly place: number
   /** When it is due, or when its lease ends. */
   readonly dueAt: DateTime.Utc | null
   /** Whether it is in the backlog of its lane. */
@@ -69,6 +72,10 @@ export class WebhookWorld extends Context.Service<
     readonly schedules: Map<string, StoredSchedule>
     readonly events: Map<string, StoredEvent>
     readonly deliveries: Map<string, StoredDelivery>
+    /** The Ed25519 keys of orgs, the newest first, and until when each signs. */
+    readonly signingKeys: Map<string, ReadonlyArray<{ readonly key: SigningKey; readonly until: DateTime.Utc | null }>>
+    /** When endpoints with a limit per second may send their next delivery, in milliseconds since the epoch. */
+    readonly paces: Map<string, number>
     /** The lanes of callbacks whose last attempt failed. */
     readonly failingCallbacks: Set<string>
     readonly audit: World["Service"]["audit"]
@@ -118,6 +125,8 @@ export class WebhookWorld extends Context.Service<
         schedules,
         events,
         deliveries,
+        signingKeys: new Map(),
+        paces: new Map(),
         failingCallbacks: new Set(),
         needOrg: (orgId) => {
           if (!orgs.has(orgId)) throw new Error("The org does not exist")

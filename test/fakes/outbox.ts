@@ -15,6 +15,10 @@ export const candidates = ({ endpoints }: WebhookWorld["Service"], orgId: string
     .map(({ row: { webhook_endpoint_id: id, active } }) => ({ id, active }))
     .sort((a, b) => (a.id < b.id ? -1 : 1))
 
+let places = 0
+/** A place after all others of every lane. */
+export const nextPlace = () => ++places
+
 /** Writes an event and its deliveries. */
 export const insertEvent = Effect.fnUntraced(function* (
   world: WebhookWorld["Service"],
@@ -44,6 +48,7 @@ export const insertEvent = Effect.fnUntraced(function* (
       payload: body,
       lane,
       attemptsSinceResend: 0,
+      place: nextPlace(),
       dueAt: state === "pending" ? createdAt : null,
       // A new delivery of a lane with a backlog joins the backlog.
       parked: [...world.deliveries.values()].some(

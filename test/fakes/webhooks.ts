@@ -10,6 +10,7 @@ import * as Orgs from "./Orgs.ts"
 import * as PendingDeliveries from "./PendingDeliveries.ts"
 import * as Retention from "./Retention.ts"
 import * as WebhookEndpoints from "./WebhookEndpoints.ts"
+import * as SigningKeys from "./SigningKeys.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 import { World } from "./World.ts"
 
@@ -24,5 +25,6 @@ export const layer = Layer.mergeAll(
   Orgs.layer,
   PendingDeliveries.layer,
   Retention.layer,
+  SigningKeys.layer,
   WebhookEndpoints.layer,
 ).pipe(Layer.provideMerge(WebhookWorld.layer), Layer.provideMerge(World.layer), Layer.provide(crypto.layer))

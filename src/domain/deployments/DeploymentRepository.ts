@@ -8,6 +8,7 @@ import type { Project } from "../projects/Project.ts"
 import type { Refusal, RegistrationRules } from "./admission.ts"
 import type { CiRun } from "./CiRun.ts"
 import type { Deployment } from "./Deployment.ts"
+import type { ServiceEvent } from "../webhooks/ServiceEvents.ts"
 
 /** A run to register, with the ids for its new records. */
 export interface NewDeployment {
@@ -17,6 +18,8 @@ export interface NewDeployment {
   readonly defaultOrgId: string
   readonly now: DateTime.Utc
   readonly rules: RegistrationRules
+  /** The event `deployment.registered`. Its body names `projectId`, in whose place the repository puts the linked project. */
+  readonly event?: ServiceEvent | undefined
 }
 
 /** The result of a registration. */

@@ -14,9 +14,16 @@ import { CiTokens } from "./CiToken.ts"
 import type { Deployment } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import type { Registration } from "./Registration.ts"
+import { type Announcement, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
 import { RegistrationPolicy } from "./RegistrationPolicy.ts"
 
 type Refused = NotFound | Unauthorized | Forbidden | Unavailable
+
+const registeredBy = (run: CiRun, deployment_id: string, project_id: string): Announcement => {
+  const { actor, branch, owner, provider, ref, repo, runAttempt, runId, sha } = run
+  const ids = { deployment_id, project_id, provider, repository: `${owner}/${repo}`, run_id: runId }
+  return { type: "deployment.registered", data: { ...ids, run_attempt: runAttempt, branch, ref, sha, actor } }
+}
 
 /** Deployments. CI runs register them; principals that manage the project list and promote them. */
 export class Deployments extends Context.Service<
@@ -55,12 +62,14 @@ export class Deployments extends Context.Service<
       })
 
       const register = Effect.fn("Deployments.register")(function* (run: CiRun) {
+        const [deploymentId, newProjectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
         const registered = yield* repository.register({
           run,
-          deploymentId: yield* random.ulid,
-          projectId: yield* random.ulid,
+          deploymentId,
+          projectId: newProjectId,
           defaultOrgId: yield* random.ulid,
-          now: yield* DateTime.now,
+          now,
+          event: yield* makeServiceEvent(random, registeredBy(run, deploymentId, newProjectId), now),
           rules,
         })
         if (registered._tag === "Refused") return yield* refusal(registered.reason)

@@ -57,10 +57,12 @@ const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]
     const { id, prefix } = stored
     const settings = settingsChange(input)
     const owner = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
+    const data = { key_id: id, project_id: projectId, name, prefix, expires_at: isoOrNull(expiresAt) }
     const entry = yield* audit.entry({
       action: "key.create",
       target: id,
       details: { ...owner, ...auditedSettings(settings) },
+      announces: { type: "key.created", data },
     })
     yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings }, entry)
     return { id, name, prefix, key }
@@ -162,7 +164,9 @@ export class ApiKeys extends Context.Service<
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        yield* repository.remove(orgId, keyId, yield* audit.entry({ action: "key.delete", target: keyId, details: {} }))
+        const announces = { type: "key.deleted", data: { key_id: keyId } } as const
+        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, announces })
+        yield* repository.remove(orgId, keyId, entry)
         yield* forget(keyId)
       })
 
@@ -200,7 +204,14 @@ export class ApiKeys extends Context.Service<
         const { id, prefix } = stored
         const settings = settingsChange(asked)
         const details = { replacedBy: id, prefix, overlapSeconds, ...auditedSettings(settings) }
-        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details })
+        const data = {
+          key_id: id,
+          prefix,
+          replaced_key_id: keyId,
+          replaced_key_valid_until: DateTime.formatIso(oldKeyUntil),
+        }
+        const announces = { type: "key.rotated", data } as const
+        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, announces })
         const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
         const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
         yield* forget(keyId)

@@ -6,13 +6,13 @@ import { Wakeups } from "./Wakeups.ts"
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel
  * the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful deliveries of
- * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `erase`: remove the rows of a
- * deleted org or project.
+ * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`: create the deliveries
+ * of events of the service's own. `erase`: remove the rows of a deleted org or project.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "deliver" | "erase"
+  readonly kind: "cancel" | "recover" | "deliver" | "announce" | "erase"
 }
 
 /** The result of one batch. */
@@ -62,7 +62,7 @@ const maxFailed = 100
 /** The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work. */
 const maxBatchPause = Duration.seconds(1)
 
-const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver", "erase"]
+const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver", "announce", "erase"]
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
   description: "Rows that background sweeps have looked at, by what the sweep does.",
   incremental: true,
@@ -147,7 +147,8 @@ export class Sweeps extends Context.Service<
             ),
           )
           // A lone event does not wait.
-          if (isSameOrg || sweep.kind !== "deliver") yield* Effect.sleep(Duration.min(took, maxBatchPause))
+          const isOfEvents = sweep.kind === "deliver" || sweep.kind === "announce"
+          if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }
       })
 

@@ -4,6 +4,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
+import { announceAll, toldColumns } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxBatchSize = 64
@@ -37,9 +38,11 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
   }
 
   const run: RunTogether<Wanted, Row> = (all) => {
-    const rows = JSON.stringify(all.map(({ asked, entry }) => ({ ...asked, entry })))
+    const rows = JSON.stringify(
+      all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && toldColumns(event) })),
+    )
     return sql<Row>`
-      WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
+      WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json, event json)),
       changed AS (${insert}),
       followed AS (${also}),
       written AS (
@@ -47,7 +50,12 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
         FROM changed JOIN asked USING (id), json_to_record(entry)
           AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
-      )
+      ), told AS (
+        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+        FROM changed JOIN asked USING (id), json_to_record(event)
+          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
+        WHERE asked.event IS NOT NULL
+      ), ${announceAll(sql)}
       SELECT * FROM changed`.pipe(
       orUnavailable,
       Effect.map((rows) => {

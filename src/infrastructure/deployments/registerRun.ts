@@ -13,6 +13,7 @@ import { subdomainFor } from "../../domain/deployments/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/deployments/DeploymentRepository.ts"
 import { newestOf } from "../../domain/deployments/runOrder.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
+import { announce } from "../webhooks/announce.ts"
 import * as Limited from "../orgs/limited.ts"
 import { defaultOrg, hasOrg, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
 
@@ -104,7 +105,7 @@ const findOwnerIds = (sql: Sql, { provider, owner, issuer }: CiRun) =>
 /** Records a run in a locked project, unless it was recorded before, and updates the project, in one statement. */
 const recordRun = (
   sql: Sql,
-  { run, deploymentId, now }: NewDeployment,
+  { run, deploymentId, projectId, now, event }: NewDeployment,
   { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
   { preview, defaultBranch, becomesCurrent, newest }: RunEffects,
 ) => sql`
@@ -116,7 +117,12 @@ const recordRun = (
       ${run.runId}, ${run.runAttempt}, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment}, ${date(now)})
     ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
     RETURNING id, project_id, org_id
-  )
+  )${announce(
+    sql,
+    event,
+    sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
+    (body) => sql`replace(${body}, ${projectId}, project_id)`,
+  )}
   UPDATE projects SET repository_id = ${run.repositoryId}, issuer = ${run.issuer}, host_provider = ${run.provider},
     host_owner = ${run.owner}, host_repo = ${run.repo}, repository_owner_id = ${run.ownerId},
     default_branch = ${defaultBranch}, updated_at = ${date(now)}, newest_run_id = ${newest?.runId ?? null},

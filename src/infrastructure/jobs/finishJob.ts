@@ -32,7 +32,7 @@ interface Row extends Omit<ReportedJob, "lease_expires_at"> {
 const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, jobIds: ReadonlyArray<string>) {
   const endpoints = (which: Statement.Fragment) => sql`
     CASE WHEN place = 1 THEN
-      ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY id)
+      ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
     END`
   const rows = yield* sql<Row>`
     SELECT job.*,

@@ -62,7 +62,10 @@ const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, 
     deliveries,
     sweepId: yield* random.ulid,
     /** The endpoints whose deliveries a sweep inserts. */
-    others: to.slice(inlineReceivers).map(({ endpointId }) => endpointId!),
+    others: to
+      .slice(inlineReceivers)
+      .map(({ endpointId }) => endpointId!)
+      .toSorted(),
   }
 })
 

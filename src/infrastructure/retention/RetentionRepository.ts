@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
+import { serviceEventTypes } from "../../domain/webhooks/EventTypes.ts"
 import { stateNow } from "../webhooks/lanes.ts"
 import { subtractStoredBytes } from "../orgs/storedBytes.ts"
 
@@ -59,7 +60,8 @@ const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, old
       THEN (SELECT count(*)::int FROM deliveries d WHERE d.event_id = e.id AND d.job_id IS NULL)
       ELSE (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) END AS deliveries
     FROM events e WHERE e.id = ANY(${texts(old.map(({ id }) => id))})
-      AND NOT EXISTS (SELECT FROM sweeps s WHERE s.org_id = e.org_id AND s.event_id = e.id)`
+      AND NOT EXISTS (SELECT FROM sweeps s WHERE s.org_id = e.org_id
+        AND (s.event_id = e.id OR s.kind = 'announce' AND e.id = ANY(s.receivers)))`
   const removable = events.filter(({ deliveries, id }) => deliveries === (locked.get(id)?.length ?? 0))
   return {
     events: removable.map(({ id }) => id),
@@ -100,7 +102,9 @@ export const layer = Layer.effect(
           yield* sql`DELETE FROM deliveries WHERE id = ANY(${texts(removable.deliveries)})`
           const payloads = yield* sql<Freed>`
             WITH gone AS (
-              DELETE FROM events WHERE id = ANY(${texts(removable.events)}) RETURNING org_id, octet_length(body) AS bytes
+              DELETE FROM events WHERE id = ANY(${texts(removable.events)})
+              -- Events of the service's own do not count: nobody stored them.
+              RETURNING org_id, CASE WHEN type = ANY(${texts(serviceEventTypes)}) THEN 0 ELSE octet_length(body) END AS bytes
             )
             SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
           // By id first: a plan could otherwise read all jobs without an idempotency key.

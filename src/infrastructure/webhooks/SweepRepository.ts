@@ -7,6 +7,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { cancelBatch } from "./cancelLanes.ts"
+import { deliverAnnounced } from "./announce.ts"
 import { fanOut } from "./fanOut.ts"
 import { recoverBatch } from "./recoverDeliveries.ts"
 
@@ -14,10 +15,12 @@ interface SweepRow {
   readonly id: string
   readonly org_id: string
   readonly kind: Sweep["kind"]
+  /** In a sweep of `announce`, the endpoint that is not told. */
   readonly endpoint_id: string
   readonly project_id: string | null
   readonly lane: string
   readonly event_id: string
+  /** The endpoints of `deliver`, or the events of `announce`. */
   readonly receivers: ReadonlyArray<string>
   readonly since: Date
   readonly until: Date | null
@@ -34,6 +37,9 @@ interface Batch {
 
 /** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
 const maxReceiversPerBatch = 500
+
+/** Events of the service's own whose deliveries one batch inserts. */
+const maxAnnouncedPerBatch = 100
 
 /** Runs the next batch of an erasure. The owners of an org are free when nothing of it is left. */
 const erase = Effect.fnUntraced(function* (
@@ -81,6 +87,12 @@ const runBatch = Effect.fnUntraced(function* (
       const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
       yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
       return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
+    }
+    case "announce": {
+      const left = sweep.receivers.filter((id) => id > sweep.done_to)
+      const eventIds = left.slice(0, Math.min(limit, maxAnnouncedPerBatch))
+      yield* deliverAnnounced(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
+      return { rows: eventIds.length, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
     }
   }
 })

@@ -1,6 +1,7 @@
 import type { DateTime } from "effect"
 import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
+import { endOfLane, isOrdered } from "./placeInLane.ts"
 
 /**
  * The CTEs `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
@@ -16,8 +17,15 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     FROM receivers r JOIN event ON event.id = r.event_id
   ), queued AS (
     INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, event.id, 0, 0, ${date(now)}, ${parked}::boolean OR EXISTS (
-      SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
-    ), ${orgId}, event.bytes
-    FROM receivers r JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
+    SELECT r.lane, r.id, event.id, 0, 0,
+      CASE WHEN r.ordered THEN ${endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })} ELSE ${date(now)} END,
+      ${parked}::boolean OR r.ordered OR EXISTS (
+        SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
+      ), ${orgId}, event.bytes
+    FROM (
+      SELECT *, ${orgId}::text COLLATE "C" AS org_id, ${isOrdered(sql, "endpoint")} AS ordered,
+        row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
+      FROM receivers
+    ) r
+    JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
   )`

@@ -9,6 +9,7 @@ import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "#src/infrastructure/webhooks/PendingDeliveries.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as SigningKeysSql from "#src/infrastructure/webhooks/SigningKeyRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
@@ -27,6 +28,8 @@ import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
 import { webhookPages } from "../pages.ts"
 import { ownEvents } from "./ownEvents.ts"
+import { lanesWithRules } from "./lanesWithRules.ts"
+import { signingKeys } from "./signingKeys.ts"
 import { outbox } from "./outbox.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
@@ -46,6 +49,7 @@ const sql = Layer.mergeAll(
   OrgsSql.layer,
   PendingDeliveriesSql.layer,
   RetentionSql.layer,
+  SigningKeysSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
@@ -68,6 +72,8 @@ for (const [name, repositories] of Object.entries(backends)) {
     outbox(it)
     outboxRaces(it)
     ownEvents(it)
+    lanesWithRules(it)
+    signingKeys(it)
     schedules(it)
     claims(it)
     backlog(it)

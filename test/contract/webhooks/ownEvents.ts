@@ -239,4 +239,36 @@ export const ownEvents = (it: It) => {
       assert.deepStrictEqual([shown(rest), rest.hasMore], [all.slice(2), false])
     }),
   )
+
+  it.effect("deliveries: are listed by event, type and time, with each other filter", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      // The ids are made now: a range of time is a range of ids.
+      const now = yield* DateTime.now
+      const [a, b] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+      const paid = yield* publish(orgId, "invoice.paid", now)
+      const made = yield* publish(orgId, "order.made", plus(now, 10))
+      const jobId = yield* insertJob(orgId)
+      yield* finish(orgId, jobId, completed(), plus(now, 20))
+      const ofJob = (yield* deliveriesOf(orgId, { job_id: jobId }))[0]!.event_id
+      const listed = (filter: Parameters<typeof deliveriesOf>[1], org = orgId) =>
+        Effect.map(deliveriesOf(org, filter), (all) => all.map((one) => one.event_id).toSorted())
+      assert.deepStrictEqual(yield* listed({ event_id: paid }), [paid, paid])
+      assert.deepStrictEqual(yield* listed({ event_id: ofJob }), [ofJob, ofJob])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, webhook_endpoint_id: a }), [paid])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, job_id: jobId }), [])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, state: "delivered" }), [])
+      assert.deepStrictEqual(yield* listed({ event_id: paid }, foreign), [])
+      assert.deepStrictEqual(yield* listed({ event_type: "order.made" }), [made, made])
+      assert.deepStrictEqual(yield* listed({ event_type: "job.completed", webhook_endpoint_id: b }), [ofJob])
+      assert.deepStrictEqual(yield* listed({ event_type: "order.made", state: "pending" }), [made, made])
+      assert.deepStrictEqual(yield* listed({ since: plus(now, 10) }), [made, made, ofJob, ofJob].toSorted())
+      assert.deepStrictEqual(yield* listed({ until: plus(now, 10) }), [paid, paid])
+      assert.deepStrictEqual(
+        yield* listed({ since: now, until: plus(now, 20), state: "pending" }),
+        [...[paid, paid], ...[made, made]].toSorted(),
+      )
+      assert.deepStrictEqual(yield* listed({ since: plus(now, 1), until: plus(now, 10) }), [])
+    }),
+  )
 }

@@ -14,6 +14,7 @@ import type { JobScheduleRepository } from "#src/domain/jobs/JobScheduleReposito
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import type { RetentionRepository } from "#src/domain/Retention.ts"
+import type { SigningKeyRepository } from "#src/domain/webhooks/SigningKeys.ts"
 import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -35,6 +36,7 @@ export type It = Vitest.MethodsNonLive<
   | OrgRepository
   | PendingDeliveries
   | RetentionRepository
+  | SigningKeyRepository
   | WebhookEndpointRepository
 >
 

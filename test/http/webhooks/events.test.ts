@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { Webhook } from "standardwebhooks"
 import { makeReceiver } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
+import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -104,6 +105,39 @@ for (const [database, server] of Object.entries(servers)) {
         const second = yield* tenant.ask("events/publish", { type: "a.b", data: 1 }, request)
         expect([second.status, second.text]).toEqual([200, first.text])
         expect((yield* tenant.call("events/list", {}))["events"]).toHaveLength(1)
+      }),
+    )
+  })
+}
+
+// A sweep that looks every second makes the deliveries of the service's own events.
+for (const [database, server] of Object.entries({
+  "the embedded database": TestServer.layer(),
+  PostgreSQL: TestServer.layer(onPostgres()),
+})) {
+  layer(server, { excludeTestServices: true })(`the service's own events on ${database}`, (it) => {
+    it.effect("the service's own events tell of keys to the endpoints that name them", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const [receiver, other] = [yield* makeReceiver(), yield* makeReceiver()]
+        yield* tenant.endpoint(receiver.url, { event_types: ["key.*"] })
+        yield* tenant.endpoint(other.url)
+        const keys = `/api/v0/orgs/${tenant.orgId}/keys`
+        const { id: key_id } = yield* must(send, "POST", keys, { json: { name: "gateway" } })
+        const { id: next } = yield* must(send, "POST", `${keys}/${key_id}/rotate`, { json: { overlapSeconds: 60 } })
+        yield* must(send, "DELETE", `${keys}/${next}`)
+        yield* receiver.arrived(3)
+        const events = receiver.received.map(({ body }) => JSON.parse(body.toString()) as Record<string, unknown>)
+        const prefix = expect.stringMatching(/^svc_/) as string
+        const time = expect.stringMatching(/Z$/) as string
+        expect(events.map(({ data, event }) => [event, data]).toSorted()).toEqual([
+          ["key.created", { key_id, project_id: null, name: "gateway", prefix, expires_at: null }],
+          ["key.deleted", { key_id: next }],
+          ["key.rotated", { key_id: next, prefix, replaced_key_id: key_id, replaced_key_valid_until: time }],
+        ])
+        expect(Object.keys(events[0]!)).toEqual(["event", "event_id", "nonce", "created_at", "data"])
+        expect(other.received).toEqual([])
       }),
     )
   })

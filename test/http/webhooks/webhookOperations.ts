@@ -60,11 +60,20 @@ export const webhookOperations = {
     },
     [404, 409],
   ),
+  publicKey: post("webhooks/public-key", undefined, { public_keys: Schema.Array(Schema.String) }),
+  rotatePublicKey: {
+    ...post("webhooks/public-key/rotate", undefined, { public_keys: Schema.Array(Schema.String) }),
+    errors: [400, 401, 409, 422],
+  },
   listDeliveries: post(
     "webhooks/deliveries/list",
     Schema.Struct({
       webhook_endpoint_id: Schema.optionalKey(Schema.String),
       job_id: Schema.optionalKey(Schema.String),
+      event_id: Schema.optionalKey(Schema.String),
+      event_type: Schema.optionalKey(Schema.String),
+      since: Schema.optionalKey(Schema.String),
+      until: Schema.optionalKey(Schema.String),
       state: Schema.optionalKey(Schema.String),
       ...paging,
     }),

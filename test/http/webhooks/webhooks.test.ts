@@ -129,7 +129,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
         expect(yield* refusal(tenant, "webhooks/create", whole)).toBe(sentence)
         expect(yield* refusal(tenant, "webhooks/update", { id, ...fields })).toBe(sentence)
       }
-      const nothing = /id with at least one of url, signing_secret, description, active, event_types\.$/
+      const nothing =
+        /id with at least one of url, signing_secret, description, active, event_types, headers, max_per_second, ordered, retry_delays, signature\.$/
       for (const body of [{ id }, { id: nobody }]) {
         expect(yield* refusal(tenant, "webhooks/update", body)).toMatch(nothing)
       }

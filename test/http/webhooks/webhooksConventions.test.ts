@@ -32,6 +32,8 @@ const fields: Record<WebhookOperationName, string> = {
   updateEndpoint: "message,success",
   deleteEndpoint: "message,success",
   testEndpoint: "body,delivered,error,status,success",
+  publicKey: "public_keys",
+  rotatePublicKey: "public_keys",
   listDeliveries: "deliveries,next_cursor",
   getDelivery:
     "attempt_log,attempts,created_at,delivery_id,event,event_id,job_id,next_attempt_at,payload,state,updated_at,webhook_endpoint_id",
@@ -140,7 +142,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       const things = yield* makeThings(tenant)
       const optional: Partial<Record<WebhookOperationName, ReadonlyArray<string>>> = {
         createEndpoint: ["description"],
-        listDeliveries: ["webhook_endpoint_id", "job_id", "cursor", "state"],
+        listDeliveries: ["webhook_endpoint_id", "job_id", "event_id", "event_type", "cursor", "state"],
         listEvents: ["type", "cursor"],
         publishEvent: ["idempotency_key"],
         createJob: ["deployment_id", "callback_url", "callback_secret", "idempotency_key"],

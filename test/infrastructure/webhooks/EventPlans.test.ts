@@ -2,6 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
@@ -11,7 +13,7 @@ import { epoch, insertEndpoint, publish } from "../../contract/webhooks/webhookS
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 
-const world = Layer.mergeAll(EventsSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
+const world = Layer.mergeAll(DeliveryLogSql.layer, EventsSql.layer, OrgsSql.layer, WebhookEndpointsSql.layer).pipe(
   Layer.provide(crypto.layer),
   Layer.provideMerge(databases.postgres),
 )
@@ -39,7 +41,10 @@ describe("beside 40,000 events, a statement that was planned beside none", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const events = yield* EventRepository
+      const log = yield* DeliveryLogRepository
       const now = epoch()
+      // The ids are made now.
+      const today = yield* DateTime.now
       const { orgId: first } = yield* insertOrg()
       const { orgId } = yield* insertOrg()
       const endpoint = yield* insertEndpoint(orgId, { eventTypes: ["a.*"] })
@@ -50,6 +55,10 @@ describe("beside 40,000 events, a statement that was planned beside none", () =>
         "list a type": events.list(orgId, "c.rare", { limit: 20 }),
         find: events.find(orgId, `${orgId}77`),
         types: events.types(orgId, { limit: 100 }),
+        "deliveries of an event": log.list(orgId, { event_id: `${orgId}77` }, { limit: 20 }),
+        "deliveries of a type": log.list(orgId, { event_type: "a.many" }, { limit: 10 }),
+        "deliveries of a time": log.list(orgId, { since: DateTime.add(today, { days: 1 }) }, { limit: 20 }),
+        "deliveries until a time": log.list(orgId, { until: DateTime.add(today, { days: -1 }) }, { limit: 20 }),
       }
       // Planned while the tables are empty, but for the row that the last two look for.
       yield* fill(orgId, endpoint, 77, now)

@@ -104,6 +104,7 @@ export const makeWorld = Effect.gen(function* () {
             payload: "{}",
             lane,
             attemptsSinceResend: 0,
+            place: deliveries.size,
             dueAt: DateTime.addDuration(now, after),
             parked: false,
             claimId: null,
@@ -120,7 +121,9 @@ export const makeWorld = Effect.gen(function* () {
         claims.push(claim)
         return Effect.andThen(
           world.onClaim,
-          world.isLocked ? Effect.succeed({ deliveries: [], more: false, short: false }) : outbox.claim(claim),
+          world.isLocked
+            ? Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null })
+            : outbox.claim(claim),
         )
       }),
     record: (records, now) =>

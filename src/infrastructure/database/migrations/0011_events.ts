@@ -40,5 +40,40 @@ export default Effect.gen(function* () {
 
   yield* sql`
     ALTER TABLE webhook_endpoints
-      ADD COLUMN event_types text[]`
+      ADD COLUMN event_types text[],
+      ADD COLUMN headers text,
+      ADD COLUMN header_names text[],
+      ADD COLUMN max_per_second integer,
+      ADD COLUMN ordered boolean NOT NULL DEFAULT false,
+      ADD COLUMN retry_delays integer[],
+      ADD COLUMN signature text NOT NULL DEFAULT 'hmac'`
+  // Few endpoints have patterns, and only these can name an event of the service's own.
+  yield* sql`
+    CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
+
+  // The Ed25519 keys of orgs.
+  yield* sql`
+    CREATE TABLE org_signing_keys (
+      org_id text COLLATE "C" PRIMARY KEY,
+      public_key text NOT NULL,
+      private_key text NOT NULL,
+      previous_public_key text,
+      previous_private_key text,
+      previous_until timestamptz,
+      created_at timestamptz NOT NULL
+    )`
+  // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the endpoint's
+  // row, and a claim must not wait for it.
+  yield* sql`
+    CREATE TABLE endpoint_paces (
+      org_id text COLLATE "C" NOT NULL,
+      endpoint_id text COLLATE "C" NOT NULL,
+      next_at timestamptz NOT NULL,
+      PRIMARY KEY (org_id, endpoint_id)
+    )`
+  // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same place.
+  yield* sql`
+    CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, lane, due_at, delivery_id)
+    WITH (deduplicate_items = off) WHERE parked`
+  yield* sql`DROP INDEX pending_deliveries_backlog`
 })
