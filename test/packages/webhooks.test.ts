@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { Webhook } from "standardwebhooks"
 import { Signer } from "#src/domain/webhooks/Signature.ts"
-import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
+import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import { verifyWebhook, WebhookVerificationError } from "../../packages/webhooks/src/index.ts"
 
 const at = 1614265330
@@ -14,7 +14,7 @@ const signed = (secrets: ReadonlyArray<string> = [secret], text = body): Record<
   Effect.runSync(
     Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
       Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
-      Effect.provide(Layer.provide(Signer.layer, Hmac.layer)),
+      Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
     ),
   )
 

@@ -62,14 +62,14 @@ export class Deployments extends Context.Service<
       })
 
       const register = Effect.fn("Deployments.register")(function* (run: CiRun) {
-        const [deploymentId, projectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
+        const [deploymentId, newProjectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
         const registered = yield* repository.register({
           run,
           deploymentId,
-          projectId,
+          projectId: newProjectId,
           defaultOrgId: yield* random.ulid,
           now,
-          event: yield* makeServiceEvent(random, registeredBy(run, deploymentId, projectId), now),
+          event: yield* makeServiceEvent(random, registeredBy(run, deploymentId, newProjectId), now),
           rules,
         })
         if (registered._tag === "Refused") return yield* refusal(registered.reason)
