@@ -197,7 +197,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(26)
+      expect(taken).toBe(29)
     }),
   )
 
