@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
@@ -20,7 +20,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpoi
 import { SecureRandom } from "effect/crypto"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
-import { everyOrg, insertOrg, newEntry, newId, newRepository, push } from "../support.ts"
+import { anyRules, everyOrg, insertOrg, newEntry, newId, newRepository, push } from "../support.ts"
 import {
   attempt,
   claim,
@@ -170,12 +170,13 @@ for (const database of ["embedded", "postgres"] as const) {
           yield* projects.update(everyOrg, project.projectId, linked, now, newEntry())
           const random = yield* SecureRandom.SecureRandom
           const run = push(repository)
+          const rules = { ...anyRules, allowedOwners: "linked" } as const
           for (let times = 0; times < 2; times++) {
             const [deploymentId, projectId] = [yield* newId, yield* newId]
             const data = { deployment_id: deploymentId, project_id: projectId }
             const event = yield* makeServiceEvent(random, { type: "deployment.registered", data }, now)
             const ids = { deploymentId, projectId, defaultOrgId: yield* newId }
-            yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, createProject: false }))
+            yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, rules }))
           }
           yield* sweep
           const [delivery, ...others] = yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })
