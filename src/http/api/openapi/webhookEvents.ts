@@ -46,12 +46,38 @@ const events: Readonly<Record<string, WebhookEvent>> = {
       mapped_stack: null,
     },
   },
+  "invoice.paid": {
+    summary: "An event of your own",
+    description:
+      "Sent for an event that was published, under the type that you gave it (invoice.paid is an example), to the active " +
+      "endpoints whose event_types match.",
+    body: "PublishedEvent",
+    example: {
+      event: "invoice.paid",
+      event_id: "01KAF8ZJ3N5YQ2R7W9B4C6D8EF",
+      nonce: "9f86d081884c7d659a2feaa0c55ad015",
+      created_at: "2026-11-20T17:00:00.000Z",
+      data: { invoice: "in_42" },
+    },
+  },
 }
 
 const text = (description: string) => ({ type: "string", description }) as const
 
 /** The bodies of the events. */
 export const eventSchemas: Readonly<Record<string, JsonSchema>> = {
+  PublishedEvent: {
+    type: "object",
+    description: "The body of an event of your own: always these five fields.",
+    required: ["event", "event_id", "nonce", "created_at", "data"],
+    properties: {
+      event: text("The type that you gave the event."),
+      event_id: text("The id of the event."),
+      nonce: { ...text("32 hex characters, the same for all attempts and receivers."), pattern: "^[0-9a-f]{32}$" },
+      created_at: { ...text("When the event was published."), format: "date-time" },
+      data: { description: "What you published: any JSON value." },
+    },
+  },
   JobEvent: {
     type: "object",
     description: "The body of an event of a finished job: always these nine fields.",
