@@ -6,6 +6,7 @@ import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
@@ -14,13 +15,14 @@ import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { rowsRead } from "./boundedReads.ts"
-import { at, everyOrg, insertOrg, insertProject, oneOrg } from "./support.ts"
+import { at, everyOrg, insertOrg, insertProject, newEntry, oneOrg } from "./support.ts"
 import { cancelJob, completed, finish, heartbeat, insertJob } from "./webhooks/webhookSupport.ts"
 
 const repositories = Layer.mergeAll(
@@ -29,12 +31,24 @@ const repositories = Layer.mergeAll(
   DeploymentsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
+  KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-const tables = ["jobs", "job_schedules", "projects", "api_keys", "deployments", "audit_log", "events", "deliveries"]
+const tables = [
+  "jobs",
+  "job_schedules",
+  "projects",
+  "api_keys",
+  "key_counters",
+  "key_usage",
+  "deployments",
+  "audit_log",
+  "events",
+  "deliveries",
+]
 /** The length of a page or batch. */
 const limit = 20
 /** How many rows and index entries may be read for one: a row that is read, locked and changed counts each time. */
@@ -65,8 +79,15 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
   yield* sql`
     INSERT INTO projects (id, org_id, name, created_at, updated_at) SELECT 'p' || id, ${org}, 'p', ${now}, ${now} FROM ${rows}`
   yield* sql`
-    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at)
-    SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now} FROM ${rows}`
+    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at, rate_limit, rate_window, external_id, counter_id)
+    SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now}, 10, 10, CASE WHEN n % 2 = 0 THEN 'many' END,
+      CASE WHEN n % 2 = 0 THEN 'k' || lpad((n - 1)::text, 8, '0') END FROM ${rows}`
+  yield* sql`
+    INSERT INTO key_counters (id, org_id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at)
+    SELECT 'k' || id, ${org}, 0, 10, 10, 0, 0, 0, 0 FROM ${rows} WHERE n % 2 = 1`
+  yield* sql`
+    INSERT INTO key_usage (org_id, key_id, hour, valid, forbidden, limited, cost)
+    SELECT ${org}, 'k' || lpad((n % 100)::text, 8, '0'), n, 1, 0, 0, 1 FROM ${rows}`
   yield* sql`
     INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, run_id, run_attempt, event_name, created_at)
     SELECT 'd' || id, ${org}, ${project}, 'github', 'main', 'r', 's', true, id, 1, 'push', ${now} FROM ${rows}`
@@ -83,6 +104,16 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
       'delivered', ${now}, ${now} FROM ${rows}`
 })
 
+const usedHour = (orgId: string) => ({
+  orgId,
+  keyId: "k00000001",
+  hour: 1,
+  valid: 1,
+  forbidden: 0,
+  limited: 0,
+  cost: 1,
+})
+
 type Operation = [string, Effect.Effect<unknown, unknown, JobRepository>]
 
 /** Each list and claim, of the org with everything and of one with next to nothing. */
@@ -93,6 +124,7 @@ const operations = Effect.fnUntraced(function* (
   const jobs = yield* JobRepository
   const schedules = yield* JobScheduleRepository
   const keys = yield* ApiKeyRepository
+  const usages = yield* KeyUsageRepository
   const projects = yield* ProjectRepository
   const deployments = yield* DeploymentRepository
   const audit = yield* AuditRepository
@@ -127,6 +159,11 @@ const operations = Effect.fnUntraced(function* (
     ],
     [`${name}: keys`, keys.list(id, page)],
     [`${name}: keys, next page`, keys.list(id, middle("k"))],
+    [`${name}: keys of an external id`, keys.list(id, middle("k"), "many")],
+    [`${name}: keys of an external id that none has`, keys.list(id, page, "none")],
+    [`${name}: change a key`, Effect.ignore(keys.update(id, `k${someId}`, { rateLimit: null }, newEntry()))],
+    [`${name}: remove a key`, Effect.ignore(keys.remove(id, `k${someId}`, newEntry()))],
+    [`${name}: usage of a key in 19 hours`, usages.find(id, "k00000001", { from: 1, to: 1_901, every: 24 })],
     [`${name}: projects`, projects.list(oneOrg(id), page)],
     [`${name}: projects, next page`, projects.list(oneOrg(id), middle("p"))],
     [`${name}: deployments of the project with many`, deployments.list(oneOrg(id), project, middle("d"))],
@@ -142,6 +179,8 @@ const operations = Effect.fnUntraced(function* (
     ["every project", projects.list(everyOrg, middle("p"))],
     ["every org", orgs.list(everyOrg, page)],
     ["keys by their hashes", keys.findByHashes(["00", "01"])],
+    ["uses of a key that are written", usages.add([usedHour(org)])],
+    ["old usage of keys", usages.removeOld(10, limit)],
     ["usage of keys", keys.touch(new Map([[`k${someId}`, at(0)]]))],
     ["leases", jobs.expireLeases({ ...lease, after: null })],
     ["leases in turns", jobs.expireLeases({ ...lease, after: "" })],

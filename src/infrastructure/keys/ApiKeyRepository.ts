@@ -133,10 +133,12 @@ export const layer = Layer.effect(
           // The counter goes with the last key that has it.
           sql`
             DELETE FROM key_counters c USING changed
-            WHERE c.org_id = changed."orgId" AND c.id = changed.counter AND NOT EXISTS (
-              SELECT 1 FROM api_keys k
-              WHERE k.org_id = c.org_id AND k.id <> changed.id AND (k.counter_id = c.id OR k.id = c.id)
-            )`,
+            WHERE c.org_id = changed."orgId" AND c.id = changed.counter
+              AND NOT EXISTS (
+                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.counter_id = c.id AND k.id <> changed.id
+              ) AND NOT EXISTS (
+                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.id = c.id AND k.id <> changed.id
+              )`,
         ).pipe(
           orUnavailable,
           Effect.map(([removed]) => removed),

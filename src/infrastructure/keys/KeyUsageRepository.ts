@@ -45,14 +45,14 @@ export const layer = Layer.effect(
           WHERE org_id = ${orgId} AND key_id = ${keyId ?? wholeOrg} AND hour >= ${from} AND hour < ${to}
           GROUP BY 1 ORDER BY 1`.pipe(orUnavailable),
 
+      // By the place of the rows: a plan that joins by the key may read all usage.
       removeOld: (before, limit) =>
         sql<{ readonly removed: number }>`
           WITH old AS MATERIALIZED (
-            SELECT org_id, key_id, hour FROM key_usage WHERE hour < ${before} ORDER BY hour LIMIT ${limit}
+            SELECT ctid AS place FROM key_usage WHERE hour < ${before} ORDER BY hour LIMIT ${limit}
             FOR UPDATE SKIP LOCKED
           ), gone AS (
-            DELETE FROM key_usage u USING old
-            WHERE u.org_id = old.org_id AND u.key_id = old.key_id AND u.hour = old.hour RETURNING 1
+            DELETE FROM key_usage WHERE ctid = ANY(ARRAY(SELECT place FROM old)) RETURNING 1
           )
           SELECT count(*)::int AS removed FROM gone`.pipe(
           Effect.map(([row]) => row!.removed),
