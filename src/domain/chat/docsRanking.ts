@@ -42,8 +42,8 @@ const part = 0.3
 const earlier = 0.5
 /** The weight of a passage in the language of the question. */
 const sameLanguage = 1.5
-/** A word that the index does not have counts as one of so many passages. */
-const unknownCount = 1
+/** A word that the index does not have is rarer than one that a single passage has. It counts as one of so many passages. */
+const unknownCount = 0.4
 /** How much a word of most questions counts, as a share of another one. */
 const generalShare = 0.5
 /** How much a title that the question has raises a passage, and what each further passage of a page counts. */
