@@ -121,18 +121,18 @@ export const layer = Layer.effect(
         return { key: rowOf(stored, now), changed }
       }),
 
-      disableLeaked: (hash, entry) =>
-        Effect.map(DateTime.now, (leakedAt) => {
-          const stored = [...keys.values()].find((one) => one.hash === hash && hasOwner(one))
-          if (stored === undefined) return undefined
-          const { orgId, row } = stored
-          const isNew = row.leakedAt === null
-          if (isNew) {
-            keepEntry(world, orgId, { ...entry, target: row.id })
-            keys.set(row.id, { ...stored, row: { ...row, enabled: false, leakedAt } })
-          }
-          return { orgId, keyId: row.id, isNew }
-        }),
+      disableLeaked: Effect.fnUntraced(function* (hash, entryOf) {
+        const leakedAt = yield* DateTime.now
+        const stored = [...keys.values()].find((one) => one.hash === hash && hasOwner(one))
+        if (stored === undefined) return undefined
+        const { orgId, row } = stored
+        const isNew = row.leakedAt === null
+        if (isNew) {
+          keepEntry(world, orgId, yield* entryOf(row.id))
+          keys.set(row.id, { ...stored, row: { ...row, enabled: false, leakedAt } })
+        }
+        return { orgId, keyId: row.id, isNew }
+      }),
 
       rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
         const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement

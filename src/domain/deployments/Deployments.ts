@@ -79,7 +79,14 @@ export class Deployments extends Context.Service<
 
       const promote = Effect.fn("Deployments.promote")(function* (projectId: string, deploymentId: string) {
         const scope = yield* managedScope
-        const entry = yield* audit.entry({ action: "deployment.promote", target: deploymentId, details: { projectId } })
+        const data = { deployment_id: deploymentId, project_id: projectId }
+        const announces = { type: "deployment.promoted", data } as const
+        const entry = yield* audit.entry({
+          action: "deployment.promote",
+          target: deploymentId,
+          details: { projectId },
+          announces,
+        })
         return yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
       })
 

@@ -99,10 +99,12 @@ export class ApiKeyRepository extends Context.Service<
     >
     /**
      * Disables the key of this hash for good, and notifies every replica. Returns `undefined` when there is no such key.
-     * Writes the entry, with the key as its target, when the key was not reported before. An event of the service's own
-     * (`key.leaked`) belongs into this transaction, beside the entry.
+     * Writes the entry of the key's id, with its event, when the key was not reported before.
      */
-    readonly disableLeaked: (hash: string, entry: AuditEntry) => Effect.Effect<LeakedKey | undefined, Unavailable>
+    readonly disableLeaked: (
+      hash: string,
+      entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
+    ) => Effect.Effect<LeakedKey | undefined, Unavailable>
     /**
      * Replaces a key of the org by a new one with the same name, project and settings. Sets the expiry of the old key, and
      * notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the name to

@@ -42,10 +42,19 @@ export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected:
 const maxMetadataBytes = 4096
 const encoder = new TextEncoder()
 
+/** Whether a value is at most 4 KiB of JSON. One that is nested too deeply to be written is not. */
+const isSmall = (value: object) => {
+  try {
+    return encoder.encode(JSON.stringify(value)).length <= maxMetadataBytes
+  } catch {
+    return false
+  }
+}
+
 /** A JSON object of the caller. */
 export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
   .check(
-    Schema.makeFilter((value: object) => encoder.encode(JSON.stringify(value)).length <= maxMetadataBytes, {
+    Schema.makeFilter(isSmall, {
       expected: "a JSON object of at most 4 KiB",
       toJsonSchema: () => [{}, true],
     }),

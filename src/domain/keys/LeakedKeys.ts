@@ -67,9 +67,11 @@ export class LeakedKeys extends Context.Service<
       const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
         if (!isWellFormed(token)) return false
         const details = { reporter: "github", type: cut(type), source: cut(source), url: cut(url) }
-        // The repository knows the key's id.
-        const entry = yield* audit.entryOfService({ action: "key.leaked", target: "", details })
-        const leaked = yield* repository.disableLeaked(hashOf(token), entry)
+        const entryOf = (keyId: string) => {
+          const announces = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
+          return audit.entryOfService({ action: "key.leaked", target: keyId, details, announces })
+        }
+        const leaked = yield* repository.disableLeaked(hashOf(token), entryOf)
         if (leaked === undefined) return false
         yield* forget(leaked.keyId)
         if (leaked.isNew) {

@@ -30,8 +30,8 @@ const format = (issue: SchemaIssue.Issue) => {
   return { faults: toFaults(issue).issues, fields }
 }
 
-/** A field's name as it may be repeated to the caller. */
-const printable = /^[\w.-]{1,64}$/
+/** A path that may be repeated to the caller: each field is short, for a longer one may be a secret in the wrong place. */
+const printable = /^[\w-]{1,32}(\.[\w-]{1,32}){0,3}$/
 
 /** What is wrong with a field that does not exist. */
 const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>) => {

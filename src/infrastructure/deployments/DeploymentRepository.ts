@@ -30,7 +30,7 @@ interface PromotedRow {
   readonly isOfLink: boolean
 }
 
-/** Makes a deployment current, in a transaction. The event `deployment.promoted` belongs to this transaction. */
+/** Makes a deployment current, in a transaction. */
 const promote = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   scope: OrgScope,

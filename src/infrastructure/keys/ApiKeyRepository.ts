@@ -149,7 +149,7 @@ export const layer = Layer.effect(
 
       update: (orgId, keyId, change, entry) => changeKey(sql, orgId, keyId, change, entry),
 
-      disableLeaked: (hash, entry) => disableLeakedKey(sql, hash, entry),
+      disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
       list: (orgId, page, externalId) => {
         const ofHolder = externalId === undefined ? sql.literal("true") : sql`external_id = ${externalId}`

@@ -83,7 +83,11 @@ export const changeKey = (
   }).pipe(sql.withTransaction, orUnavailable)
 
 /** Disables a key for good. Commits the change, its entry and its notification together. */
-export const disableLeakedKey = (sql: SqlClient.SqlClient, hash: string, entry: AuditEntry) =>
+export const disableLeakedKey = (
+  sql: SqlClient.SqlClient,
+  hash: string,
+  entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
+) =>
   Effect.gen(function* () {
     const [found] = yield* sql<{ readonly keyId: string; readonly orgId: string; readonly isNew: boolean }>`
       SELECT id AS "keyId", org_id AS "orgId", leaked_at IS NULL AS "isNew"
@@ -92,7 +96,7 @@ export const disableLeakedKey = (sql: SqlClient.SqlClient, hash: string, entry: 
     const { keyId, orgId } = found
     yield* audited(
       sql,
-      { ...entry, target: keyId },
+      yield* entryOf(keyId),
       sql`
         UPDATE api_keys SET enabled = false, leaked_at = now() WHERE id = ${keyId} AND org_id = ${orgId}
         RETURNING org_id AS "orgId"`,

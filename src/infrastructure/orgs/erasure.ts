@@ -151,6 +151,8 @@ const orgSteps: ReadonlyArray<readonly [name: string, step: Step]> = [
   ["keyUsage", unordered("key_usage")],
   ["schedules", table("job_schedules")],
   ["endpoints", table("webhook_endpoints")],
+  ["paces", unordered("endpoint_paces")],
+  ["signingKeys", unordered("org_signing_keys")],
   ["deliveries", table("deliveries", eraseAttempts)],
   ["events", table("events")],
   ["jobs", jobs],

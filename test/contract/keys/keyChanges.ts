@@ -202,11 +202,12 @@ export const keyChanges = (it: It) => {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
       const key = yield* insertKey(orgId)
-      const entry = newEntry({ action: "key.leaked", target: "", details: { reporter: "github" } })
-      assert.strictEqual(yield* repository.disableLeaked("00".repeat(32), newEntry()), undefined)
+      const entry = newEntry({ action: "key.leaked", details: { reporter: "github" } })
+      const entryOf = (target: string) => Effect.succeed({ ...entry, target })
+      assert.strictEqual(yield* repository.disableLeaked("00".repeat(32), entryOf), undefined)
       const found = { orgId, keyId: key.id }
-      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, entry), { ...found, isNew: true })
-      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, newEntry()), { ...found, isNew: false })
+      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, entryOf), { ...found, isNew: true })
+      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, entryOf), { ...found, isNew: false })
       const [row] = yield* listOf(orgId)
       assert.strictEqual(row!.enabled, false)
       assert.isNotNull(row!.leakedAt)
