@@ -27,8 +27,11 @@ export interface RepositoryName {
 /** SQL: the provider of a project's link. Links from before there were several have none, which is GitHub. */
 export const linkProvider = "coalesce(host_provider, 'github')"
 
-/** SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. */
-export const hasOrg = (project = "projects") => `EXISTS (SELECT FROM orgs WHERE id = ${project}.org_id)`
+/**
+ * SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. Not an
+ * EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them.
+ */
+export const hasOrg = (project = "projects") => `(SELECT true FROM orgs WHERE id = ${project}.org_id)`
 
 /** The condition of projects that are linked to a repository of this name. */
 export const isLinkedByName = (sql: SqlClient.SqlClient, { owner, provider, repo }: RepositoryName) =>
