@@ -50,7 +50,7 @@ export const callbackFields = {
 const between = (minimum: number, maximum: number) =>
   Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
 
-const Priority = between(-100, 100).annotate({
+export const Priority = between(-100, 100).annotate({
   description: "Claims take jobs with a higher priority first, -100 to 100. Default: 0.",
   examples: [0],
 })
@@ -184,7 +184,7 @@ export const Job = Schema.Struct({
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
-  priority: Schema.Int.annotate({ examples: [0] }),
+  priority: Priority,
   max_attempts: Schema.Int.annotate({ examples: [3] }),
   retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
   run_at: Schema.NullOr(Timestamp).annotate({

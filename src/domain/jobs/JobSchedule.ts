@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Json, jobFields, JobStatus } from "./Job.ts"
+import { Json, jobFields, JobStatus, Priority } from "./Job.ts"
 import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
 const Cron = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
@@ -65,7 +65,7 @@ export const JobSchedule = Schema.Struct({
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
-  priority: Schema.Int.annotate({ examples: [0] }),
+  priority: Priority,
   max_attempts: Schema.Int.annotate({ examples: [3] }),
   retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
   overlap: Overlap.annotate({ examples: ["allow"] }),

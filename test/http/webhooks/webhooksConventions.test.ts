@@ -76,13 +76,16 @@ const server = TestServer.layer(
 layer(server, { excludeTestServices: true })("conventions of the webhook interface", (it) => {
   it.effect("every operation answers 200 with exactly its fields, and refuses a field that it does not have", () =>
     Effect.gen(function* () {
-      for (const [name, { path }] of webhookEntries) {
+      for (const [name, { path, request }] of webhookEntries) {
         const tenant = yield* makeTenant()
         const body = webhookBody(name, yield* makeThings(tenant))
-        const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
-        expect(expectError(refused, 400, name)).toContain(
-          "unknown_field is not a field of this operation (the nearest is ",
-        )
+        // An operation without a body reads none.
+        if (request !== undefined) {
+          const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
+          expect(expectError(refused, 400, name)).toContain(
+            "unknown_field is not a field of this operation (the nearest is ",
+          )
+        }
         const answer = yield* asking(tenant, path)({ json: body })
         expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([200, fields[name]])
         expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
