@@ -6,6 +6,8 @@ import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
 export type Principal = Data.TaggedEnum<{
   /** Holds ADMIN_TOKEN. */
   Administrator: {}
+  /** The administrator, or in open mode anyone, who acts for one org on the webhook interface (`x-org-id`). */
+  OrgAdministrator: { readonly orgId: string; readonly isAnonymous: boolean }
   /** Holds a key of the whole org. */
   OrgKey: { readonly keyId: string; readonly orgId: string }
   /** Holds a key of one project. */
@@ -31,9 +33,16 @@ export class CurrentPrincipal extends Context.Service<
   }
 >()("gatehouse/domain/Principal/CurrentPrincipal") {}
 
-/** The org of the principal's key; `undefined` when it has no key. */
+/** The org that the principal acts for; `undefined` when it acts for none. */
 export const tenantOf = (principal: Principal): string | undefined =>
   "orgId" in principal ? principal.orgId : undefined
+
+/** The principal as the audit log and stored answers name it. */
+export const actorOf = (principal: Principal): string => {
+  if ("keyId" in principal) return `key:${principal.keyId}`
+  if (principal._tag === "OrgAdministrator") return principal.isAnonymous ? "anonymous" : "administrator"
+  return principal._tag.toLowerCase()
+}
 
 export const keyNeeded = () => new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
 
@@ -67,6 +76,7 @@ export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, Cur
     switch (principal._tag) {
       case "Administrator":
         return Effect.succeed(OrgScope.EveryOrg())
+      case "OrgAdministrator":
       case "OrgKey":
         return Effect.succeed(OrgScope.OneOrg({ orgId: principal.orgId }))
       case "CiRun":

@@ -11,29 +11,38 @@ export const securitySchemes = {
   },
   apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org key or a project key." },
   apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "An API key in its own header." },
+  orgId: {
+    type: "apiKey",
+    in: "header",
+    name: "x-org-id",
+    description: "The id of the org that the administrator acts for. It is no secret, and ignored beside an API key.",
+  },
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
 } as const
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
- * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`. `ciRun`:
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`, or the administrator with `x-org-id`. `ciRun`:
  * the OIDC token of a run that may register.
  */
 export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun">("gatehouse/http/security/Admits", {
   defaultValue: () => "credential",
 })
 
+type Scheme = keyof typeof securitySchemes
+
 const describe = (
   admits: typeof Admits.Service,
   sentence: string,
-  schemes: ReadonlyArray<keyof typeof securitySchemes>,
+  /** A list of schemes is needed together. */
+  schemes: ReadonlyArray<Scheme | ReadonlyArray<Scheme>>,
 ) =>
   OpenApi.annotations({
     override: {
       // `{}`: no credential needed, as in open mode.
       security: [
         ...(admits === "credential" || admits === "anyone" ? [{}] : []),
-        ...schemes.map((scheme) => ({ [scheme]: [] })),
+        ...schemes.map((scheme) => Object.fromEntries([scheme].flat().map((name) => [name, []]))),
       ],
       "x-gatehouse-access": sentence,
     },
@@ -58,6 +67,11 @@ export const access = {
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader"],
   ),
-  tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", ["apiKeyHeader"]),
+  tenant: describe(
+    "key",
+    "Any valid API key, in both modes; the tenant is the org of the key. Also the administrator (open mode: anyone) with " +
+      "x-org-id; the tenant is that org.",
+    ["apiKeyHeader", ["adminToken", "orgId"]],
+  ),
   ci: describe("ciRun", "A CI run, with its OIDC token.", ["ciToken"]),
 }

@@ -5,6 +5,7 @@ import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { CurrentPrincipal, keyNeeded, noCredential, Principal, tenantOf } from "../../domain/Principal.ts"
 import { Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
@@ -29,6 +30,11 @@ export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
   return ({ bearer, token }: Credentials.Credential) => bearer && isToken(token)
 })
 
+const reveal = (credential: Credentials.RedactedCredential): Credentials.Credential => ({
+  ...credential,
+  token: Redacted.value(credential.token),
+})
+
 /** Turns the credentials of requests into principals. */
 export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
@@ -46,44 +52,62 @@ export const identify = Effect.gen(function* () {
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
       return Principal.Anonymous()
     }
-    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Principal.Administrator()
+    if (isAdministrator(reveal(credential))) return Principal.Administrator()
     return yield* Effect.catchTag(ofKey(credential.token), "Unauthorized", () => Effect.fail(refused))
   })
 
   return { open, ofKey, toPrincipal }
 })
 
-/** Makes the middleware that refuses principals an operation does not admit. The org of the principal pays for the database time. */
-const authorize = Effect.gen(function* () {
+/** The principals of the platform interface. */
+const makePlatform = Effect.gen(function* () {
   const deployments = yield* Deployments
-  const { open, ofKey, toPrincipal } = yield* identify
+  const { open, toPrincipal } = yield* identify
 
-  const admit = Effect.fnUntraced(function* (
+  return Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     admits: typeof Admits.Service,
   ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
-    switch (admits) {
-      case "ciRun": {
-        const credential = yield* Credentials.read(request.headers)
-        const token = credential?.bearer === true ? credential.token : undefined
-        return Principal.CiRun({ run: yield* deployments.admit(token) })
-      }
-      case "key": {
-        // An Authorization header beside it must have the same key.
-        const credential = yield* Credentials.read(request.headers)
-        if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
-        return yield* ofKey(credential.token)
-      }
-      default: {
-        const principal = yield* toPrincipal(request)
-        if (admits === "credential" && principal._tag === "Anonymous" && !open) return yield* noCredential()
-        return principal
-      }
+    if (admits === "ciRun") {
+      const credential = yield* Credentials.read(request.headers)
+      const token = credential?.bearer === true ? credential.token : undefined
+      return Principal.CiRun({ run: yield* deployments.admit(token) })
     }
+    const principal = yield* toPrincipal(request)
+    if (admits === "credential" && principal._tag === "Anonymous" && !open) return yield* noCredential()
+    return principal
   })
+})
 
-  return Effect.fnUntraced(function* <A, E, R>(
-    operation: Effect.Effect<A, E, R>,
+/** The principals of the webhook interface: the tenant is the org of a key, or the org that the administrator names. */
+const makeTenants = Effect.gen(function* () {
+  const orgs = yield* OrgRepository
+  const isAdministrator = yield* administratorCheck
+  const { open, ofKey, toPrincipal } = yield* identify
+
+  return Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+    const credential = yield* Credentials.read(request.headers)
+    const orgId = request.headers["x-org-id"] ?? ""
+    if (orgId !== "" && (credential === undefined ? open : isAdministrator(reveal(credential)))) {
+      const principal = yield* toPrincipal(request)
+      yield* orgs.find(orgId)
+      return Principal.OrgAdministrator({ orgId, isAnonymous: principal._tag === "Anonymous" })
+    }
+    // An Authorization header beside it must have the same key.
+    if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
+    return yield* ofKey(credential.token)
+  })
+})
+
+type Admit<E> = (
+  request: HttpServerRequest.HttpServerRequest,
+  admits: typeof Admits.Service,
+) => Effect.Effect<Principal, E>
+
+/** Makes the middleware that provides the principal. The org of the principal pays for the database time. */
+const provideBy = <E>(admit: Admit<E>, open: boolean) =>
+  Effect.fnUntraced(function* <A, E2, R>(
+    operation: Effect.Effect<A, E2, R>,
     { endpoint }: { readonly endpoint: HttpApiEndpoint.Top },
   ) {
     const principal = yield* admit(
@@ -98,11 +122,13 @@ const authorize = Effect.gen(function* () {
       { principal, open },
     )
   })
-})
 
 /** The middlewares that provide the principal, for both interfaces. */
 export const layer = Layer.effectContext(
-  Effect.map(authorize, (middleware) =>
-    Context.make(Authorization, middleware).pipe(Context.add(WebhookAuthorization, middleware)),
-  ),
+  Effect.gen(function* () {
+    const open = (yield* AdminTokens).tokens === undefined
+    return Context.make(Authorization, provideBy(yield* makePlatform, open)).pipe(
+      Context.add(WebhookAuthorization, provideBy(yield* makeTenants, open)),
+    )
+  }),
 )

@@ -30,6 +30,12 @@ export const parse = (
   return Result.succeed({ token, bearer: true })
 }
 
+/** A credential whose token does not appear in logs. */
+export interface RedactedCredential {
+  readonly token: Redacted.Redacted<string>
+  readonly bearer: boolean
+}
+
 /** Parses the credential of a request, with a redacted token. */
 export const read = (headers: Readonly<Record<string, string | undefined>>) =>
   Effect.map(
