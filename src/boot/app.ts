@@ -24,11 +24,12 @@ import { PendingLimit } from "../domain/orgs/PendingLimit.ts"
 import { Projects } from "../domain/projects/Projects.ts"
 import * as RetryPolicy from "../domain/webhooks/RetryPolicy.ts"
 import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { Sessions } from "../domain/sessions/Sessions.ts"
 import { Signer } from "../domain/webhooks/Signature.ts"
 import { Sweeps } from "../domain/webhooks/Sweeps.ts"
 import { Wakeups } from "../domain/webhooks/Wakeups.ts"
 import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
-import { AdminTokens } from "../http/server/Authorization.ts"
+import { AdminTokens } from "../http/server/AdminTokens.ts"
 import { TrustedProxies } from "../http/server/clientAddress.ts"
 import * as HotPath from "../http/server/hotPath.ts"
 import { MetricsToken } from "../http/server/metricsAccess.ts"
@@ -64,6 +65,7 @@ import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
+import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
 import * as SweepsSql from "../infrastructure/webhooks/SweepRepository.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
@@ -76,6 +78,7 @@ import * as ValidationMetrics from "../infrastructure/keys/validationMetrics.ts"
 import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
+import * as SessionsWorker from "../infrastructure/sessions/SessionWorker.ts"
 import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
 import { releaseMemory } from "./releaseMemory.ts"
@@ -91,6 +94,7 @@ const platform = (settings: Settings) => {
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
+    Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, ValidationMetrics.layer)),
     Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
@@ -186,6 +190,7 @@ const workers = Layer.mergeAll(
   KeyUsage.layer,
   OrgUsageWorker.layer,
   RetentionWorker.layer,
+  SessionsWorker.layer,
   SweepsWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 

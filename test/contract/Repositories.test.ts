@@ -6,6 +6,7 @@ import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepos
 import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
 import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
@@ -19,6 +20,7 @@ import { orgs } from "./orgs/orgs.ts"
 import { defaultOrg, projects } from "./projects/projects.ts"
 import { platformPages } from "./pages.ts"
 import { projectUpdates } from "./projects/projectUpdates.ts"
+import { sessions } from "./sessions/sessions.ts"
 import { registrations } from "./deployments/registrations.ts"
 
 const sql = Layer.mergeAll(
@@ -28,6 +30,7 @@ const sql = Layer.mergeAll(
   IdempotencySql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
+  SessionsSql.layer,
 )
 
 /** One suite, three backends: what holds of the fakes that other tests stand on holds of the databases. */
@@ -53,5 +56,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     links(it)
     deployments(it)
     platformPages(it)
+    sessions(it)
   })
 }

@@ -5,6 +5,7 @@ import * as Deployments from "./Deployments.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Orgs from "./Orgs.ts"
 import * as Projects from "./Projects.ts"
+import * as Sessions from "./Sessions.ts"
 import { World } from "./World.ts"
 
 /** Every repository of the platform interface in memory, with one world. */
@@ -15,4 +16,5 @@ export const layer = Layer.mergeAll(
   Idempotency.layer,
   Orgs.layer,
   Projects.layer,
+  Sessions.layer,
 ).pipe(Layer.provideMerge(World.layer))

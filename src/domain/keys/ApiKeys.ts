@@ -75,6 +75,8 @@ export class ApiKeys extends Context.Service<
     >
     /** Returns the owner of a valid key. The error is the same for every invalid key. */
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
+    /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
+    readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * Returns the owner of a valid key that is not the caller's credential. Fails with `TooManyRequests` when the key has
      * reached its rate limit, or an anonymous caller has failed 600 times in a minute from its `address` (IPv6: from its

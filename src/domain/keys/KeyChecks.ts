@@ -89,11 +89,19 @@ export const make = Effect.gen(function* () {
       lookUp(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
     )
 
+  const orInvalid = (found: KeyGrant | undefined) => {
+    const grant = accept(found)
+    return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
+  }
   const authenticate = (key: Redacted.Redacted<string>) =>
-    Effect.flatMap(find(Redacted.value(key)), (found) => {
-      const grant = accept(found.grant)
-      return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
-    })
+    Effect.flatMap(find(Redacted.value(key)), ({ grant }) => orInvalid(grant))
+
+  const authenticateHash = (hash: string) =>
+    Effect.callback<KeyGrant | undefined, Unavailable>((resume) => {
+      const cached = lookup.cached(hash)
+      if (cached !== undefined) return resume(Effect.succeed(cached))
+      lookup.lookUp(hash, resume)
+    }).pipe(Effect.flatMap(orInvalid))
 
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
     const { principal } = yield* CurrentPrincipal
@@ -117,5 +125,5 @@ export const make = Effect.gen(function* () {
     return { keyId, orgId, projectId }
   })
 
-  return { recognize, authenticate, validate, flushUsage: usage.flush }
+  return { recognize, authenticate, authenticateHash, validate, flushUsage: usage.flush }
 })

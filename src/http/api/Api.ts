@@ -6,6 +6,7 @@ import { DeploymentsGroup } from "./Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
+import { PortalGroup, SessionsGroup } from "./Sessions.ts"
 import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
@@ -20,11 +21,13 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeploymentsGroup)
   .add(ChatGroup)
   .add(SystemGroup)
+  .add(SessionsGroup)
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
+  .add(PortalGroup)
   // One answer names all errors of a body.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
   .annotateMerge(

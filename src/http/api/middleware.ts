@@ -48,7 +48,7 @@ export class WebhookAuthorization extends HttpApiMiddleware.Service<
   WebhookAuthorization,
   { provides: CurrentPrincipal }
 >()("gatehouse/http/WebhookAuthorization", {
-  error: [WebhookErrors.Unauthorized, WebhookErrors.NotFound, WebhookErrors.Unavailable],
+  error: [WebhookErrors.Unauthorized, WebhookErrors.Forbidden, WebhookErrors.NotFound, WebhookErrors.Unavailable],
 }) {}
 
 /** Operations that create something: requests with the same `Idempotency-Key` create it once. */

@@ -45,7 +45,7 @@ const limit = {
 } as const
 
 /** Headers that the security schemes describe. */
-const credentials = ["authorization", "x-api-key", "x-org-id"]
+const credentials = ["authorization", "x-api-key", "x-org-id", "x-csrf-token", "cookie"]
 
 /** Statuses that only operations with a body have. */
 const bodyStatuses = ["413", "415"]

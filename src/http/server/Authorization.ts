@@ -3,21 +3,24 @@ import { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { CurrentPrincipal, keyNeeded, noCredential, Principal, tenantOf } from "../../domain/Principal.ts"
-import { Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import {
+  CurrentPrincipal,
+  keyNeeded,
+  noCredential,
+  portalForbidden,
+  Principal,
+  tenantOf,
+} from "../../domain/Principal.ts"
+import { type Forbidden, type NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import { AdminTokens } from "./AdminTokens.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
 import { Admits } from "../api/security.ts"
 import { annotateOrg } from "./requestLog.ts"
-
-/** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
-export class AdminTokens extends Context.Service<
-  AdminTokens,
-  { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
->()("gatehouse/http/Authorization/AdminTokens") {}
+import { type Caller, makeSessionCallers, ofGrant } from "./sessionCallers.ts"
 
 const foreign = new Unauthorized({
   error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
@@ -40,69 +43,90 @@ export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
+  const ofSession = yield* makeSessionCallers
   const open = tokens === undefined
 
   const ofKey = (key: Redacted.Redacted<string>) =>
-    Effect.map(keys.authenticate(key), ({ keyId, orgId, projectId }) =>
-      projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId }),
-    )
-  const toPrincipal = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+    Effect.map(keys.authenticate(key), (grant): Caller => ({ principal: ofGrant(grant), credential: key }))
+
+  const toCaller = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
+      const caller = yield* ofSession(request)
+      if (caller !== undefined) return caller
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
-      return Principal.Anonymous()
+      return { principal: Principal.Anonymous() }
     }
-    if (isAdministrator(reveal(credential))) return Principal.Administrator()
-    return yield* Effect.catchTag(ofKey(credential.token), "Unauthorized", () => Effect.fail(refused))
+    const { token } = credential
+    if (isAdministrator(reveal(credential))) return { principal: Principal.Administrator(), credential: token }
+    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(refused))
   })
 
-  return { open, ofKey, toPrincipal }
+  return { open, isAdministrator, ofKey, toCaller }
 })
 
-/** The principals of the platform interface. */
+/** The callers of the platform interface. */
 const makePlatform = Effect.gen(function* () {
   const deployments = yield* Deployments
-  const { open, toPrincipal } = yield* identify
+  const { open, toCaller } = yield* identify
 
   return Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     admits: typeof Admits.Service,
-  ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
+  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
     if (admits === "ciRun") {
       const credential = yield* Credentials.read(request.headers)
       const token = credential?.bearer === true ? credential.token : undefined
-      return Principal.CiRun({ run: yield* deployments.admit(token) })
+      return { principal: Principal.CiRun({ run: yield* deployments.admit(token) }) }
     }
-    const principal = yield* toPrincipal(request)
-    if (admits === "credential" && principal._tag === "Anonymous" && !open) return yield* noCredential()
-    return principal
+    const caller = yield* toCaller(request)
+    if (admits === "credential" && caller.principal._tag === "Anonymous" && !open) return yield* noCredential()
+    return caller
   })
 })
 
-/** The principals of the webhook interface: the tenant is the org of a key, or the org that the administrator names. */
+/** The callers of the webhook interface: a key or session of the tenant, or the administrator, who names the org. */
 const makeTenants = Effect.gen(function* () {
   const orgs = yield* OrgRepository
-  const isAdministrator = yield* administratorCheck
-  const { open, ofKey, toPrincipal } = yield* identify
+  const { isAdministrator, ofKey, open, toCaller } = yield* identify
 
-  return Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+  const actFor = Effect.fnUntraced(function* (orgId: string, caller: Caller) {
+    if (orgId === "") return yield* keyNeeded()
+    yield* orgs.find(orgId)
+    const isAnonymous = caller.principal._tag === "Anonymous"
+    return { ...caller, principal: Principal.OrgAdministrator({ orgId, isAnonymous }) }
+  })
+
+  return Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    admits: typeof Admits.Service,
+  ): Effect.fn.Return<Caller, Unauthorized | Forbidden | NotFound | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     const orgId = request.headers["x-org-id"] ?? ""
-    if (orgId !== "" && (credential === undefined ? open : isAdministrator(reveal(credential)))) {
-      const principal = yield* toPrincipal(request)
-      yield* orgs.find(orgId)
-      return Principal.OrgAdministrator({ orgId, isAnonymous: principal._tag === "Anonymous" })
+    if (credential !== undefined && !isAdministrator(reveal(credential))) {
+      // An Authorization header beside it must have the same key.
+      return request.headers["x-api-key"] === undefined ? yield* keyNeeded() : yield* ofKey(credential.token)
     }
-    // An Authorization header beside it must have the same key.
-    if (credential === undefined || request.headers["x-api-key"] === undefined) return yield* keyNeeded()
-    return yield* ofKey(credential.token)
+    const caller = yield* toCaller(request)
+    switch (caller.principal._tag) {
+      case "Administrator":
+        return yield* actFor(orgId, caller)
+      case "Anonymous":
+        return open ? yield* actFor(orgId, caller) : yield* keyNeeded()
+      case "Portal":
+        return admits === "webhooks" ? caller : yield* portalForbidden()
+      default:
+        return caller
+    }
   })
 })
 
 type Admit<E> = (
   request: HttpServerRequest.HttpServerRequest,
   admits: typeof Admits.Service,
-) => Effect.Effect<Principal, E>
+) => Effect.Effect<Caller, E>
 
 /** Makes the middleware that provides the principal. The org of the principal pays for the database time. */
 const provideBy = <E>(admit: Admit<E>, open: boolean) =>
@@ -110,16 +134,14 @@ const provideBy = <E>(admit: Admit<E>, open: boolean) =>
     operation: Effect.Effect<A, E2, R>,
     { endpoint }: { readonly endpoint: HttpApiEndpoint.Top },
   ) {
-    const principal = yield* admit(
-      yield* HttpServerRequest.HttpServerRequest,
-      Context.get(endpoint.annotations, Admits),
-    )
-    const orgId = tenantOf(principal)
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const caller = yield* admit(request, Context.get(endpoint.annotations, Admits))
+    const orgId = tenantOf(caller.principal)
     if (orgId !== undefined) yield* annotateOrg(orgId)
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
       CurrentPrincipal,
-      { principal, open },
+      { ...caller, open },
     )
   })
 

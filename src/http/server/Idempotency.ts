@@ -13,6 +13,7 @@ const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 
 /** The caller that an idempotency key belongs to, as it is stored. */
 const callerOf = CurrentPrincipal.use(({ principal }) => {
   if ("keyId" in principal) return Effect.succeed(principal.keyId)
+  if (principal._tag === "Portal") return Effect.succeed(principal.portalId)
   const orgId = tenantOf(principal)
   return Effect.succeed(orgId === undefined ? principal._tag : `${principal._tag} ${orgId}`)
 })

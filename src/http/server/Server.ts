@@ -13,6 +13,7 @@ import * as Deployments from "../handlers/Deployments.ts"
 import * as Jobs from "../handlers/Jobs.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as Projects from "../handlers/Projects.ts"
+import * as Sessions from "../handlers/Sessions.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
 import * as Idempotency from "./Idempotency.ts"
@@ -22,7 +23,7 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer]),
+  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

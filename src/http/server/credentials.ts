@@ -55,3 +55,13 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
     return found
   }
 }
+
+const sessionCookie = /(?:^|;) *(?:__Host-)?gatehouse_session=([\w.]{1,200})(?:;|$)/
+
+/** The token of the session cookie. Source: RFC 6265, section 5.4. */
+export const readSession = (
+  headers: Readonly<Record<string, string | undefined>>,
+): Redacted.Redacted<string> | undefined => {
+  const token = sessionCookie.exec(headers["cookie"] ?? "")?.[1]
+  return token === undefined ? undefined : Redacted.make(token)
+}
