@@ -5,6 +5,8 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
 import { type Settings, urlHost } from "./config.ts"
+import { Activities } from "../domain/activity/Activities.ts"
+import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
@@ -35,6 +37,9 @@ import * as HotPath from "../http/server/hotPath.ts"
 import { MetricsToken } from "../http/server/metricsAccess.ts"
 import * as NodeServer from "../http/server/nodeServer.ts"
 import * as Server from "../http/server/Server.ts"
+import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
+import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
+import * as Recorded from "../infrastructure/activity/recorded.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import { Database } from "../infrastructure/database/Database.ts"
@@ -92,10 +97,12 @@ const platform = (settings: Settings) => {
   const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
+  const validations = Recorded.validations.pipe(Layer.provide(ValidationMetrics.layer))
   const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
   return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
+    Layer.provideMerge(Activities.layer),
     Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, ValidationMetrics.layer)),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, validations)),
     Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
   )
@@ -111,9 +118,9 @@ const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
-    DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    Recorded.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
     IdempotencySql.layer,
-    JobsSql.layer,
+    Recorded.jobs.pipe(Layer.provide(JobsSql.layer)),
     JobSchedulesSql.layer,
     PendingDeliveriesSql.layer,
     RetentionSql.layer,
@@ -183,6 +190,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
 
 /** The background workers, without traces: their polls every second would drown the traces of requests. */
 const workers = Layer.mergeAll(
+  ActivityWorker.layer,
   ClockSteps.layer,
   DeliveryWorker.layer,
   IdempotencyKeysWorker.layer,
@@ -231,6 +239,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+    Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),

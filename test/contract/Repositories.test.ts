@@ -6,6 +6,7 @@ import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepos
 import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
 import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
@@ -20,6 +21,7 @@ import { orgs } from "./orgs/orgs.ts"
 import { defaultOrg, projects } from "./projects/projects.ts"
 import { platformPages } from "./pages.ts"
 import { projectUpdates } from "./projects/projectUpdates.ts"
+import { activity } from "./activity/activity.ts"
 import { sessions } from "./sessions/sessions.ts"
 import { registrations } from "./deployments/registrations.ts"
 
@@ -31,6 +33,7 @@ const sql = Layer.mergeAll(
   OrgsSql.layer,
   ProjectsSql.layer,
   SessionsSql.layer,
+  ActivitySql.layer,
 )
 
 /** One suite, three backends: what holds of the fakes that other tests stand on holds of the databases. */
@@ -57,5 +60,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     deployments(it)
     platformPages(it)
     sessions(it)
+    activity(it)
   })
 }

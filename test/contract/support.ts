@@ -12,6 +12,7 @@ import { Conflict, LimitReached, NotFound, Unavailable } from "#src/domain/Error
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
+import type { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import type { SessionRepository } from "#src/domain/sessions/SessionRepository.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
@@ -24,6 +25,7 @@ export type Repositories =
   | OrgRepository
   | ProjectRepository
   | SessionRepository
+  | ActivityRepository
 
 /** `it` with the repositories of one backend. */
 export type It = Vitest.MethodsNonLive<Repositories>

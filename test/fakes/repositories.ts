@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import * as Activity from "./Activity.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as Deployments from "./Deployments.ts"
@@ -10,6 +11,7 @@ import { World } from "./World.ts"
 
 /** Every repository of the platform interface in memory, with one world. */
 export const layer = Layer.mergeAll(
+  Activity.layer,
   ApiKeys.layer,
   AuditLog.layer,
   Deployments.layer,

@@ -106,8 +106,8 @@ export const make = Effect.gen(function* () {
   const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
     const { principal } = yield* CurrentPrincipal
     const isAnonymous = principal._tag === "Anonymous"
-    const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
-      Effect.sync(() => count(outcome, source))
+    const counted = (outcome: ValidationOutcome, source: ValidationSource, orgId?: string) => () =>
+      Effect.sync(() => count(outcome, source, orgId))
     if (isAnonymous) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
     const { grant: found, source } = yield* Effect.tapError(
       find(Redacted.value(key)),
@@ -119,8 +119,8 @@ export const make = Effect.gen(function* () {
       if (isAnonymous) yield* failures.record(address)
       return yield* notValid
     }
-    yield* Effect.tapError(rateLimit.check(grant), counted("limited", source))
-    count("valid", source)
+    yield* Effect.tapError(rateLimit.check(grant), counted("limited", source, grant.orgId))
+    count("valid", source, grant.orgId)
     const { keyId, orgId, projectId } = grant
     return { keyId, orgId, projectId }
   })

@@ -1,4 +1,5 @@
 import { HttpApi, OpenApi } from "effect/http-api"
+import { ActivityGroup } from "./Activity.ts"
 import { ApiKeysGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
@@ -22,6 +23,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(ChatGroup)
   .add(SystemGroup)
   .add(SessionsGroup)
+  .add(ActivityGroup)
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)

@@ -6,6 +6,7 @@ import * as Authorization from "./Authorization.ts"
 import * as ChatBodies from "./chatBodies.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
+import * as Activity from "../handlers/Activity.ts"
 import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
@@ -23,7 +24,7 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
+  Layer.provide([Activity.layer, Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

@@ -102,7 +102,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
           keys.recognize(key, (grant, source) => {
             // The operation counts a key with a rate limit.
             if (grant === undefined || grant.rateLimit !== null) return passOn()
-            count("valid", source)
+            count("valid", source, grant.orgId)
             if (!response.destroyed) answer(request, response, grant, startedAt)
           })
         })

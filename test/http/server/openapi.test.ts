@@ -151,6 +151,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
       const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
       for (const { path, method, operation } of all(api)) {
         if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
+        // A link is opened once: no example of a token is one.
+        if (path === "/api/v0/sessions/portal") continue
         const { example, schema } = operation.requestBody.content["application/json"]!
         const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
         const url = path.replace("{orgId}", orgId!).replace("{projectId}", projectId!).replace("{id}", id!)
@@ -189,7 +191,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         expect(api.components.schemas[name], name).not.toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(20)
+      expect(taken).toBe(21)
     }),
   )
 
