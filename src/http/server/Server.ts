@@ -4,6 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as ChatBodies from "./chatBodies.ts"
+import * as Console from "./console.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
 import * as Activity from "../handlers/Activity.ts"
@@ -29,7 +30,7 @@ const api = HttpApiBuilder.layer(Api).pipe(
 )
 
 /** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */
-export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.layer, Faults.layer), {
+export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Console.layer, Metrics.layer, Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
   // One spelling of each path, so that a proxy's rule for a path holds.
