@@ -8,6 +8,7 @@ import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
 import { migrate } from "./migrate.ts"
 import { orgs } from "./orgs.ts"
+import { overview } from "./overview.ts"
 import { projects } from "./projects.ts"
 import { register } from "./register.ts"
 import { secrets } from "./secrets.ts"
@@ -27,6 +28,7 @@ export const gatehouse = root.pipe(
     projects,
     keys,
     audit,
+    overview,
     webhooks,
     jobs,
     listen,
