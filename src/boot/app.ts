@@ -7,6 +7,7 @@ import { Effect, Layer, References } from "effect"
 import { type Settings, urlHost } from "./config.ts"
 import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
+import { LiveFeed } from "../domain/activity/LiveFeed.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
@@ -39,6 +40,8 @@ import * as NodeServer from "../http/server/nodeServer.ts"
 import * as Server from "../http/server/Server.ts"
 import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
+import * as LiveChannel from "../infrastructure/activity/LiveChannel.ts"
+import * as Published from "../infrastructure/activity/published.ts"
 import * as Recorded from "../infrastructure/activity/recorded.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
@@ -94,7 +97,8 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
-  const repositories = Layer.mergeAll(ApiKeysSql.layer, DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
+  const deployments = Published.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
+  const repositories = Layer.mergeAll(ApiKeysSql.layer, deployments, OrgsSql.layer, ProjectsSql.layer)
   const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
   const validations = Recorded.validations.pipe(Layer.provide(ValidationMetrics.layer))
@@ -118,14 +122,18 @@ const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
-    Recorded.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
+    Published.deliveries.pipe(
+      Layer.provide(Recorded.deliveries),
+      Layer.provide(DeliveryMetrics.layer),
+      Layer.provide(DeliveryQueueSql.layer),
+    ),
     IdempotencySql.layer,
-    Recorded.jobs.pipe(Layer.provide(JobsSql.layer)),
+    Published.jobs.pipe(Layer.provide(Recorded.jobs), Layer.provide(JobsSql.layer)),
     JobSchedulesSql.layer,
     PendingDeliveriesSql.layer,
     RetentionSql.layer,
     SweepsSql.layer,
-    WebhookEndpointsSql.layer,
+    Published.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
   const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
@@ -239,6 +247,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(LiveChannel.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),

@@ -43,6 +43,8 @@ export class CurrentPrincipal extends Context.Service<
     readonly credential?: Redacted.Redacted<string> | undefined
     /** The session of the request; `undefined` when the request has another credential, or none. */
     readonly session?: CurrentSession | undefined
+    /** Fails when the credential has ended since; for answers that last. */
+    readonly recheck?: Effect.Effect<void, unknown>
   }
 >()("gatehouse/domain/Principal/CurrentPrincipal") {}
 

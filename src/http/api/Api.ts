@@ -5,6 +5,7 @@ import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
+import { LiveGroup } from "./Live.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
 import { PortalGroup, SessionsGroup } from "./Sessions.ts"
@@ -24,6 +25,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(SystemGroup)
   .add(SessionsGroup)
   .add(ActivityGroup)
+  .add(LiveGroup)
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)

@@ -141,7 +141,7 @@ const provideBy = <E>(admit: Admit<E>, open: boolean) =>
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
       CurrentPrincipal,
-      { ...caller, open },
+      { ...caller, open, recheck: Effect.asVoid(admit(request, Context.get(endpoint.annotations, Admits))) },
     )
   })
 

@@ -13,6 +13,7 @@ import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
 import * as Deployments from "../handlers/Deployments.ts"
 import * as Jobs from "../handlers/Jobs.ts"
+import * as Live from "../handlers/Live.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as Projects from "../handlers/Projects.ts"
 import * as Sessions from "../handlers/Sessions.ts"
@@ -25,7 +26,7 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Activity.layer, Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
+  Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

@@ -66,8 +66,8 @@ const sessionsOf = Effect.fnUntraced(function* (tenant: Tenant, projectKey: stri
   }
 })
 
-/** Operations that end the session itself, or need another credential. */
-const apart = ["sessions.remove", "sessions.create", "sessions.openPortal", "deployments.register"]
+/** Operations that end the session itself, need another credential, or whose answer has no end (live.test.ts). */
+const apart = ["live.follow", "sessions.remove", "sessions.create", "sessions.openPortal", "deployments.register"]
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })(
   "every operation of the definition, by session",
