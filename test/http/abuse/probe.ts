@@ -55,7 +55,7 @@ export const mayEnter = ({ schemes, path }: Described, kind: Kind, open: boolean
   if (kind === "apiKey" && open) return schemes.includes("") || schemes.includes("apiKeyHeader")
   if (kind === "apiKey") return schemes.includes("apiKey") || schemes.includes("apiKeyHeader")
   if (kind !== "nobody") return schemes.includes(kind)
-  return schemes.includes("") && (open || path.endsWith("/keys/validate"))
+  return schemes.includes("") && (open || /\/(keys\/validate|sessions\/portal)$/.test(path))
 }
 
 /** Whom the platform interface shows everything: the administrator, and in open mode anyone whose credential is good. */
