@@ -74,7 +74,7 @@ const program = Effect.gen(function* () {
   yield* compare("an operation on the database", request, measuredOperation(request))
 
   const plain = DeliveryQueue.of({
-    claim: () => Effect.succeed({ deliveries: [], more: false, short: false }),
+    claim: () => Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null }),
     record: () => Effect.void,
     release: () => Effect.void,
     nextDueAt: Effect.succeed(null),

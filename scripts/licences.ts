@@ -8,6 +8,8 @@ interface LockedPackage {
   readonly license?: string
   readonly dev?: boolean
   readonly devOptional?: boolean
+  /** A package of this repository. */
+  readonly link?: boolean
 }
 
 /** A package that an installation without development dependencies holds, as the lock file has it. */
@@ -26,7 +28,10 @@ export const licensed = (): ReadonlyArray<Licensed> => {
     readonly packages: Readonly<Record<string, LockedPackage>>
   }
   return Object.entries(packages)
-    .filter(([path, { dev, devOptional }]) => path !== "" && dev !== true && devOptional !== true)
+    .filter(([path, { dev, devOptional, link }]) => {
+      const isOurs = link === true || !path.startsWith("node_modules/")
+      return !isOurs && dev !== true && devOptional !== true
+    })
     .map(([path, { version, license = "none named" }]) => {
       return { path, name: path.slice(path.lastIndexOf("node_modules/") + 13), version, licence: license }
     })

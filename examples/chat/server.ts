@@ -35,19 +35,23 @@ const bundle = async () => {
 const bodyOf = async (request: IncomingMessage) => {
   const chunks: Array<Buffer> = []
   for await (const chunk of request) chunks.push(chunk as Buffer)
-  return JSON.parse(Buffer.concat(chunks).toString()) as { readonly messages: unknown; readonly pageSlug?: string }
+  return JSON.parse(Buffer.concat(chunks).toString()) as {
+    readonly messages: unknown
+    readonly pageSlug?: string
+    readonly docsUrl?: string
+  }
 }
 
 const ask = async (request: IncomingMessage, response: ServerResponse, { gatehouse, key, docsPages }: SiteOptions) => {
   // If the reader leaves, the chat and its call of the model end.
   const gone = new AbortController()
   response.on("close", () => gone.abort())
-  const { messages, pageSlug } = await bodyOf(request)
+  const { messages, pageSlug, docsUrl } = await bodyOf(request)
   // oxlint-disable-next-line no-restricted-globals -- a site has no Effect
   const answer = await fetch(`${gatehouse}/api/svc/chat`, {
     method: "POST",
     headers: { "content-type": "application/json", ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) },
-    body: JSON.stringify({ messages, pageSlug, docsPages }),
+    body: JSON.stringify({ messages, pageSlug: pageSlug || undefined, docsUrl, docsPages }),
     signal: gone.signal,
   })
   const passed = ["content-type", "x-vercel-ai-ui-message-stream", "retry-after"]

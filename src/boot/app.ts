@@ -9,14 +9,19 @@ import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
 import { LiveFeed } from "../domain/activity/LiveFeed.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
+import { KeyUsages } from "../domain/keys/KeyUsages.ts"
+import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
+import { UnverifiedSentences } from "../domain/chat/verifyAnswer.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
+import { Events } from "../domain/webhooks/Events.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
-import { Deployments, RegistrationPolicy } from "../domain/deployments/Deployments.ts"
+import { Deployments } from "../domain/deployments/Deployments.ts"
+import { RegistrationPolicy } from "../domain/deployments/RegistrationPolicy.ts"
 import { Idempotency } from "../domain/Idempotency.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { Jobs } from "../domain/jobs/Jobs.ts"
@@ -28,6 +33,7 @@ import { Projects } from "../domain/projects/Projects.ts"
 import * as RetryPolicy from "../domain/webhooks/RetryPolicy.ts"
 import { Retention, RetentionDays } from "../domain/Retention.ts"
 import { Sessions } from "../domain/sessions/Sessions.ts"
+import { SigningKeys } from "../domain/webhooks/SigningKeys.ts"
 import { Signer } from "../domain/webhooks/Signature.ts"
 import { Sweeps } from "../domain/webhooks/Sweeps.ts"
 import { Wakeups } from "../domain/webhooks/Wakeups.ts"
@@ -51,8 +57,10 @@ import * as DeliveryTraces from "../infrastructure/webhooks/DeliveryTraces.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
 import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
-import * as Hmac from "../infrastructure/crypto/Hmac.ts"
+import * as Signatures from "../infrastructure/crypto/Signatures.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
+import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
+import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
 import * as KeyRevocations from "../infrastructure/keys/KeyRevocations.ts"
 import * as Oidc from "../infrastructure/oidc/Oidc.ts"
@@ -65,6 +73,7 @@ import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as EventsSql from "../infrastructure/webhooks/EventRepository.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
 import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
 import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
@@ -74,6 +83,7 @@ import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliver
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
 import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
+import * as SigningKeysSql from "../infrastructure/webhooks/SigningKeyRepository.ts"
 import * as SweepsSql from "../infrastructure/webhooks/SweepRepository.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
@@ -83,6 +93,8 @@ import * as IdempotencyKeysWorker from "../infrastructure/idempotency/Idempotenc
 import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ValidationMetrics from "../infrastructure/keys/validationMetrics.ts"
+import * as KeyUsageRetentionWorker from "../infrastructure/keys/KeyUsageRetentionWorker.ts"
+import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
@@ -98,15 +110,36 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
   const deployments = Published.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
-  const repositories = Layer.mergeAll(ApiKeysSql.layer, deployments, OrgsSql.layer, ProjectsSql.layer)
-  const policy = Layer.succeed(RegistrationPolicy, { allowedOwners: settings.allowedOwners ?? "linked" })
+  const repositories = Layer.mergeAll(
+    ApiKeysSql.layer,
+    deployments,
+    KeyCountersSql.layer,
+    KeyUsageSql.layer,
+    OrgsSql.layer,
+    ProjectsSql.layer,
+  )
+  const policy = Layer.succeed(RegistrationPolicy, {
+    allowedOwners: settings.allowedOwners ?? "linked",
+    defaultBranches: settings.defaultBranches,
+    // The first entry of a name has it, so the entries are read from the last to the first.
+    issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
+  })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
   const validations = Recorded.validations.pipe(Layer.provide(ValidationMetrics.layer))
-  const tokens = Oidc.layer({ issuer: settings.githubIssuer, audiences: settings.oidcAudiences })
-  return Layer.mergeAll(ApiKeys.layer, Deployments.layer, Orgs.layer, Projects.layer, Readiness.layer).pipe(
+  const tokens = Oidc.layer(settings.ciProviders)
+  const signatures = GithubKeys.layer(settings.githubKeysUrl)
+  return Layer.mergeAll(
+    ApiKeys.layer,
+    Deployments.layer,
+    KeyUsages.layer,
+    LeakedKeys.layer,
+    Orgs.layer,
+    Projects.layer,
+    Readiness.layer,
+  ).pipe(
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, audit, validations)),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
     Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
   )
@@ -127,11 +160,13 @@ const webhooks = (settings: Settings) => {
       Layer.provide(DeliveryMetrics.layer),
       Layer.provide(DeliveryQueueSql.layer),
     ),
+    EventsSql.layer,
     IdempotencySql.layer,
     Published.jobs.pipe(Layer.provide(Recorded.jobs), Layer.provide(JobsSql.layer)),
     JobSchedulesSql.layer,
     PendingDeliveriesSql.layer,
     RetentionSql.layer,
+    SigningKeysSql.layer,
     SweepsSql.layer,
     Published.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
   )
@@ -147,7 +182,7 @@ const webhooks = (settings: Settings) => {
     audit,
     cipher,
     sender,
-    Signer.layer.pipe(Layer.provide(Hmac.layer)),
+    Layer.provideMerge(Signer.layer, Signatures.layer),
     AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
     Layer.succeed(ReceiverRules, {
       httpsOnly: settings.adminTokens !== undefined,
@@ -164,6 +199,7 @@ const webhooks = (settings: Settings) => {
   return Layer.mergeAll(
     DeliveryLog.layer,
     dispatcher,
+    Events.layer,
     Idempotency.layer,
     Jobs.layer,
     JobSchedules.layer,
@@ -171,11 +207,15 @@ const webhooks = (settings: Settings) => {
     Retention.layer,
     Sweeps.layer,
     WebhookEndpoints.layer,
-  ).pipe(Layer.provideMerge(JobTemplates.layer), Layer.provideMerge(repositories), Layer.provideMerge(tools))
+  ).pipe(
+    Layer.provideMerge(Layer.merge(JobTemplates.layer, SigningKeys.layer)),
+    Layer.provideMerge(repositories),
+    Layer.provideMerge(tools),
+  )
 }
 
 /** Chat over documentation. Loads the model's SDK only if a model is configured. */
-const chat = ({ ai, chatIndexMemory }: Settings) => {
+const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =
     ai === undefined
@@ -189,6 +229,7 @@ const chat = ({ ai, chatIndexMemory }: Settings) => {
   return Chats.layer.pipe(
     Layer.provide([
       model,
+      Layer.succeed(UnverifiedSentences, aiUnverified),
       Documents.layer({ maxBytes: caches.documents }),
       DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
     ]),
@@ -204,6 +245,7 @@ const workers = Layer.mergeAll(
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,
   KeyUsage.layer,
+  KeyUsageRetentionWorker.layer,
   OrgUsageWorker.layer,
   RetentionWorker.layer,
   SessionsWorker.layer,

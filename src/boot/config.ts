@@ -1,7 +1,11 @@
 import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
+import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiProvider.ts"
+import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
+import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
+import { parseProviders, readProviders } from "./ciProviders.ts"
 
 // Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;
 // 3e3, yes and 1.5GiB are accepted), and their errors take more than one line.
@@ -88,10 +92,17 @@ const tokens: Parse<ReadonlyArray<Redacted.Redacted<string>>> = (value) =>
     () => "must be tokens separated by commas, each of at least 16 characters without white space",
   )
 
-const owner: Parse<string> = (value) =>
-  /^(\*|[A-Za-z0-9_.-]{1,100})$/.test(value)
+const owner: Parse<RepositoryOwner | "*"> = (value) => {
+  const parsed = value === "*" ? value : parseOwner(value)
+  return parsed === undefined
+    ? Result.fail("must be owners of repositories separated by commas, as owner for GitHub or provider:owner, or *")
+    : Result.succeed(parsed)
+}
+
+const branch: Parse<string> = (value) =>
+  /^[^\p{Cc} ]{1,255}$/u.test(value)
     ? Result.succeed(value)
-    : Result.fail("must be names of repository owners separated by commas, or *")
+    : Result.fail("must be names of branches separated by commas, without spaces")
 
 /** The issuer's keys decide who may register, so they come over https or from this machine. */
 const issuerUrl: Parse<string> = (value) =>
@@ -129,7 +140,30 @@ const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
 const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)
 
 /** GitHub's issuer of OIDC tokens; GITHUB_OIDC_ISSUER names another one. */
-export const defaultIssuer = "https://token.actions.githubusercontent.com"
+export const defaultIssuer = presetOf("github").issuer!
+
+/** The CI providers: those of the file OIDC_PROVIDERS, else GitHub. */
+const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<string>) {
+  const githubIssuer = yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)
+  const path = yield* read("OIDC_PROVIDERS", "/etc/gatehouse/providers.json", text)
+  if (path === undefined) {
+    const issuer = githubIssuer ?? defaultIssuer
+    const ciProviders = Result.getOrThrow(parseProviders(JSON.stringify([{ preset: "github", issuer }]), audiences))
+    return { githubIssuer: issuer, ciProviders, hasProvidersFile: false }
+  }
+  const ciProviders = readProviders(path, audiences)
+  if (Result.isFailure(ciProviders)) {
+    return yield* new StartupError({ message: `OIDC_PROVIDERS: ${ciProviders.failure}; see docs/ci.md for examples` })
+  }
+  const ofFile = ciProviders.success.find(({ provider }) => provider === "github")?.issuer
+  if (githubIssuer !== undefined && githubIssuer !== ofFile) {
+    return yield* new StartupError({
+      message:
+        "GITHUB_OIDC_ISSUER and OIDC_PROVIDERS are both set and name different issuers for GitHub: unset GITHUB_OIDC_ISSUER, or give the file's entry that issuer",
+    })
+  }
+  return { githubIssuer: ofFile, ciProviders: ciProviders.success, hasProvidersFile: true }
+})
 
 const loadLimits = Effect.forEach(limitNames, (name) => {
   const { variable, defaultValue } = limits[name]
@@ -213,19 +247,27 @@ export const load = Effect.gen(function* () {
   const isOpen = server.adminTokens === undefined
   const database = yield* loadDatabase
   const ai = yield* loadAi
+  const aiUnverified = (yield* read("AI_UNVERIFIED", "omit", oneOf("mark", "omit"))) ?? "mark"
   const webhooks = yield* loadWebhooks
-  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,octocat", list(owner))
-  const allowedOwners = owners ?? (isOpen ? ["*"] : undefined)
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,gitlab:acme", list(owner))
+  const allowedOwners = owners ?? (isOpen ? ["*" as const] : undefined)
+  const oidcAudiences = (yield* read("OIDC_AUDIENCE", server.baseUrl, list(text))) ?? [server.baseUrl]
   return {
     ...server,
     ...database,
     ...webhooks,
     ai,
-    oidcAudiences: (yield* read("OIDC_AUDIENCE", server.baseUrl, list(text))) ?? [server.baseUrl],
+    aiUnverified,
+    oidcAudiences,
     /** `undefined`: guarded mode without OIDC_ALLOWED_OWNERS. */
-    allowedOwners: allowedOwners?.includes("*") ? ("any" as const) : allowedOwners,
-    githubIssuer:
-      (yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)) ?? defaultIssuer,
+    allowedOwners: allowedOwners?.includes("*")
+      ? ("any" as const)
+      : (allowedOwners as ReadonlyArray<RepositoryOwner> | undefined),
+    /** The branches that become a default branch when somebody pushes to them. */
+    defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", "main,master", list(branch))) ?? ["main", "master"],
+    ...(yield* loadProviders(oidcAudiences)),
+    /** Where the keys of GitHub's secret scanning are read. */
+    githubKeysUrl: (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", defaultKeysUrl, issuerUrl)) ?? defaultKeysUrl,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? isOpen,
     trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */

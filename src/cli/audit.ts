@@ -1,19 +1,20 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
-import { call } from "./call.ts"
-import { given, page } from "./flags.ts"
+import { callPages } from "./call.ts"
+import { page } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
-import { more, table } from "./output.ts"
+import { table } from "./output.ts"
 
 const list = Command.make(
   "list",
   { org: orgFlag, ...page },
-  Effect.fnUntraced(function* ({ cursor, limit, org }) {
+  Effect.fnUntraced(function* ({ org, ...page }) {
     const orgId = yield* resolveOrg(org)
-    yield* call(
-      (gatehouse) => gatehouse.audit.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
+    yield* callPages(
+      page,
+      (gatehouse, query) => gatehouse.audit.list({ params: { orgId }, query }),
       ({ entries, nextCursor }) => ({
-        out: table(
+        table: table(
           ["AT", "ACTOR", "ACTION", "TARGET", "DETAILS", "REQUEST"],
           entries.map(({ action, actor, at, details, requestId, target }) => [
             at,
@@ -24,7 +25,7 @@ const list = Command.make(
             requestId,
           ]),
         ),
-        note: more(nextCursor),
+        next: nextCursor,
       }),
     )
   }),

@@ -1,39 +1,28 @@
-import { Config, Effect, Option, Redacted, Schema, SchemaIssue } from "effect"
+import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
-import { keyPrefix } from "../domain/keys/ApiKey.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
+import { type Connection, connection, kindOf } from "./connection.ts"
 import { inFlags } from "./fields.ts"
-import { Json, Url } from "./flags.ts"
-import { plain, print, type Shown } from "./output.ts"
-
-/** GATEHOUSE_TOKEN: an administrator's token or an API key. No argument, because arguments appear in the process list. */
-const credential = Config.option(Config.Redacted("GATEHOUSE_TOKEN")).pipe(
-  Effect.orDie,
-  Effect.map(Option.getOrUndefined),
-)
-
-const kindOf = (token: Redacted.Redacted<string> | undefined) =>
-  token && (Redacted.value(token).startsWith(keyPrefix) ? "key" : "token")
+import { given, Json, type PageFlags } from "./flags.ts"
+import { more, plain, print, type Shown, type Table } from "./output.ts"
 
 /** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
-const requestDeadline = "60 seconds"
+export const requestDeadline = "60 seconds"
 
 /**
- * Runs an operation of the typed client against the service at `--url`. Returns the decoded answer and its text. Fails with
- * a `CommandFailed`. With `--json` it also prints the text of an answer that is an error.
+ * Runs an operation of the typed client against the service of the connection. Returns the decoded answer and its text.
+ * Fails with a `CommandFailed`. With `--json` it also prints the text of an answer that is an error.
  */
-export const ask = Effect.fnUntraced(function* <A, E, R>(
+export const ask = <A, E, R>(operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>) =>
+  Effect.flatMap(connection, (at) => askAt(at, operation))
+
+/** `ask` with a connection that is given. */
+export const askAt = Effect.fnUntraced(function* <A, E, R>(
+  { baseUrl, source, token }: Connection,
   operation: (client: Gatehouse.Client) => Effect.Effect<A, E, R>,
 ) {
-  const baseUrl = yield* Url
-  if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol)) {
-    return yield* usage(
-      `"${plain(baseUrl)}" is not an http or https URL. Set --url or GATEHOUSE_URL to the address of the service`,
-    )
-  }
-  const token = yield* credential
   let response: HttpClientResponse.HttpClientResponse | undefined
   const http = HttpClient.tap(yield* HttpClient.HttpClient, (answer) => Effect.sync(() => void (response = answer)))
   const document = Effect.suspend(() =>
@@ -58,6 +47,7 @@ export const ask = Effect.fnUntraced(function* <A, E, R>(
       commandFailed(error, {
         baseUrl,
         credential: kindOf(token),
+        source,
         status: response?.status,
         requestUrl: response?.request.url,
       }),
@@ -76,6 +66,35 @@ export const call = Effect.fnUntraced(function* <A, E, R>(
   return answer
 })
 
+/** One page of a list. */
+export interface ListPage {
+  readonly table: Table
+  /** The cursor of the next page; `null` on the last one. */
+  readonly next: string | null
+}
+
+/** Runs a list: one page, or with `--all` page by page. With `--json`, each page is a line. */
+export const callPages = Effect.fnUntraced(function* <A, E, R>(
+  { all, cursor, limit }: PageFlags,
+  operation: (
+    client: Gatehouse.Client,
+    page: { readonly limit: number; readonly cursor?: string },
+  ) => Effect.Effect<A, E, R>,
+  show: (answer: A) => ListPage,
+) {
+  let isContinued = false
+  let next = cursor
+  for (let isLast = false; !isLast;) {
+    const page = { limit: all ? 100 : limit, ...given({ cursor: next }) }
+    const { answer, document } = yield* ask((client) => operation(client, page))
+    const { next: following, table } = show(answer)
+    yield* print(document, { out: { ...table, isContinued }, note: all ? undefined : more(following) })
+    isContinued = true
+    isLast = !all || following === null
+    next = Option.fromNullOr(following)
+  }
+})
+
 const printDocument = Effect.fnUntraced(function* (document: string) {
   if (yield* Json) yield* print(document, { out: "" })
 })
@@ -91,20 +110,22 @@ interface FailedRequest {
   readonly baseUrl: string
   /** The kind of credential that was sent. */
   readonly credential: "key" | "token" | undefined
+  /** Where the credential comes from, in words. */
+  readonly source: string
   /** `undefined`: there was no answer. */
   readonly status: number | undefined
   readonly requestUrl: string | undefined
 }
 
 /** What to do about a refused credential. `keys validate` reports on the key in its body, not on the credential. */
-const hint = ({ credential, requestUrl = "" }: FailedRequest) => {
+const hint = ({ credential, requestUrl = "", source }: FailedRequest) => {
   if (requestUrl.endsWith("/keys/validate")) return ""
   const isSent = credential !== undefined
-  if (/\/v1\/(jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
-    return ` Set GATEHOUSE_TOKEN to an API key (svc_…); ${isSent ? "its value" : "ADMIN_TOKEN"} is not an API key.`
+  if (/\/v1\/(events|jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
+    return ` Set GATEHOUSE_TOKEN to an API key (svc_…); ${isSent ? (source.endsWith("GATEHOUSE_TOKEN") ? "its value" : source) : "ADMIN_TOKEN"} is not an API key.`
   }
   return isSent
-    ? " The credential is the value of GATEHOUSE_TOKEN."
+    ? ` The credential is ${source}.`
     : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN."
 }
 

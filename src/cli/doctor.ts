@@ -42,12 +42,14 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
 }
 
 /** Whether the configuration says that CI registers here. */
-const expectsCi = ({ adminTokens, allowedOwners, baseUrl, githubIssuer, oidcAudiences }: Config.Settings) =>
-  adminTokens !== undefined &&
-  (allowedOwners !== undefined || githubIssuer !== Config.defaultIssuer || oidcAudiences.some((one) => one !== baseUrl))
+const expectsCi = (settings: Config.Settings) => {
+  const { adminTokens, allowedOwners, baseUrl, githubIssuer, hasProvidersFile, oidcAudiences } = settings
+  const isConfigured = allowedOwners !== undefined || hasProvidersFile || githubIssuer !== Config.defaultIssuer
+  return adminTokens !== undefined && (isConfigured || oidcAudiences.some((one) => one !== baseUrl))
+}
 
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
-  const { databaseUrl, dataDir, encryptionKeys, githubIssuer } = settings
+  const { ciProviders, databaseUrl, dataDir, encryptionKeys } = settings
   // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, clock] = yield* Effect.promise(() =>
     Promise.all([
@@ -61,8 +63,9 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
     databaseUrl === undefined
       ? embedded.checkEmbedded(dataDir, encryptionKeys)
       : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [])
-  const ci = issuer.checkIssuer(githubIssuer, { needed: expectsCi(settings) })
-  const checks = (yield* Effect.all([database, ci], { concurrency: 2 })).flat()
+  const needed = expectsCi(settings)
+  const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
+  const checks = (yield* Effect.all([database, ...ci], { concurrency: 4 })).flat()
   const isClockCompared = checks.some(({ name }) => name === "clock")
   const plausibility = isClockCompared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
   return [...configurationChecks(settings), ...checks, ...plausibility]

@@ -1,13 +1,20 @@
-import { Config, Effect, Option } from "effect"
+import { Config, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 
 /** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
   Command.withSharedFlags({
     url: Flag.String("url").pipe(
-      Flag.withDescription("The address of the service (default: GATEHOUSE_URL, or http://127.0.0.1:3000)"),
+      Flag.withDescription(
+        "The address of the service (default: GATEHOUSE_URL, the profile's, or http://127.0.0.1:3000)",
+      ),
       Flag.withFallbackConfig(Config.String("GATEHOUSE_URL")),
-      Flag.withDefault("http://127.0.0.1:3000"),
+      Flag.optional,
+    ),
+    profile: Flag.String("profile").pipe(
+      Flag.withDescription("The profile that login stored (default: GATEHOUSE_PROFILE, or the last login)"),
+      Flag.withFallbackConfig(Config.String("GATEHOUSE_PROFILE")),
+      Flag.optional,
     ),
     json: Flag.Boolean("json").pipe(
       Flag.withDescription("Print the exact answer of the service as one JSON document"),
@@ -16,11 +23,17 @@ export const root = Command.make("gatehouse").pipe(
   }),
 )
 
-/** The address of the service. */
-export const Url = Effect.map(root, ({ url }) => url)
+/** The address in `--url` or GATEHOUSE_URL. */
+export const Url = Effect.map(root, ({ url }) => Option.filter(url, (text) => text !== ""))
+
+/** The name in `--profile` or GATEHOUSE_PROFILE. */
+export const ProfileName = Effect.map(root, ({ profile }) => Option.filter(profile, (text) => text !== ""))
 
 /** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
+
+/** A flag's text as any JSON value. */
+export const JsonText = Schema.fromJsonString(Schema.Unknown)
 
 /** The flags of a paged list. */
 export const page = {
@@ -29,6 +42,14 @@ export const page = {
     Flag.withDefault(50),
   ),
   cursor: Flag.String("cursor").pipe(Flag.withDescription("Continue after the last list"), Flag.optional),
+  all: Flag.Boolean("all").pipe(Flag.withDescription("List everything, page by page"), Flag.withDefault(false)),
+}
+
+/** The values of `page`. */
+export interface PageFlags {
+  readonly limit: number
+  readonly cursor: Option.Option<string>
+  readonly all: boolean
 }
 
 /** The flags of a list that is complete by default. */

@@ -1,39 +1,63 @@
-import { Command } from "effect/cli"
+import { Argument, Command } from "effect/cli"
+import { api } from "./api.ts"
 import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
+import { deployments } from "./deployments.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
+import { events } from "./events.ts"
 import { jobs } from "./jobs.ts"
 import { keys } from "./keys.ts"
 import { listen } from "./listen.ts"
+import { login, logout } from "./login.ts"
 import { migrate } from "./migrate.ts"
 import { orgs } from "./orgs.ts"
 import { overview } from "./overview.ts"
 import { projects } from "./projects.ts"
 import { register } from "./register.ts"
+import { schedules } from "./schedules.ts"
 import { secrets } from "./secrets.ts"
 import { serve } from "./serve.ts"
 import { webhooks } from "./webhooks.ts"
+import { whoami } from "./whoami.ts"
+
+const described = root.pipe(
+  Command.withDescription(
+    "API keys, projects, CI deployments and webhooks. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN, or use login, for the commands that call the service.",
+  ),
+)
+
+const commands = [
+  serve,
+  demo,
+  migrate,
+  login,
+  logout,
+  whoami,
+  orgs,
+  projects,
+  deployments,
+  keys,
+  audit,
+  overview,
+  webhooks,
+  events,
+  jobs,
+  schedules,
+  listen,
+  register,
+  api,
+  secrets,
+  doctor,
+] as const
+
+/** `gatehouse help keys create` is `gatehouse keys create --help`. */
+const help = Command.make(
+  "help",
+  { command: Argument.String("command").pipe(Argument.withDescription("A command"), Argument.variadic()) },
+  ({ command }) =>
+    Command.runWith(Command.withSubcommands(described, commands), { version: "" })([...command, "--help"]),
+).pipe(Command.withDescription("Show the help of a command"))
 
 /** The command line. Each command, or group of commands, is a file. */
-export const gatehouse = root.pipe(
-  Command.withDescription(
-    "API keys, projects, CI deployments and webhooks. Set GATEHOUSE_TOKEN to an API key or to the server's ADMIN_TOKEN for the commands that call the service.",
-  ),
-  Command.withSubcommands([
-    serve,
-    demo,
-    migrate,
-    orgs,
-    projects,
-    keys,
-    audit,
-    overview,
-    webhooks,
-    jobs,
-    listen,
-    register,
-    secrets,
-    doctor,
-  ]),
-)
+export const gatehouse = described.pipe(Command.withSubcommands([...commands, help]))

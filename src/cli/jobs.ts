@@ -1,11 +1,11 @@
-import { Effect, Option, Schema } from "effect"
+import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { Timestamp } from "../domain/Schemas.ts"
 import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
-import { given } from "./flags.ts"
-
-/** A flag's text as any JSON value. */
-const JsonText = Schema.fromJsonString(Schema.Unknown)
+import { given, JsonText } from "./flags.ts"
+import { claim, heartbeat } from "./jobClaims.ts"
+import { cancel, get, list } from "./jobQueries.ts"
 
 const create = Command.make(
   "create",
@@ -16,10 +16,26 @@ const create = Command.make(
       Flag.withSchema(JsonText),
       Flag.optional,
     ),
+    priority: Flag.Int("priority").pipe(
+      Flag.withDescription("Claims take a higher priority first, -100 to 100 (default: 0)"),
+      Flag.optional,
+    ),
+    maxAttempts: Flag.Int("max-attempts").pipe(
+      Flag.withDescription("How often the job is claimed at most, 1 to 20 (default: 3)"),
+      Flag.optional,
+    ),
+    runAt: Flag.String("run-at").pipe(
+      Flag.withDescription("Not before this time, for example 2027-01-31T00:00:00Z (default: now)"),
+      Flag.withSchema(Timestamp),
+      Flag.optional,
+    ),
   },
-  ({ input, workflow }) =>
+  ({ maxAttempts, runAt, workflow, ...flags }) =>
     call(
-      (gatehouse) => gatehouse.jobs.create({ payload: { workflow, ...given({ input }) } }),
+      (gatehouse) =>
+        gatehouse.jobs.create({
+          payload: { workflow, ...given({ ...flags, max_attempts: maxAttempts, run_at: runAt }) },
+        }),
       ({ job_id }) => ({ out: job_id, note: `The job is queued. To finish it: gatehouse jobs finish ${job_id}` }),
     ),
 ).pipe(
@@ -61,8 +77,8 @@ const finish = Command.make(
   ]),
 )
 
-/** Creates and finishes jobs. */
+/** Creates, shows and ends jobs. */
 export const jobs = Command.make("jobs").pipe(
   Command.withDescription("Jobs and their outcomes; GATEHOUSE_TOKEN must be an API key"),
-  Command.withSubcommands([create, finish]),
+  Command.withSubcommands([create, list, get, claim, heartbeat, finish, cancel]),
 )

@@ -1,28 +1,30 @@
 import { Effect, Option, Redacted } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import type { ApiKey } from "../domain/keys/ApiKey.ts"
 import { Timestamp } from "../domain/Schemas.ts"
-import { call } from "./call.ts"
+import { call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
-import { more, table } from "./output.ts"
+import { table } from "./output.ts"
 import { readSecret } from "./readSecret.ts"
-
-/** The rate limit field of a request. Fails if only one of the two flags is given. */
-const rateLimitOf = Effect.fnUntraced(function* (limit: Option.Option<number>, window: Option.Option<number>) {
-  if (Option.isNone(limit) && Option.isNone(window)) return {}
-  if (Option.isNone(limit) || Option.isNone(window)) {
-    return yield* usage(
-      "--rate-limit and --window go together. Set both, for example --rate-limit 600 --window 60 for 600 a minute",
-    )
-  }
-  return { rateLimit: { limit: limit.value, window: window.value } }
-})
+import { settingFlags, settingsOf } from "./keySettings.ts"
+import { usage as keyUsage } from "./keyUsage.ts"
 
 const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,
   note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
+
+const expiresAtFlag = Flag.String("expires-at").pipe(
+  Flag.withAlias("expires"),
+  Flag.withDescription("When the key expires, for example 2027-01-31T00:00:00Z (default: never)"),
+  Flag.withSchema(Timestamp),
+  Flag.optional,
+)
+
+/** Settings that `--clear` sets to null. */
+const clearable = ["expiresAt", "permissions", "externalId", "metadata", "rateLimit", "credits"] as const
 
 const create = Command.make(
   "create",
@@ -33,23 +35,14 @@ const create = Command.make(
       Flag.optional,
     ),
     org: Flag.String("org").pipe(Flag.withDescription("The id of the org, for an org key"), Flag.optional),
-    expiresAt: Flag.String("expires-at").pipe(
-      Flag.withAlias("expires"),
-      Flag.withDescription("When the key expires, for example 2027-01-31T00:00:00Z (default: never)"),
-      Flag.withSchema(Timestamp),
-      Flag.optional,
-    ),
-    rateLimit: Flag.Int("rate-limit").pipe(
-      Flag.withDescription("How many validations a window allows, for each replica (default: no limit)"),
-      Flag.optional,
-    ),
-    window: Flag.Int("window").pipe(Flag.withDescription("The window of --rate-limit, in seconds"), Flag.optional),
+    expiresAt: expiresAtFlag,
+    ...settingFlags,
   },
-  Effect.fnUntraced(function* ({ expiresAt, name, org, project, rateLimit, window }) {
+  Effect.fnUntraced(function* ({ expiresAt, name, org, project, ...settings }) {
     if (Option.isSome(org) === Option.isSome(project)) {
       return yield* usage("A key has one owner: set --project <id>, or --org <id> for an org key")
     }
-    const payload = { name, ...given({ expiresAt }), ...(yield* rateLimitOf(rateLimit, window)) }
+    const payload = { name, ...given({ expiresAt }), ...(yield* settingsOf(settings)) }
     yield* call(
       (gatehouse) =>
         Option.isSome(project)
@@ -66,16 +59,22 @@ const create = Command.make(
   ]),
 )
 
+const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) => {
+  if (leakedAt !== null) return "leaked"
+  return enabled ? "enabled" : "disabled"
+}
+
 const list = Command.make(
   "list",
-  { org: orgFlag, ...page },
-  Effect.fnUntraced(function* ({ cursor, limit, org }) {
+  { org: orgFlag, externalId: settingFlags.externalId, ...page },
+  Effect.fnUntraced(function* ({ externalId, org, ...page }) {
     const orgId = yield* resolveOrg(org)
-    yield* call(
-      (gatehouse) => gatehouse.keys.list({ params: { orgId }, query: { limit, ...given({ cursor }) } }),
+    yield* callPages(
+      page,
+      (gatehouse, query) => gatehouse.keys.list({ params: { orgId }, query: { ...query, ...given({ externalId }) } }),
       ({ keys, nextCursor }) => ({
-        out: table(
-          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "LAST USED"],
+        table: table(
+          ["KEY", "NAME", "PREFIX", "PROJECT", "CREATED", "EXPIRES", "RATE LIMIT", "CREDITS", "STATE", "LAST USED"],
           keys.map((key) => [
             key.id,
             key.name,
@@ -84,10 +83,12 @@ const list = Command.make(
             key.createdAt,
             key.expiresAt,
             key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
+            key.credits,
+            stateOf(key),
             key.lastUsedAt,
           ]),
         ),
-        note: more(nextCursor),
+        next: nextCursor,
       }),
     )
   }),
@@ -107,6 +108,43 @@ const remove = Command.make(
     )
   }),
 ).pipe(Command.withDescription("Delete a key; it is refused immediately"))
+
+const update = Command.make(
+  "update",
+  {
+    id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key, not the key itself")),
+    org: orgFlag,
+    name: Flag.String("name").pipe(Flag.withDescription("The new label of the key"), Flag.optional),
+    expiresAt: expiresAtFlag,
+    enabled: Flag.Boolean("enabled").pipe(
+      Flag.withDescription("Enable the key; --no-enabled disables it"),
+      Flag.optional,
+    ),
+    clear: Flag.Literals("clear", clearable).pipe(
+      Flag.withDescription(`A setting to clear; repeat for each: ${clearable.join(", ")}`),
+      Flag.between(0, clearable.length),
+    ),
+    ...settingFlags,
+  },
+  Effect.fnUntraced(function* ({ clear, enabled, expiresAt, id, name, org, ...settings }) {
+    const cleared = Object.fromEntries(clear.map((field) => [field, null]))
+    const payload = { ...cleared, ...given({ name, expiresAt, enabled }), ...(yield* settingsOf(settings)) }
+    if (Object.keys(payload).length === 0) {
+      return yield* usage("Nothing to change: set --name, --no-enabled, --permission or another setting")
+    }
+    const params = { orgId: yield* resolveOrg(org), id }
+    yield* call(
+      (gatehouse) => gatehouse.keys.update({ params, payload }),
+      () => ({ out: "", note: `The key ${id} is changed. Every replica knows it now.` }),
+    )
+  }),
+).pipe(
+  Command.withDescription("Change a key: name, expiry, permissions, limits and other settings"),
+  Command.withExamples([
+    { command: "gatehouse keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-enabled" },
+    { command: "gatehouse keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit" },
+  ]),
+)
 
 const rotate = Command.make(
   "rotate",
@@ -132,12 +170,25 @@ const rotate = Command.make(
 
 const validate = Command.make(
   "validate",
-  {},
-  Effect.fnUntraced(function* () {
+  {
+    permission: Flag.String("permission").pipe(
+      Flag.withDescription("A permission that the use needs; repeat for each"),
+      Flag.between(0, 20),
+    ),
+    cost: Flag.Int("cost").pipe(Flag.withDescription("What the use takes of the limits (default: 1)"), Flag.optional),
+  },
+  Effect.fnUntraced(function* ({ cost, permission }) {
     const key = yield* readSecret("The key to validate")
     if (key === undefined) return yield* usage("The key to validate is missing. Pass it on standard input")
     yield* call(
-      (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key) } }),
+      (gatehouse) =>
+        gatehouse.keys.validate({
+          payload: {
+            key: Redacted.value(key),
+            ...(permission.length === 0 ? {} : { permissions: permission }),
+            ...given({ cost }),
+          },
+        }),
       ({ keyId, orgId, projectId }) => ({
         out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
         note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
@@ -149,8 +200,8 @@ const validate = Command.make(
   Command.withExamples([{ command: 'printf %s "$KEY" | gatehouse keys validate' }]),
 )
 
-/** Creates, lists, rotates, deletes and validates API keys. */
+/** Creates, lists, changes, rotates, deletes and validates API keys, and shows their usage. */
 export const keys = Command.make("keys").pipe(
   Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, list, rotate, remove, validate]),
+  Command.withSubcommands([create, list, update, rotate, remove, validate, keyUsage]),
 )

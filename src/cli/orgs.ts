@@ -1,10 +1,10 @@
 import { Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Argument, Command, Flag } from "effect/cli"
 import type { OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { ask, call } from "./call.ts"
+import { ask, call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
-import { given } from "./flags.ts"
+import { given, page } from "./flags.ts"
 import { plain, table } from "./output.ts"
 
 /** The flag that chooses the org of a command. */
@@ -13,24 +13,55 @@ export const orgFlag = Flag.String("org").pipe(
   Flag.optional,
 )
 
+/** How many orgs an error message names. */
+const maxShownOrgs = 3
+
 /** The id of the org in `--org`, or of the only org that the credential can list. */
 export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string>) {
   if (Option.isSome(org)) return org.value
   const { orgs } = (yield* ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100 } }))).answer
   if (orgs.length === 1) return orgs[0]!.orgId
-  return yield* usage(
-    orgs.length === 0
-      ? "There is no org yet. Create one with its first project: gatehouse projects create docs"
-      : `There are several orgs; choose one with --org: ${orgs.map(({ name, orgId }) => `${orgId} (${plain(name)})`).join(", ")}`,
-  )
+  if (orgs.length === 0) {
+    return yield* usage("There is no org yet. Create one with its first project: gatehouse projects create docs")
+  }
+  const shown = orgs.slice(0, maxShownOrgs).map(({ name, orgId }) => `${orgId} (${plain(name)})`)
+  const rest = orgs.length > maxShownOrgs ? ", and others: gatehouse orgs list" : ""
+  return yield* usage(`There are several orgs; choose one with --org: ${shown.join(", ")}${rest}`)
 })
 
-const orgOutput = ({ limits, name, orgId, used }: OrgDetail, note: string) => ({
+const create = Command.make(
+  "create",
+  { name: Argument.String("name").pipe(Argument.withDescription("The name of the org")) },
+  ({ name }) =>
+    call(
+      (gatehouse) => gatehouse.orgs.create({ payload: { name } }),
+      ({ orgId }) => ({
+        out: orgId,
+        note: `The org is created. To create a key: gatehouse keys create gateway --org ${orgId}`,
+      }),
+    ),
+).pipe(Command.withDescription("Create an org; needs the administrator's token"))
+
+const list = Command.make("list", page, (page) =>
+  callPages(
+    page,
+    (gatehouse, query) => gatehouse.orgs.list({ query }),
+    ({ nextCursor, orgs }) => ({
+      table: table(
+        ["ORG", "NAME", "CREATED"],
+        orgs.map((org) => [org.orgId, org.name, org.createdAt]),
+      ),
+      next: nextCursor,
+    }),
+  ),
+).pipe(Command.withDescription("List orgs, oldest first"))
+
+const orgOutput = ({ limits, name, orgId, owners, used }: OrgDetail, note: string) => ({
   out: table(
     ["LIMIT", "USED", "OF"],
     orgLimitNames.map((limit) => [limit, used[limit], limits[limit]]),
   ),
-  note: `${plain(name)} (${orgId})${note}`,
+  note: `${plain(name)} (${orgId})${note}${owners.length === 0 ? "" : `\nOwners: ${plain(owners.join(", "))}`}`,
 })
 
 const show = Command.make(
@@ -67,6 +98,12 @@ const update = Command.make(
   {
     org: orgFlag,
     name: Flag.String("name").pipe(Flag.withDescription("The new name of the org"), Flag.optional),
+    owners: Flag.String("owners").pipe(
+      Flag.withDescription(
+        "The owners of repositories that belong to the org, separated by commas: octo-org,gitlab:acme; none removes all",
+      ),
+      Flag.optional,
+    ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
         `A limit and its value, for example keys=20000 or keys=default; repeat for each limit: ${orgLimitNames.join(", ")}`,
@@ -74,24 +111,38 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ limit, name, org }) {
-    if (Option.isNone(limit) && Option.isNone(name)) {
-      return yield* usage("Nothing to change: set --name <name> or --limit <limit>=<number>")
+  Effect.fnUntraced(function* ({ limit, name, org, owners }) {
+    if (Option.isNone(limit) && Option.isNone(name) && Option.isNone(owners)) {
+      return yield* usage("Nothing to change: set --name <name>, --owners <owners> or --limit <limit>=<number>")
     }
+    const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
     const params = { orgId: yield* resolveOrg(org) }
     yield* call(
-      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name }), ...limits } }),
+      (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list }), ...limits } }),
       (detail) => orgOutput(detail, " is changed."),
     )
   }),
 ).pipe(
-  Command.withDescription("Change the name or limits of an org; needs the administrator's token"),
-  Command.withExamples([{ command: "gatehouse orgs update --limit keys=20000 --limit projects=default" }]),
+  Command.withDescription("Change the name, owners or limits of an org; needs the administrator's token"),
+  Command.withExamples([
+    { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },
+    { command: "gatehouse orgs update --owners octo-org,gitlab:acme" },
+  ]),
 )
 
-/** Shows and changes orgs. */
+const remove = Command.make(
+  "delete",
+  { org: Argument.String("org").pipe(Argument.withDescription("The id of the org")) },
+  ({ org }) =>
+    call(
+      (gatehouse) => gatehouse.orgs.remove({ params: { orgId: org } }),
+      () => ({ out: org, note: "The org is deleted with everything in it. Its rows are erased within an hour." }),
+    ),
+).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
+
+/** Creates, lists, shows, changes and deletes orgs. */
 export const orgs = Command.make("orgs").pipe(
-  Command.withDescription("Orgs (tenants) and their limits"),
-  Command.withSubcommands([show, update]),
+  Command.withDescription("Orgs (tenants), their owners and limits"),
+  Command.withSubcommands([create, list, show, update, remove]),
 )

@@ -1,10 +1,18 @@
-import { Console, DateTime, Effect } from "effect"
+import { Clock, Config, Console, DateTime, Effect, Option, Stdio } from "effect"
 import { Json } from "./flags.ts"
+
+/** Rows under headings. */
+export interface Table {
+  readonly headings: ReadonlyArray<string>
+  readonly rows: ReadonlyArray<ReadonlyArray<unknown>>
+  /** Whether the headings were printed before, with an earlier page. */
+  readonly isContinued?: boolean
+}
 
 /** The text output of a command. */
 export interface Shown {
   /** For standard output: what a script needs. */
-  readonly out: string
+  readonly out: string | Table
   /** For standard error: explanations and next steps. */
   readonly note?: string | undefined
 }
@@ -12,22 +20,72 @@ export interface Shown {
 /** Prints the JSON document with `--json`, else the text. */
 export const print = Effect.fnUntraced(function* (document: string, { note, out }: Shown) {
   if (yield* Json) return yield* Console.log(document)
-  if (out !== "") yield* Console.log(out)
+  const text = typeof out === "string" ? out : render(out, yield* style)
+  if (text !== "") yield* Console.log(text)
   if (note !== undefined && note !== "") yield* Console.error(note)
 })
 
-/** Formats rows in columns under headings. An empty or null value is shown as `-`. */
-export const table = (headings: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<unknown>>): string => {
-  const lines = [headings, ...rows.map((row) => row.map(cell))]
-  const widths = headings.map((_, column) => Math.max(...lines.map((line) => line[column]!.length)))
-  return lines
-    .map((line) =>
-      line
-        .map((text, column) => text.padEnd(widths[column]!))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n")
+/** A table for `print`. An empty or null value is shown as `-`. */
+export const table = (headings: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<unknown>>): Table => ({
+  headings,
+  rows,
+})
+
+/** How values are shown: for people at a terminal, with colours and relative times, or for scripts. */
+interface Style {
+  readonly isTerminal: boolean
+  readonly hasColour: boolean
+  readonly now: number
+}
+
+const style = Effect.gen(function* () {
+  const isTerminal = yield* (yield* Stdio.Stdio).stdoutIsTerminal
+  const noColour = yield* Effect.orDie(Config.option(Config.String("NO_COLOR")))
+  return {
+    isTerminal,
+    hasColour: isTerminal && Option.getOrElse(noColour, () => "") === "",
+    now: yield* Clock.currentTimeMillis,
+  } satisfies Style
+})
+
+const render = ({ headings, isContinued = false, rows }: Table, style: Style): string => {
+  const texts = rows.map((row) => row.map((value) => cell(value, style)))
+  const widths = headings.map((heading, column) =>
+    Math.max(heading.length, ...texts.map((line) => line[column]!.length)),
+  )
+  const line = (cells: ReadonlyArray<string>, paint: (text: string, column: number) => string) =>
+    cells
+      .map((text, column) => {
+        const padding = column === headings.length - 1 ? "" : " ".repeat(widths[column]! - text.length)
+        return `${paint(text, column)}${padding}`
+      })
+      .join("  ")
+      .trimEnd()
+  const paint = (text: string, column: number) =>
+    style.hasColour && isState.test(headings[column]!) ? coloured(text) : text
+  return [...(isContinued ? [] : [line(headings, (text) => text)]), ...texts.map((cells) => line(cells, paint))].join(
+    "\n",
+  )
+}
+
+/** The columns whose words have a colour. */
+const isState = /^(?:STATE|STATUS|ACTIVE)$/
+
+const colours: Readonly<Record<string, number>> = {
+  completed: 32,
+  delivered: 32,
+  yes: 32,
+  failed: 31,
+  no: 31,
+  pending: 33,
+  queued: 33,
+  running: 36,
+  canceled: 90,
+  skipped: 90,
+}
+const coloured = (text: string) => {
+  const colour = Object.hasOwn(colours, text) ? colours[text] : undefined
+  return colour === undefined ? text : `\u001b[${colour}m${text}\u001b[0m`
 }
 
 /** Replaces control characters, so that text of others (names, receivers' answers) cannot control the terminal. */
@@ -35,9 +93,27 @@ export const plain = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
   text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")
 
-const cell = (value: unknown): string => {
-  if (value === null || value === "") return "-"
-  return plain(DateTime.isDateTime(value) ? DateTime.formatIso(value) : String(value))
+const cell = (value: unknown, { isTerminal, now }: Style): string => {
+  if (value === null || value === undefined || value === "") return "-"
+  if (!DateTime.isDateTime(value)) return plain(String(value))
+  return isTerminal ? relativeTime(DateTime.toEpochMillis(value), now) : DateTime.formatIso(value)
+}
+
+/** In seconds, the largest first. */
+const units = [
+  ["d", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1],
+] as const
+
+/** A time as seen from now: `3 min ago`, `in 2 h`. */
+export const relativeTime = (millis: number, now: number): string => {
+  const seconds = Math.round(Math.abs(millis - now) / 1000)
+  const [unit, length] = units.find(([, length]) => seconds >= length) ?? ["s", 1]
+  const amount = `${Math.floor(seconds / length)} ${unit}`
+  if (seconds === 0) return "now"
+  return millis < now ? `${amount} ago` : `in ${amount}`
 }
 
 /** The note that says how to get the rest of a list. */

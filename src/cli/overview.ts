@@ -15,11 +15,24 @@ const org = Flag.String("org").pipe(
 
 const output = (overview: Overview) => ({
   out: table(
-    ["AT", "DELIVERED", "RETRIED", "FAILED", "VALID", "INVALID", "LIMITED", "JOBS", "JOBS FAILED"],
+    [
+      "AT",
+      "DELIVERED",
+      "RETRIED",
+      "FAILED",
+      "VALID",
+      "INVALID",
+      "FORBIDDEN",
+      "LIMITED",
+      "JOBS",
+      "JOBS FAILED",
+      "JOBS CANCELED",
+    ],
     overview.deliveries.map(({ at, delivered, failed, retried }, i) => {
-      const { invalid, limited, valid } = overview.validations[i]!
+      const { forbidden, invalid, limited, valid } = overview.validations[i]!
       const jobs = overview.jobs[i]!
-      return [at, delivered, retried, failed, valid, invalid, limited, jobs.completed, jobs.failed]
+      const validations = [valid, invalid, forbidden, limited]
+      return [at, delivered, retried, failed, ...validations, jobs.completed, jobs.failed, jobs.canceled]
     }),
   ),
   note: [

@@ -7,20 +7,34 @@ import { CommandFailed } from "./CommandFailed.ts"
 /** A request that arrived: a verified webhook, or why it was refused. */
 export type Arrival = VerifiedWebhook | { readonly refused: string }
 
+/** A verified request, as it is passed on. */
+export interface ReceivedRequest {
+  readonly headers: IncomingMessage["headers"]
+  readonly body: Buffer
+}
+
+/** Passes a verified request on. Returns the status of the answer. */
+export type Forward = (request: ReceivedRequest) => Promise<number>
+
 /** Limit of a request body; every event is smaller. */
 const maxBodyBytes = 4 * 1024 * 1024
 
 /**
  * Receives and verifies webhooks on a loopback port (0: a free one) until the scope closes. Answers 204 to a verified
- * webhook and 400 to any other request. Fails with a `CommandFailed` when it cannot listen.
+ * webhook, or with the status of `forward`, and 400 to any other request. Fails with a `CommandFailed` when it cannot
+ * listen.
  */
-export const makeReceiver = Effect.fnUntraced(function* (port: number, secret: Redacted.Redacted<string>) {
+export const makeReceiver = Effect.fnUntraced(function* (
+  port: number,
+  secret: Redacted.Redacted<string>,
+  forward: Forward = () => Promise.resolve(204),
+) {
   const arrivals = yield* Queue.unbounded<Arrival>()
   const receive = (headers: IncomingMessage["headers"], body: Buffer, response: ServerResponse) => {
     const arrival = verify(headers, body, Redacted.value(secret))
     Queue.offerUnsafe(arrivals, arrival)
     if ("refused" in arrival) response.writeHead(400).end(arrival.refused)
-    else response.writeHead(204).end()
+    else void forward({ headers, body }).then((status) => response.writeHead(status).end())
   }
   const server = yield* Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>, CommandFailed>((resume) => {

@@ -3,7 +3,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { urlFault } from "../domain/webhooks/WebhookUrl.ts"
 import { call } from "./call.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
-import { deliveries, retry } from "./deliveries.ts"
+import { deliveries, delivery, recover, retry } from "./deliveries.ts"
 import { inFlags } from "./fields.ts"
 import { given, wholeList } from "./flags.ts"
 import { more, plain, table } from "./output.ts"
@@ -59,6 +59,25 @@ const list = Command.make("list", wholeList, (flags) =>
     }),
   ),
 ).pipe(Command.withDescription("List the webhook endpoints of the org, oldest first"))
+
+const show = Command.make("show", { endpoint }, ({ endpoint }) =>
+  call(
+    (gatehouse) => gatehouse.webhooks.get({ payload: { id: endpoint } }),
+    ({ active, deactivated_at, deactivated_reason, deliveries, failing_since, url }) => ({
+      out: table(
+        [
+          "ACTIVE",
+          "FAILING SINCE",
+          "DEACTIVATED",
+          "REASON",
+          ...Object.keys(deliveries).map((state) => state.toUpperCase()),
+        ],
+        [[active ? "yes" : "no", failing_since, deactivated_at, deactivated_reason, ...Object.values(deliveries)]],
+      ),
+      note: plain(url),
+    }),
+  ),
+).pipe(Command.withDescription("Show a webhook endpoint: its health, and its newest deliveries by state"))
 
 const update = Command.make(
   "update",
@@ -123,5 +142,5 @@ const test = Command.make(
 /** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("Webhook endpoints and deliveries; GATEHOUSE_TOKEN must be an API key"),
-  Command.withSubcommands([create, list, update, remove, test, deliveries, retry]),
+  Command.withSubcommands([create, list, show, update, remove, test, deliveries, delivery, retry, recover]),
 )

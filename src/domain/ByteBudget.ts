@@ -11,6 +11,7 @@ interface Waiter {
   /** The order of arrival. */
   readonly order: number
   readonly bytes: number
+  readonly isSmall: boolean
   readonly granted: Deferred.Deferred<void>
 }
 
@@ -25,6 +26,8 @@ export interface ByteBudgetOptions {
   readonly bytes: number
   /** The bytes of one owner. A single request may use more. Default: no limit. */
   readonly perOwner?: number
+  /** Bytes that only small requests use, so that they need not wait for large ones. Default: none. */
+  readonly reserved?: { readonly bytes: number; readonly maxSmall: number }
   /** How long a request waits for its bytes before it fails with a 503. */
   readonly deadline: Duration.Input
   /** The waiting requests of one owner. Further ones fail with a 503 at once. */
@@ -41,10 +44,13 @@ export interface ByteBudgetOptions {
  */
 export const make = (options: ByteBudgetOptions) => {
   const { bytes: total, perOwner = Infinity, deadline, maxWaiting, error, reclaim = () => false } = options
+  const { bytes: reserved, maxSmall } = options.reserved ?? { bytes: 0, maxSmall: 0 }
   // Bounded by the requests that use bytes or wait.
   const shares = new Map<string, Share>()
   const refused = Effect.fail(new Unavailable({ error }))
   let used = 0
+  /** The bytes that small requests use. */
+  let smallUsed = 0
   let arrived = 0
   let granting = false
 
@@ -63,12 +69,15 @@ export const make = (options: ByteBudgetOptions) => {
   /**
    * The first waiter of the owner with the fewest bytes in use. Skips owners that would exceed `perOwner`. Between equal
    * owners, the earlier waiter is next.
+   *
+   * @param onlySmall whether a large request waits for memory already
    */
-  const next = () => {
+  const next = (onlySmall: boolean) => {
     let least: { readonly owner: string; readonly share: Share; readonly waiter: Waiter } | undefined
     for (const [owner, share] of shares) {
       const [waiter] = share.waiting
       if (waiter === undefined || (share.used > 0 && share.used + waiter.bytes > perOwner)) continue
+      if (onlySmall && !(waiter.isSmall && smallUsed + waiter.bytes <= reserved)) continue
       const difference = least === undefined ? -1 : share.used - least.share.used || waiter.order - least.waiter.order
       if (difference < 0) least = { owner, share, waiter }
     }
@@ -78,12 +87,19 @@ export const make = (options: ByteBudgetOptions) => {
     // `reclaim` returns bytes to the budget, which calls `grant` again.
     if (granting) return
     granting = true
-    for (let chosen = next(); chosen !== undefined; chosen = next()) {
+    let isLargeWaiting = false
+    for (let chosen = next(false); chosen !== undefined; chosen = next(isLargeWaiting)) {
       const { owner, share, waiter } = chosen
-      while (used + waiter.bytes > total && reclaim());
-      if (used + waiter.bytes > total) break
+      const limit = waiter.isSmall ? total : total - reserved
+      while (used + waiter.bytes > limit && reclaim());
+      if (used + waiter.bytes > limit) {
+        if (isLargeWaiting || waiter.isSmall || reserved === 0) break
+        isLargeWaiting = true
+        continue
+      }
       share.waiting.delete(waiter)
       add(owner, waiter.bytes)
+      if (waiter.isSmall) smallUsed += waiter.bytes
       Deferred.doneUnsafe(waiter.granted, Effect.void)
     }
     granting = false
@@ -91,12 +107,15 @@ export const make = (options: ByteBudgetOptions) => {
 
   const enqueue = (owner: string, bytes: number) => {
     const { waiting } = shareOf(owner)
-    const waiter: Waiter = { order: arrived++, bytes: Math.min(bytes, total), granted: Deferred.makeUnsafe() }
+    const isSmall = bytes <= maxSmall
+    const most = isSmall ? total : total - reserved
+    const waiter: Waiter = { order: arrived++, bytes: Math.min(bytes, most), isSmall, granted: Deferred.makeUnsafe() }
     let taken = waiter.bytes
     waiting.add(waiter)
     grant()
     const resize = (to: number) => {
       add(owner, to - taken)
+      if (isSmall) smallUsed += to - taken
       taken = to
       grant()
     }

@@ -82,6 +82,15 @@ export class TooManyRequests extends Schema.Error<TooManyRequests>("TooManyReque
   { httpApiStatus: 429, description: "Too many requests. The Retry-After header contains the seconds to wait." },
 ) {}
 
+/** 429: the credits of a key are used up. `retryAfterSeconds` until a refill becomes the `Retry-After` header. */
+export class CreditsExhausted extends Schema.Error<CreditsExhausted>("CreditsExhausted")(
+  {
+    ...body("CreditsExhausted", "credits_exhausted"),
+    retryAfterSeconds: Schema.optionalKey(Schema.Int),
+  },
+  { httpApiStatus: 429, description: "The credits of the key are used up." },
+) {}
+
 /** 500: an error of the service, which is logged with the `x-request-id` of the response. */
 export class InternalError extends Schema.Error<InternalError>("InternalError")(
   body("InternalError", "internal_error"),

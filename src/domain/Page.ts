@@ -1,7 +1,8 @@
 import { Effect, Schema } from "effect"
 import { Text } from "./Schemas.ts"
 
-const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
+// With the flag u, the pattern is also in the OpenAPI document.
+const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u
 
 /** The query fields of a list. */
 export const pageQuery = {

@@ -1,6 +1,6 @@
 import type { Redacted } from "effect"
 import { Context, Data, Effect } from "effect"
-import type { CiRun } from "./deployments/Deployment.ts"
+import type { CiRun } from "./deployments/CiRun.ts"
 import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
 import type { StoredSession } from "./sessions/SessionRepository.ts"
 
@@ -60,7 +60,8 @@ export const actorOf = (principal: Principal): string => {
   return principal._tag.toLowerCase()
 }
 
-export const keyNeeded = () => new Unauthorized({ error: "This operation needs an API key: x-api-key: <key>." })
+export const keyNeeded = () =>
+  new Unauthorized({ error: "This operation needs an API key: Authorization: Bearer <key>, or x-api-key: <key>." })
 
 /** The tenant of the current request. Fails with a 401 without a key. */
 export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(

@@ -14,7 +14,8 @@ export interface RetentionBatch {
 /** An event after its retention. */
 export interface OldEvent {
   readonly id: string
-  readonly jobId: string
+  /** `null` for an event without a job. */
+  readonly jobId: string | null
 }
 
 /** Finds and removes events after their retention. */
@@ -32,6 +33,11 @@ export class RetentionRepository extends Context.Service<
      * Returns the number of removed events; `null` when another replica is removing events.
      */
     readonly remove: (events: ReadonlyArray<OldEvent>) => Effect.Effect<number | null, Unavailable>
+    /**
+     * Removes the first canceled jobs from before `before`, which have no event, up to `limit`. Keeps jobs with an
+     * idempotency key. Returns the number of removed jobs.
+     */
+    readonly removeCanceled: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
@@ -42,6 +48,8 @@ export const RetentionDays = Context.Reference<number | undefined>("gatehouse/do
 
 /** Deliveries that one transaction removes, which takes some tens of milliseconds. */
 const maxRemovedDeliveries = 2_000
+/** Canceled jobs that one statement removes. */
+const maxRemovedJobs = 1_000
 /** The pause after a batch. It leaves the database to requests and deliveries for most of the time. */
 const batchPause = Duration.millis(200)
 
@@ -54,7 +62,7 @@ const logSkipped = ({ id }: OldEvent, cause: Cause.Cause<Unavailable>) =>
 export class Retention extends Context.Service<
   Retention,
   {
-    /** Removes all events after their retention, batch by batch. Returns their number. */
+    /** Removes all events and canceled jobs after their retention, batch by batch. Returns the number of events. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
 >()("gatehouse/domain/Retention") {
@@ -77,8 +85,13 @@ export class Retention extends Context.Service<
             ),
           )
 
-      const removeOld = Effect.gen(function* () {
-        const before = DateTime.subtract(yield* DateTime.now, { days })
+      const removeCanceled = Effect.fnUntraced(function* (before: DateTime.Utc) {
+        while ((yield* repository.removeCanceled(before, maxRemovedJobs)) === maxRemovedJobs) {
+          yield* Effect.sleep(batchPause)
+        }
+      })
+
+      const removeEvents = Effect.fnUntraced(function* (before: DateTime.Utc) {
         let total = 0
         let limit = maxRemovedDeliveries
         let after = ""
@@ -96,6 +109,13 @@ export class Retention extends Context.Service<
           }
           yield* Effect.sleep(batchPause)
         }
+      })
+
+      const removeOld = Effect.gen(function* () {
+        const before = DateTime.subtract(yield* DateTime.now, { days })
+        const removed = yield* removeEvents(before)
+        yield* removeCanceled(before)
+        return removed
       }).pipe(Effect.withSpan("Retention.removeOld"))
 
       return Retention.of({ removeOld })

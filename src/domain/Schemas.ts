@@ -19,7 +19,7 @@ export const Name = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at m
 export const SigningSecret = NonEmptyText.check(
   Schema.isMaxLength(512, { expected: "at most 512 characters" }),
   // The empty text is accepted here, because the minimum length already refuses it.
-  Schema.isPattern(/^$|\S/, { expected: "text that is not only white space" }),
+  Schema.isPattern(/^$|\S/u, { expected: "text that is not only white space" }),
 )
 
 /** The id of a resource in a request. Any text is valid: an unknown id is a 404, not a 400. */

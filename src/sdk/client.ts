@@ -52,7 +52,7 @@ export const withIdempotencyKey =
  * ```ts
  * import { Effect } from "effect"
  * import { FetchHttpClient } from "effect/http"
- * import * as Gatehouse from "gatehouse/client"
+ * import * as Gatehouse from "gatehouse-server/client"
  *
  * const firstKey = Effect.gen(function* () {
  *   const gatehouse = yield* Gatehouse.make({ baseUrl: "http://127.0.0.1:3000" })
@@ -68,7 +68,7 @@ export const withIdempotencyKey =
  * ```ts
  * import { Effect } from "effect"
  * import { FetchHttpClient } from "effect/http"
- * import * as Gatehouse from "gatehouse/client"
+ * import * as Gatehouse from "gatehouse-server/client"
  *
  * const gatehouse = await Effect.runPromise(
  *   Gatehouse.make({ baseUrl: "https://gatehouse.example.com", credential: process.env.ADMIN_TOKEN }).pipe(

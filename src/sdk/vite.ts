@@ -1,7 +1,7 @@
 import { Effect, Result } from "effect"
 import { FetchHttpClient } from "effect/http"
 import type { Plugin, ResolvedConfig } from "vite"
-import { isGitHubActions, register } from "./register.ts"
+import { isCi, register } from "./register.ts"
 
 export interface GatehouseOptions {
   /** The address of the service: `https://gatehouse.example.com`. Default: the environment variable `GATEHOUSE_URL`. */
@@ -13,13 +13,13 @@ export interface GatehouseOptions {
 }
 
 /**
- * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside GitHub
- * Actions. It stores no secret: it requests the OIDC token of the run, for which the job needs
+ * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside CI. It
+ * stores no secret: it takes the OIDC token of the run, which GitHub Actions gives to jobs with
  * `permissions: id-token: write`.
  *
  * @example
  * ```ts
- * import gatehouse from "gatehouse/vite"
+ * import gatehouse from "gatehouse-server/vite"
  * import { defineConfig } from "vite"
  *
  * export default defineConfig({ plugins: [gatehouse({ url: "https://gatehouse.example.com" })] })
@@ -39,7 +39,7 @@ const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Pl
       sequential: true,
       order: "post",
       async handler() {
-        if (hasStarted || this.meta.watchMode || !isGitHubActions(process.env)) return
+        if (hasStarted || this.meta.watchMode || !isCi(process.env)) return
         hasStarted = true
         const fault = await tryRegister(url ?? process.env["GATEHOUSE_URL"] ?? "", audience, (message) =>
           logger.info(message),

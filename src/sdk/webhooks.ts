@@ -8,7 +8,7 @@ interface WebhookEventFields {
   readonly deployment_id: string | null
 }
 
-/** The body of a webhook: always these nine fields. `event` distinguishes its two kinds. */
+/** The body of a job's webhook: always these nine fields. `event` distinguishes its two kinds. */
 export type WebhookEvent =
   | (WebhookEventFields & {
       readonly event: "job.completed"
@@ -26,6 +26,17 @@ export type WebhookEvent =
       /** Any JSON; null if the job has none. */
       readonly mapped_stack: unknown
     })
+
+/** The body of the webhook of an event that you publish, or of one of the service's own. */
+export interface PublishedEvent<Type extends string = string, Data = unknown> {
+  readonly event: Type
+  readonly event_id: string
+  /** 32 hex characters, the same in every attempt and for every receiver of the event. */
+  readonly nonce: string
+  /** ISO 8601, UTC. */
+  readonly created_at: string
+  readonly data: Data
+}
 
 /** What is wrong with a webhook, or with the options of the call (`invalid_secret`, `invalid_tolerance`). */
 export type WebhookVerificationErrorCode =
@@ -71,8 +82,8 @@ export interface VerifyWebhookOptions {
   readonly requireTimestamp?: boolean
 }
 
-export interface VerifiedWebhook {
-  readonly event: WebhookEvent
+export interface VerifiedWebhook<Event = WebhookEvent> {
+  readonly event: Event
   /**
    * `webhook-id`: the same in every attempt of a delivery. Ignore a delivery that you have processed. null if the webhook has
    * only `x-webhook-signature`, which covers no id: use `event.nonce` instead.
@@ -103,10 +114,13 @@ const standardHeaders = ["webhook-id", "webhook-timestamp", "webhook-signature"]
  * })
  * ```
  *
+ * The type of `event` is that of job events. For events that you publish, name their type:
+ * `verifyWebhook<PublishedEvent<"invoice.paid", { invoice: string }>>(…)`. It is not checked.
+ *
  * It is synchronous, because a promise that is not awaited would accept every forgery. It uses `node:crypto`, which Node,
  * Bun, Deno and Workers (`nodejs_compat`) provide.
  */
-export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook => {
+export const verifyWebhook = <Event = WebhookEvent>(options: VerifyWebhookOptions): VerifiedWebhook<Event> => {
   const secrets = readSecrets(options.secret)
   const body = readBody(options.body)
   const header = (name: string) => readHeader(options.headers, name)
@@ -120,7 +134,7 @@ export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook =>
       )
     }
     match(secrets, [signature], (secret) => createHmac("sha256", secret).update(body).digest("hex"))
-    return { event: parse(body), deliveryId: null, timestamp: null }
+    return { event: parse<Event>(body), deliveryId: null, timestamp: null }
   }
 
   const [id, timestamp, signatures] = standardHeaders.map((name) => {
@@ -141,7 +155,7 @@ export const verifyWebhook = (options: VerifyWebhookOptions): VerifiedWebhook =>
     received,
     (secret) => `v1,${createHmac("sha256", standardKey(secret)).update(content).digest("base64")}`,
   )
-  return { event: parse(body), deliveryId: id, timestamp: new Date(seconds * 1000) }
+  return { event: parse<Event>(body), deliveryId: id, timestamp: new Date(seconds * 1000) }
 }
 
 /** Throws unless one of the received signatures is that of one of the secrets. */
@@ -216,10 +230,10 @@ const readTimestamp = (timestamp: string, tolerance: number): number => {
   return Number(timestamp)
 }
 
-const parse = (body: Uint8Array): WebhookEvent => {
+const parse = <Event>(body: Uint8Array): Event => {
   try {
     const event: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body))
-    if (typeof event === "object" && event !== null && !Array.isArray(event)) return event as WebhookEvent
+    if (typeof event === "object" && event !== null && !Array.isArray(event)) return event as Event
   } catch {}
   throw new WebhookVerificationError("invalid_body", "The body is not a JSON object.")
 }

@@ -2,7 +2,10 @@
 import { describe, expect, it } from "@effect/vitest"
 import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
 import { spawn } from "node:child_process"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { type AddressInfo, createServer, type Server } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import type { Settings } from "#src/boot/config.ts"
 import * as Config from "#src/boot/config.ts"
 
@@ -103,15 +106,30 @@ const variables: Record<string, Variable> = {
   },
   OIDC_ALLOWED_OWNERS: {
     good: [
-      ["acme, octo-org", (_) => _.allowedOwners, ["acme", "octo-org"]],
+      [
+        "acme, gitlab:acme/docs",
+        (_) => _.allowedOwners,
+        [
+          { provider: "github", owner: "acme" },
+          { provider: "gitlab", owner: "acme/docs" },
+        ],
+      ],
       ["*", (_) => _.allowedOwners, "any"],
       ["acme,*", (_) => _.allowedOwners, "any"],
     ],
-    bad: [",", "a b", "acme,,octocat", "acme/docs"],
+    bad: [",", "a b", "acme,,octocat", "acme/docs", "GitLab:acme", "gitlab:", ":acme"],
+  },
+  OIDC_DEFAULT_BRANCHES: {
+    good: [["trunk, release/1", (_) => _.defaultBranches, ["trunk", "release/1"]]],
+    bad: [",", "a b", "main,"],
   },
   GITHUB_OIDC_ISSUER: {
     good: [["https://ghes.example/_services/token", (_) => _.githubIssuer, "https://ghes.example/_services/token"]],
     bad: ["ghes.example", "file:///etc/passwd", "http://ghes.example"],
+  },
+  GITHUB_SECRET_SCANNING_KEYS_URL: {
+    good: [["https://ghes.example/keys", (_) => _.githubKeysUrl, "https://ghes.example/keys"]],
+    bad: ["ghes.example", "http://ghes.example/keys"],
   },
   ALLOW_PRIVATE_NETWORKS: {
     good: [
@@ -143,6 +161,7 @@ const variables: Record<string, Variable> = {
     ],
     bad: ["-1", "1GB", "1 GiB", "1.5GiB", "GiB", "1001TiB"],
   },
+  AI_UNVERIFIED: { good: [["omit", (_) => _.aiUnverified, "omit"]], bad: ["hide", "true"] },
   CHAT_INDEX_MEMORY: { good: [["128MiB", (_) => _.chatIndexMemory, 134_217_728]], bad: ["-1", "many", "15MiB"] },
   KEY_CACHE_SIZE: { good: [["0", (_) => _.keyCacheSize, 0]], bad: ["-1", "many", "10000001"] },
   TRUST_PROXY: { good: [["2", (_) => _.trustedProxies, 2]], bad: ["true", "-1", "11", "loopback"] },
@@ -259,6 +278,9 @@ describe("defaults", () => {
         oidcAudiences: ["http://127.0.0.1:3000"],
         allowedOwners: "any",
         githubIssuer: "https://token.actions.githubusercontent.com",
+        defaultBranches: ["main", "master"],
+        ciProviders: [{ provider: "github", issuer: "https://token.actions.githubusercontent.com" }],
+        githubKeysUrl: "https://api.github.com/meta/public_keys/secret_scanning",
         allowPrivateNetworks: true,
         trustedProxies: 0,
         logLevel: "info",
@@ -275,6 +297,29 @@ describe("defaults", () => {
         allowPrivateNetworks: false,
         oidcAudiences: ["https://gatehouse.example"],
       })
+    }),
+  )
+})
+
+describe("OIDC_PROVIDERS", () => {
+  it.effect("replaces GitHub's issuer, and stops the start when it is wrong or names another one", () =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
+        (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+      )
+      const OIDC_PROVIDERS = join(folder, "providers.json")
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "gitlab" }]))
+      const settings = yield* load({ OIDC_PROVIDERS })
+      expect(settings.ciProviders).toMatchObject([{ provider: "gitlab", issuer: "https://gitlab.com" }])
+      expect(settings.githubIssuer).toBeUndefined()
+      const GITHUB_OIDC_ISSUER = "https://github.example/_services/token"
+      expect(yield* refusal({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).toContain("different issuers for GitHub")
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github", issuer: GITHUB_OIDC_ISSUER }]))
+      expect((yield* load({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).githubIssuer).toBe(GITHUB_OIDC_ISSUER)
+      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github" }, { preset: "circleci" }]))
+      expect(yield* refusal({ OIDC_PROVIDERS })).toMatch(/^OIDC_PROVIDERS: entry 2: issuer is missing; for example /)
+      expect(yield* refusal({ OIDC_PROVIDERS: join(folder, "none") })).toContain("cannot be read (ENOENT)")
     }),
   )
 })

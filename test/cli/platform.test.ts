@@ -50,6 +50,34 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
+  it.effect("a project is linked with pins and deleted; an org gets owners and is deleted", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const made = yield* send("POST", "/api/v0/orgs", { json: { name: "Leaving" }, as: adminToken })
+      const { orgId } = made.json as { orgId: string }
+      const projectId = (yield* cli(["projects", "create", "docs", "--org", orgId])).out.trim()
+      const link = ["projects", "link", projectId]
+      expect(yield* cli(link)).toMatchObject({ err: "gatehouse: No repository is linked to the project.\n", code: 1 })
+      const linked = yield* cli([...link, "octo-org/docs", "--environment", "production"])
+      expect(linked.out).toMatch(
+        /^PROVIDER +REPOSITORY +WORKFLOW +ENVIRONMENT\ngithub +octo-org\/docs +- +production\n$/,
+      )
+      expect((yield* cli(link)).out).toBe(linked.out)
+      expect(yield* cli([...link, "docs"])).toMatchObject({ code: 2 })
+      expect(yield* cli(["projects", "unlink", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
+      expect((yield* cli(["deployments", "list", projectId])).out).toMatch(/^DEPLOYMENT +BRANCH +PREVIEW/)
+      const promoted = yield* cli(["deployments", "promote", projectId, "none"])
+      expect(promoted).toMatchObject({ err: "gatehouse: The project has no such deployment.\n", code: 1 })
+      expect(yield* cli(["projects", "delete", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
+
+      const owned = yield* cli(["orgs", "update", "--org", orgId, "--owners", "leaving-org, gitlab:leaving"])
+      expect(owned.err).toContain("Owners: leaving-org, gitlab:leaving")
+      expect((yield* cli(["orgs", "update", "--org", orgId, "--owners", "none"])).err).not.toContain("Owners")
+      expect(yield* cli(["orgs", "delete", orgId])).toMatchObject({ out: `${orgId}\n`, code: 0 })
+      expect(yield* cli(["orgs", "show", "--org", orgId])).toMatchObject({ code: 1 })
+    }),
+  )
+
   it.effect("an org's limits are shown and changed", () =>
     Effect.gen(function* () {
       const { orgId } = JSON.parse((yield* cli(["projects", "create", "limits", "--json"])).out)
@@ -73,6 +101,39 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
+  it.effect("a key of a gateway: its settings, changes, uses and usage", () =>
+    Effect.gen(function* () {
+      const { projectId } = JSON.parse((yield* cli(["projects", "create", "gateway", "--json"])).out)
+      const create = ["keys", "create", "customer", "--project", projectId, "--permission", "models.*"]
+      for (const [flags, fault] of [
+        [["--refill", "day"], "--refill needs --credits"],
+        [["--metadata", "[1]"], "--metadata must be a JSON object"],
+      ] as const) {
+        expect(yield* cli([...create, ...flags])).toMatchObject({ err: expect.stringContaining(fault), code: 2 })
+      }
+      const settings = ["--permission", "files.read", "--external-id", "c-1", "--metadata", '{"plan":"pro"}']
+      const credits = ["--credits", "1000", "--refill", "month"]
+      const made = JSON.parse((yield* cli([...create, ...settings, ...credits, "--json"])).out)
+      const validate = (...flags: ReadonlyArray<string>) => cli(["keys", "validate", ...flags], made.key)
+      expect((yield* validate("--permission", "models.a", "--permission", "files.read", "--cost", "7")).code).toBe(0)
+      expect(yield* validate("--permission", "files.write")).toMatchObject({
+        err: expect.stringContaining("does not have the permission files.write"),
+        code: 1,
+      })
+      const listed = yield* cli(["keys", "list", "--external-id", "c-1"])
+      expect(listed.out).toMatch(new RegExp(`${made.id} +customer .* 993 +enabled`))
+      expect((yield* cli(["keys", "update", made.id])).err).toContain("Nothing to change")
+      const update = ["keys", "update", made.id, "--no-enabled", "--clear", "credits", "--clear", "metadata"]
+      expect(yield* cli([...update, "--name", "off"])).toMatchObject({ out: "", code: 0 })
+      expect((yield* validate()).code).toBe(1)
+      const { keys } = JSON.parse((yield* cli(["keys", "list", "--external-id", "c-1", "--json"])).out)
+      expect(keys).toMatchObject([{ name: "off", enabled: false, credits: null, metadata: null, externalId: "c-1" }])
+      const used = yield* cli(["keys", "usage", made.id, "--every", "day", "--from", "2026-11-20T00:00:00Z"])
+      expect(used.out).toMatch(/^FROM +VALID +FORBIDDEN +LIMITED +COST\n2026-11-20T00:00:00.000Z +0 +0 +0 +0\n/)
+      expect((yield* cli(["keys", "usage"])).code).toBe(0)
+    }),
+  )
+
   it.effect("a key with a rate limit, and what replaces it", () =>
     Effect.gen(function* () {
       const { projectId } = JSON.parse((yield* cli(["projects", "create", "limited", "--json"])).out)
@@ -81,8 +142,8 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
         err: expect.stringContaining("--rate-limit and --window go together"),
         code: 2,
       })
-      const made = JSON.parse((yield* cli([...create, "--rate-limit", "2", "--window", "600", "--json"])).out)
-      for (const code of [0, 0, 1]) expect((yield* cli(["keys", "validate"], made.key)).code).toBe(code)
+      const made = JSON.parse((yield* cli([...create, "--rate-limit", "3", "--window", "600", "--json"])).out)
+      for (const code of [0, 0]) expect((yield* cli(["keys", "validate"], made.key)).code).toBe(code)
 
       const rotated = yield* cli(["keys", "rotate", made.id, "--overlap", "0"])
       expect(rotated).toMatchObject({
@@ -90,8 +151,8 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
         err: expect.stringContaining(`It replaces ${made.id}`),
         code: 0,
       })
-      // The new one has the limit, not what was used of it; the old one has ended.
-      for (const code of [0, 0, 1]) expect((yield* cli(["keys", "validate"], rotated.out)).code).toBe(code)
+      // The new one shares the limit with the old one, which has ended.
+      for (const code of [0, 1]) expect((yield* cli(["keys", "validate"], rotated.out)).code).toBe(code)
       expect((yield* cli(["keys", "validate"], made.key)).err).toContain("The key is not valid.")
       expect(yield* cli(["keys", "rotate", made.id])).toMatchObject({ out: "", code: 1 })
 
@@ -99,7 +160,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const [heading, first, second] = audit.out.split("\n")
       expect(heading).toMatch(/^AT +ACTOR +ACTION +TARGET +DETAILS +REQUEST$/)
       expect(first).toMatch(new RegExp(`^\\S+Z +administrator +key.rotate +${made.id} +{.*"overlapSeconds":0`))
-      expect(second).toMatch(new RegExp(` key.create +${made.id} +.*"rateLimit":{"limit":2,"window":600}`))
+      expect(second).toMatch(new RegExp(` key.create +${made.id} +.*"rateLimit":{"limit":3,"window":600}`))
       const [, cursor] = /^There are more: continue with --cursor (\w+)$/m.exec(audit.err)!
       expect((yield* cli(["audit", "list", "--limit", "1", "--cursor", cursor!])).out).toContain("project.create")
     }),

@@ -26,7 +26,7 @@ it.live.each([
     out: "",
     err: "gatehouse: DATABASE_URL must be a PostgreSQL URL",
   },
-  { args: ["register"], code: 0, out: "", err: "This is not a GitHub Actions run: there is nothing to register.\n" },
+  { args: ["register"], code: 0, out: "", err: "This is not a CI run: there is nothing to register.\n" },
 ])("gatehouse $args ends with $code", ({ args, code, env, err, out }) =>
   Effect.gen(function* () {
     const ended = yield* runCli(args, env === undefined ? {} : { env })

@@ -1,6 +1,9 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { mkdtempSync, readFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { vi } from "vitest"
 import { runCli } from "../support/cli.ts"
 import { makeReceiver } from "../support/receiver.ts"
@@ -17,9 +20,12 @@ it.live("gatehouse register: the run's token goes to the service, and the servic
       () => Effect.sync(() => void vi.unstubAllEnvs()),
     )
     const json = { "content-type": "application/json" }
+    const outputs = join(mkdtempSync(join(tmpdir(), "gatehouse-register-")), "outputs")
+    vi.stubEnv("GITHUB_OUTPUT", outputs)
 
     service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"add","preview":true}` })
     expect(yield* register()).toEqual({ out: "P\n", err: "Preview of add registered.\n", code: 0 })
+    expect(readFileSync(outputs, "utf8")).toBe("project-id=P\nbranch=add\npreview=true\n")
     expect(service.received[0]).toMatchObject({ method: "POST", path: "/api/v0/register-deployment" })
     expect(service.received[0]!.headers.authorization).toBe(`Bearer ${secrets[1]}`)
     expect(endpoint.received[0]!.path).toContain(`audience=${encodeURIComponent(service.url)}`)
@@ -41,8 +47,19 @@ it.live("gatehouse register: the run's token goes to the service, and the servic
     const refused = yield* register()
     expect(refused).toEqual({
       out: "",
-      err: "gatehouse: The deployment is not registered: The token has expired.\n",
+      err: [
+        "::error title=Gatehouse::The deployment is not registered: The token has expired.",
+        "gatehouse: The deployment is not registered: The token has expired.\n",
+      ].join("\n"),
       code: 1,
     })
+
+    // Seen failing: the run asked for a token first, for the audience of a service on the runner.
+    const asked = endpoint.received.length
+    for (const env of [{}, { GATEHOUSE_URL: "" }, { GATEHOUSE_URL: "gatehouse" }] as const) {
+      const without = yield* runCli(["register"], { env })
+      expect(without).toMatchObject({ out: "", err: expect.stringContaining("Set GATEHOUSE_URL in the job"), code: 1 })
+    }
+    expect(endpoint.received.length).toBe(asked)
   }),
 )

@@ -22,6 +22,44 @@ const tenant = Effect.gen(function* () {
 layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTestServices: true })(
   "webhooks and jobs",
   (it) => {
+    it.effect("jobs are created, listed, shown and canceled, and schedules run, paused and deleted", () =>
+      Effect.gen(function* () {
+        const cli = yield* tenant
+        const runAt = new Date(Date.now() + 3_600_000).toISOString()
+        const options = ["--priority", "7", "--max-attempts", "5", "--run-at", runAt]
+        const job = (yield* cli(["jobs", "create", "report", "--input", "[1]", ...options])).out.trim()
+        expect((yield* cli(["jobs", "list", "--status", "queued", "--workflow", "report"])).out).toMatch(
+          new RegExp(`^${job}  report +queued +0/5 +- +- +\\d`, "m"),
+        )
+        const shown = (yield* cli(["jobs", "get", job])).out
+        for (const line of [/^priority +7$/m, /^input +\[1\]$/m, new RegExp(`^run at +${runAt}$`, "m")]) {
+          expect(shown).toMatch(line)
+        }
+        expect(yield* cli(["jobs", "cancel", job])).toMatchObject({ code: 0, out: "" })
+        expect((yield* cli(["jobs", "get", job])).out).toMatch(/^status +canceled$/m)
+        expect((yield* cli(["jobs", "finish", job])).err).toContain("The job is canceled.")
+
+        const timing = ["0 4 * * *", "--timezone", "Europe/Berlin", "--overlap", "skip"]
+        const schedule = (yield* cli(["schedules", "create", "nightly", ...timing])).out.trim()
+        const first = (yield* cli(["schedules", "run", schedule])).out.trim()
+        const again = yield* cli(["schedules", "run", schedule])
+        expect([again.code, again.err]).toEqual([1, expect.stringContaining("its overlap is skip")])
+        const before = (yield* cli(["schedules", "get", schedule])).out
+        expect(before.match(/^next +\d/gm)).toHaveLength(5)
+        expect(before).toMatch(new RegExp(`^last job +${first} queued$`, "m"))
+        expect(yield* cli(["schedules", "update", schedule, "--no-active", "--cron", "30 5 * * *"])).toMatchObject({
+          code: 0,
+        })
+        expect((yield* cli(["schedules", "list"])).out).toMatch(
+          new RegExp(`^${schedule}  nightly +30 5 \\* \\* \\* +Europe/Berlin +paused$`, "m"),
+        )
+        expect((yield* cli(["schedules", "update", schedule])).code).toBe(2)
+        expect((yield* cli(["schedules", "update", schedule, "--cron", "never"])).err).toContain("cron expression")
+        expect(yield* cli(["schedules", "delete", schedule])).toMatchObject({ code: 0 })
+        expect((yield* cli(["schedules", "get", schedule])).code).toBe(1)
+      }),
+    )
+
     it.effect("from an endpoint to a delivery that listen has verified", () =>
       Effect.gen(function* () {
         const cli = yield* tenant

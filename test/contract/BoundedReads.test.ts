@@ -3,9 +3,10 @@ import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
@@ -14,14 +15,15 @@ import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
 import { rowsRead } from "./boundedReads.ts"
-import { at, everyOrg, insertOrg, insertProject, oneOrg } from "./support.ts"
-import { insertJob } from "./webhooks/webhookSupport.ts"
+import { at, everyOrg, insertOrg, insertProject, newEntry, oneOrg } from "./support.ts"
+import { cancelJob, completed, finish, heartbeat, insertJob } from "./webhooks/webhookSupport.ts"
 
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
@@ -29,36 +31,63 @@ const repositories = Layer.mergeAll(
   DeploymentsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
+  KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-const tables = ["jobs", "job_schedules", "projects", "api_keys", "deployments", "audit_log", "events", "deliveries"]
+const tables = [
+  "jobs",
+  "job_schedules",
+  "projects",
+  "api_keys",
+  "key_counters",
+  "key_usage",
+  "deployments",
+  "audit_log",
+  "events",
+  "deliveries",
+]
 /** The length of a page or batch. */
 const limit = 20
 /** How many rows and index entries may be read for one: a row that is read, locked and changed counts each time. */
-const maxRows = 10 * limit
+const maxRows = 12 * limit
+/** The same for a claim of several workflows, which reads the head of each and some more. */
+const maxRowsOfWorkflows = 2 * maxRows
 /** The same for an event and its thousand deliveries. */
 const maxRowsOfEvent = 10 * 1_000
 
-/** Fills an org by SQL: jobs of every status but `failed`, schedules and leases that are not due, and old events of one job each. */
+/** Fills an org by SQL: jobs of every status but `failed`, delayed ones, schedules and leases that are not due, and old events of one job each. */
 const fill = Effect.fnUntraced(function* (org: string, project: string, count: number) {
   const sql = yield* SqlClient.SqlClient
   const [now, later] = [DateTime.toDateUtc(at(0)), DateTime.toDateUtc(at(86_400))]
   const rows = sql`generate_series(1, ${count}::int) AS n, lpad(n::text, 8, '0') AS id`
   yield* sql`
-    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, lease_expires_at, idempotency_key, created_at, updated_at)
-    SELECT 'j' || id, ${org}, 'many', true, CASE WHEN n % 4 = 0 THEN 'queued' WHEN n % 4 = 1 THEN 'running' ELSE 'completed' END,
-      CASE WHEN n % 4 = 1 THEN ${later}::timestamptz END, CASE WHEN n % 2 = 0 THEN id END, ${now}, ${now} FROM ${rows}`
+    INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, lease_expires_at, idempotency_key, priority, run_at, delayed,
+      finished_at, created_at, updated_at)
+    SELECT 'j' || id, ${org}, 'many', true,
+      -- The first thousand have events, so they are not canceled.
+      CASE n % 8 WHEN 0 THEN 'queued' WHEN 1 THEN 'running' WHEN 4 THEN 'queued'
+        WHEN 5 THEN CASE WHEN n > 1000 THEN 'canceled' ELSE 'completed' END ELSE 'completed' END,
+      CASE WHEN n % 8 = 1 THEN ${later}::timestamptz END, CASE WHEN n % 2 = 0 THEN id END, n % 3,
+      CASE WHEN n % 8 = 4 THEN ${later}::timestamptz END, n % 8 = 4, CASE WHEN n % 8 = 5 THEN ${now}::timestamptz END,
+      ${now}, ${now} FROM ${rows}`
   yield* sql`
     INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, skip_callbacks, next_at, created_at)
     SELECT 's' || id, ${org}, 'w', '* * * * *', 'UTC', true, ${later}, ${now} FROM ${rows}`
   yield* sql`
     INSERT INTO projects (id, org_id, name, created_at, updated_at) SELECT 'p' || id, ${org}, 'p', ${now}, ${now} FROM ${rows}`
   yield* sql`
-    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at)
-    SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now} FROM ${rows}`
+    INSERT INTO api_keys (id, org_id, name, prefix, hash, created_at, rate_limit, rate_window, external_id, counter_id)
+    SELECT 'k' || id, ${org}, 'k', 'svc_', decode(md5(id), 'hex'), ${now}, 10, 10, CASE WHEN n % 2 = 0 THEN 'many' END,
+      CASE WHEN n % 2 = 0 THEN 'k' || lpad((n - 1)::text, 8, '0') END FROM ${rows}`
+  yield* sql`
+    INSERT INTO key_counters (id, org_id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at)
+    SELECT 'k' || id, ${org}, 0, 10, 10, 0, 0, 0, 0 FROM ${rows} WHERE n % 2 = 1`
+  yield* sql`
+    INSERT INTO key_usage (org_id, key_id, hour, valid, forbidden, limited, cost)
+    SELECT ${org}, 'k' || lpad((n % 100)::text, 8, '0'), n, 1, 0, 0, 1 FROM ${rows}`
   yield* sql`
     INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, run_id, run_attempt, event_name, created_at)
     SELECT 'd' || id, ${org}, ${project}, 'github', 'main', 'r', 's', true, id, 1, 'push', ${now} FROM ${rows}`
@@ -75,6 +104,18 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
       'delivered', ${now}, ${now} FROM ${rows}`
 })
 
+const usedHour = (orgId: string) => ({
+  orgId,
+  keyId: "k00000001",
+  hour: 1,
+  valid: 1,
+  forbidden: 0,
+  limited: 0,
+  cost: 1,
+})
+
+type Operation = [string, Effect.Effect<unknown, unknown, JobRepository>]
+
 /** Each list and claim, of the org with everything and of one with next to nothing. */
 const operations = Effect.fnUntraced(function* (
   { emptyProject, org, project, small }: Readonly<Record<"org" | "small" | "project" | "emptyProject", string>>,
@@ -83,6 +124,7 @@ const operations = Effect.fnUntraced(function* (
   const jobs = yield* JobRepository
   const schedules = yield* JobScheduleRepository
   const keys = yield* ApiKeyRepository
+  const usages = yield* KeyUsageRepository
   const projects = yield* ProjectRepository
   const deployments = yield* DeploymentRepository
   const audit = yield* AuditRepository
@@ -93,7 +135,7 @@ const operations = Effect.fnUntraced(function* (
   const middle = (prefix: string) => ({ ...page, cursor: prefix + someId })
   const lease = { limit, now: at(0), leaseUntil: at(60) }
   const of = { org, small }
-  const each = Object.entries(of).flatMap(([name, id]): Array<[string, Effect.Effect<unknown, unknown>]> => [
+  const each = Object.entries(of).flatMap(([name, id]): Array<Operation> => [
     [`${name}: jobs`, jobs.list(id, {}, page)],
     [`${name}: jobs, next page`, jobs.list(id, {}, middle("j"))],
     [`${name}: jobs of a status`, jobs.list(id, { status: "running" }, middle("j"))],
@@ -101,16 +143,27 @@ const operations = Effect.fnUntraced(function* (
     [`${name}: jobs of a workflow`, jobs.list(id, { workflow: "many" }, middle("j"))],
     [`${name}: jobs of a workflow that none has`, jobs.list(id, { workflow: "none" }, page)],
     [`${name}: jobs of both`, jobs.list(id, { workflow: "many", status: "failed" }, page)],
-    [`${name}: claim`, jobs.claim(id, { ...lease, workflow: undefined })],
-    [`${name}: claim of a workflow`, jobs.claim(id, { ...lease, workflow: "many" })],
-    [`${name}: claim of a workflow that none has`, jobs.claim(id, { ...lease, workflow: "none" })],
+    [`${name}: claim`, jobs.claim(id, { ...lease, workflows: undefined })],
+    [`${name}: claim of a workflow`, jobs.claim(id, { ...lease, workflows: ["many"] })],
+    [`${name}: claim of two workflows`, jobs.claim(id, { ...lease, workflows: ["many", "none"] })],
+    [`${name}: cancel a job`, Effect.ignore(cancelJob(id, `j${String(count / 2).padStart(8, "0")}`, at(1)))],
+    [
+      `${name}: complete a job`,
+      Effect.ignore(finish(id, `j${String(count / 2 + 1).padStart(8, "0")}`, completed(), at(1))),
+    ],
+    [`${name}: claim of a workflow that none has`, jobs.claim(id, { ...lease, workflows: ["none"] })],
     [`${name}: job`, Effect.ignore(jobs.find(id, `j${someId}`))],
     [
       `${name}: heartbeat`,
-      Effect.ignore(jobs.extendLease(id, `j${String(count / 2 + 1).padStart(8, "0")}`, at(1), at(0))),
+      Effect.ignore(jobs.extendLease(id, `j${String(count / 2 + 1).padStart(8, "0")}`, heartbeat(at(1), at(0)))),
     ],
     [`${name}: keys`, keys.list(id, page)],
     [`${name}: keys, next page`, keys.list(id, middle("k"))],
+    [`${name}: keys of an external id`, keys.list(id, middle("k"), "many")],
+    [`${name}: keys of an external id that none has`, keys.list(id, page, "none")],
+    [`${name}: change a key`, Effect.ignore(keys.update(id, `k${someId}`, { rateLimit: null }, newEntry()))],
+    [`${name}: remove a key`, Effect.ignore(keys.remove(id, `k${someId}`, newEntry()))],
+    [`${name}: usage of a key in 19 hours`, usages.find(id, "k00000001", { from: 1, to: 1_901, every: 24 })],
     [`${name}: projects`, projects.list(oneOrg(id), page)],
     [`${name}: projects, next page`, projects.list(oneOrg(id), middle("p"))],
     [`${name}: deployments of the project with many`, deployments.list(oneOrg(id), project, middle("d"))],
@@ -120,17 +173,27 @@ const operations = Effect.fnUntraced(function* (
   ])
   const old = { after: "", before: at(1), limit }
   const remove = Effect.flatMap(retention.findOld({ ...old, after: "e00000010" }), retention.remove)
-  const rest: ReadonlyArray<[string, Effect.Effect<unknown, unknown, JobRepository>]> = [
+  const rest: ReadonlyArray<Operation> = [
     ["small: schedules", schedules.list(small, { limit: 100 })],
     ["job by its idempotency key", insertJob(org, { idempotencyKey: someId })],
     ["every project", projects.list(everyOrg, middle("p"))],
     ["every org", orgs.list(everyOrg, page)],
     ["keys by their hashes", keys.findByHashes(["00", "01"])],
+    ["uses of a key that are written", usages.add([usedHour(org)])],
+    ["old usage of keys", usages.removeOld(10, limit)],
     ["usage of keys", keys.touch(new Map([[`k${someId}`, at(0)]]))],
-    ["leases", jobs.expireLeases({ ...lease, maxAttempts: 3, after: null })],
-    ["leases in turns", jobs.expireLeases({ ...lease, maxAttempts: 3, after: "" })],
-    ["leases that ran out", jobs.expireLeases({ ...lease, now: at(86_400), maxAttempts: 3, after: null })],
-    ["leases in turns that ran out", jobs.expireLeases({ ...lease, now: at(86_400), maxAttempts: 3, after: "" })],
+    ["leases", jobs.expireLeases({ ...lease, after: null })],
+    ["leases in turns", jobs.expireLeases({ ...lease, after: "" })],
+    ["leases that ran out", jobs.expireLeases({ ...lease, now: at(86_400), after: null })],
+    ["leases in turns that ran out", jobs.expireLeases({ ...lease, now: at(86_400), after: "" })],
+    ["delayed jobs", jobs.queueDelayed({ limit, now: at(0), after: null })],
+    ["delayed jobs in turns", jobs.queueDelayed({ limit, now: at(0), after: "" })],
+    ["delayed jobs whose time has come", jobs.queueDelayed({ limit, now: at(86_400), after: null })],
+    ["delayed jobs in turns whose time has come", jobs.queueDelayed({ limit, now: at(86_400), after: "" })],
+    ["job", insertJob(org)],
+    ["schedule that runs now", Effect.ignore(schedules.run(org, `s${someId}`, "new", at(0)))],
+    ["schedule with its last job", Effect.ignore(schedules.find(org, `s${someId}`))],
+    ["old canceled jobs", retention.removeCanceled(at(1), limit)],
     ["schedules", schedules.fireDue({ limit, now: at(0), after: null })],
     ["schedules in turns", schedules.fireDue({ limit, now: at(0), after: "" })],
     ["schedules that are due", schedules.fireDue({ limit, now: at(86_400), after: null })],
@@ -140,6 +203,11 @@ const operations = Effect.fnUntraced(function* (
   ]
   return [...each, ...rest]
 })
+
+const maxRowsOf = (operation: string) => {
+  if (operation.endsWith("with a thousand deliveries")) return maxRowsOfEvent
+  return operation.endsWith("of two workflows") ? maxRowsOfWorkflows : maxRows
+}
 
 // Fewer in the embedded database, which takes three times as long to fill.
 const counts = { embedded: 20_000, postgres: 100_000 }
@@ -163,8 +231,7 @@ for (const [name, database] of Object.entries(databases)) {
             const tooMany: Array<string> = []
             for (const [operation, effect] of all) {
               const { rows } = yield* rowsRead(tables, effect)
-              if (rows > (operation.endsWith("with a thousand deliveries") ? maxRowsOfEvent : maxRows))
-                tooMany.push(`${operation}: ${rows}`)
+              if (rows > maxRowsOf(operation)) tooMany.push(`${operation}: ${rows}`)
             }
             assert.deepStrictEqual(tooMany, [], when)
           })

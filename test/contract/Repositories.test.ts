@@ -4,6 +4,8 @@ import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
+import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
@@ -12,8 +14,13 @@ import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
+import { owners } from "./orgs/owners.ts"
+import { production } from "./deployments/production.ts"
 import { deployments } from "./deployments/deployments.ts"
 import { idempotency } from "./idempotency.ts"
+import { keyChanges } from "./keys/keyChanges.ts"
+import { keyCounters } from "./keys/keyCounters.ts"
+import { keyUsage } from "./keys/keyUsage.ts"
 import { keyRotation } from "./keys/keyRotation.ts"
 import { links } from "./projects/links.ts"
 import { orgLimits } from "./orgs/orgLimits.ts"
@@ -30,6 +37,8 @@ const sql = Layer.mergeAll(
   AuditLogSql.layer,
   DeploymentsSql.layer,
   IdempotencySql.layer,
+  KeyCountersSql.layer,
+  KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
   SessionsSql.layer,
@@ -53,11 +62,16 @@ for (const [name, repositories] of Object.entries(backends)) {
     projectUpdates(it)
     apiKeys(it)
     keyRotation(it)
+    keyChanges(it)
+    keyCounters(it)
+    keyUsage(it)
     auditLog(it)
     idempotency(it)
     registrations(it)
     links(it)
     deployments(it)
+    production(it)
+    owners(it)
     platformPages(it)
     sessions(it)
     activity(it)

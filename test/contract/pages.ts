@@ -2,13 +2,13 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { insertSchedule } from "./jobs/schedules.ts"
 import type { It as PlatformIt } from "./support.ts"
 import { everyOrg, insertOrg, insertProject, newEntry, newId, newKey, oneOrg, push } from "./support.ts"
@@ -167,7 +167,16 @@ export const webhookPages = (it: It) => {
       const endpointIds: Array<string> = []
       for (const description of sizes) {
         const id = yield* newId
-        const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description, active: true, now }
+        const endpoint = {
+          id,
+          orgId,
+          url: "https://example.com/",
+          secret: "s",
+          description,
+          active: true,
+          now,
+          ...defaultSettings,
+        }
         yield* endpoints.insert(endpoint, newEntry())
         endpointIds.push(id)
       }
@@ -188,7 +197,7 @@ export const webhookPages = (it: It) => {
       for (const input of sizes) ids.push(yield* insertJob(orgId, { input }))
       const claimed: Array<ReadonlyArray<string>> = []
       for (let n = 0; n <= pages.length; n++) {
-        const jobs = yield* claim(orgId, { workflow: undefined, limit: 100, now, leaseUntil: plus(now, 60) })
+        const jobs = yield* claim(orgId, { workflows: undefined, limit: 100, now, leaseUntil: plus(now, 60) })
         claimed.push(jobs.map(({ job_id }) => job_id))
       }
       assert.deepStrictEqual(claimed.flat(), ids)

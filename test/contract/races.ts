@@ -4,8 +4,11 @@ import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
+import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
+import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
@@ -26,8 +29,11 @@ export const layer = Layer.mergeAll(
   DeliveryQueueSql.layer,
   DeploymentsSql.layer,
   Events.sql,
+  EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
+  KeyCountersSql.layer,
+  KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
   RetentionSql.layer,

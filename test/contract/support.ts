@@ -3,12 +3,16 @@ import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { KeyCounterRepository } from "#src/domain/keys/KeyCounterRepository.ts"
+import { defaultSettings } from "#src/domain/keys/KeySettings.ts"
+import type { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { OrgScope } from "#src/domain/Principal.ts"
-import type { CiRun } from "#src/domain/deployments/Deployment.ts"
-import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
-import { Conflict, LimitReached, NotFound, Unavailable } from "#src/domain/Errors.ts"
+import type { RegistrationRules } from "#src/domain/deployments/admission.ts"
+import type { CiRun } from "#src/domain/deployments/CiRun.ts"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "#src/domain/Errors.ts"
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
@@ -22,6 +26,8 @@ export type Repositories =
   | AuditRepository
   | DeploymentRepository
   | IdempotencyRepository
+  | KeyCounterRepository
+  | KeyUsageRepository
   | OrgRepository
   | ProjectRepository
   | SessionRepository
@@ -88,7 +94,7 @@ export const newKey = (overrides: Partial<NewApiKey> = {}) =>
       hash,
       createdAt: at(0),
       expiresAt: null,
-      rateLimit: null,
+      ...defaultSettings,
       ...overrides,
     }
   })
@@ -97,18 +103,38 @@ let repositories = 0
 /** A repository that no test has used. */
 export const newRepository = () => {
   const n = ++repositories
-  return { owner: `Octo${n}`, repo: "Docs", repositoryId: String(9_000_000_000_000_000_000n + BigInt(n)) }
+  return {
+    owner: `Octo${n}`,
+    repo: "Docs",
+    repositoryId: String(9_000_000_000_000_000_000n + BigInt(n)),
+    ownerId: `${n}` as string | null,
+  }
 }
+
+export const githubIssuer = "https://token.actions.githubusercontent.com"
+export const gitlabIssuer = "https://gitlab.com"
+const issuers = new Map([
+  ["github", githubIssuer],
+  ["gitlab", gitlabIssuer],
+])
+/** What an operator configures who lets every repository register. */
+export const anyRules: RegistrationRules = { allowedOwners: "any", defaultBranches: ["main", "master"], issuers }
 
 let runs = 0
 /** A push to main, of a run that no test has used. */
-export const push = (repository: Pick<CiRun, "owner" | "repo" | "repositoryId">, overrides: Partial<CiRun> = {}) => ({
+export const push = (
+  repository: Pick<CiRun, "owner" | "repo" | "repositoryId" | "ownerId">,
+  overrides: Partial<CiRun> = {},
+): CiRun => ({
+  provider: "github",
+  issuer: githubIssuer,
+  issuedAt: null,
+  workflowFile: `${repository.owner}/${repository.repo}/.github/workflows/deploy.yml`,
   branch: "main",
   ref: "refs/heads/main",
   sha: "6dcb09b5b57875f334f61aebed695e2e4193db5e",
   preview: false,
   pullRequest: null,
-  defaultBranchCandidate: "main",
   runId: String(++runs),
   runAttempt: 1,
   workflow: null,
@@ -120,16 +146,26 @@ export const push = (repository: Pick<CiRun, "owner" | "repo" | "repositoryId">,
 })
 
 /** Registers a run; gives what became of it and the id that was there for its deployment. */
-export const register = Effect.fnUntraced(function* (run: CiRun, options: { seconds?: number; link?: boolean } = {}) {
+export const register = Effect.fnUntraced(function* (
+  run: CiRun,
+  options: { seconds?: number; link?: boolean; rules?: Partial<RegistrationRules> } = {},
+) {
   const ids = { deploymentId: yield* newId, projectId: yield* newId, defaultOrgId: yield* newId }
   const now = at(options.seconds ?? 0)
-  const outcome = yield* (yield* DeploymentRepository).register({
-    run,
-    ...ids,
-    now,
-    createProject: options.link !== true,
-  })
-  return { outcome, deploymentId: ids.deploymentId, projectId: "projectId" in outcome ? outcome.projectId : "none" }
+  const allowedOwners = options.link === true ? "linked" : "any"
+  const rules = { ...anyRules, allowedOwners, ...options.rules } as const
+  const registered = yield* (yield* DeploymentRepository).register({ run, ...ids, now, rules })
+  const outcome =
+    registered._tag === "Refused"
+      ? { _tag: registered.reason }
+      : { _tag: registered._tag, projectId: registered.projectId }
+  const preview = registered._tag === "Registered" && registered.preview
+  return {
+    outcome,
+    preview,
+    deploymentId: ids.deploymentId,
+    projectId: "projectId" in outcome ? outcome.projectId : "none",
+  }
 })
 
 export const findProject = (projectId: string) =>
@@ -143,7 +179,9 @@ export const noRows = { items: [], hasMore: false }
 export const deploymentsOf = (projectId: string) =>
   DeploymentRepository.use((deployments) => itemsOf(deployments.list(everyOrg, projectId, { limit: 100 })))
 
-const encodeError = Schema.encodeUnknownSync(Schema.Union([NotFound, Conflict, LimitReached, Unavailable]))
+const encodeError = Schema.encodeUnknownSync(
+  Schema.Union([NotFound, Conflict, InvalidRequest, LimitReached, Unavailable]),
+)
 
 /** What the operation fails with, as the caller gets it. */
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>

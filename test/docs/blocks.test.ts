@@ -1,10 +1,11 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readFileSync } from "node:fs"
+import { parseProviders } from "#src/boot/ciProviders.ts"
 import { faultOfCall, programs, variables } from "./commands.ts"
-import { type Block, blocks, repository, withIds } from "./pages.ts"
+import { type Block, blocks, pages, repository, withIds } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
 import { runBlock } from "./shell.ts"
 
@@ -21,7 +22,7 @@ const kinds: Readonly<Record<string, string>> = {
   js: "types.test.ts; receiver.test.ts: run",
   sql: "examples.test.ts: executed on PostgreSQL",
   http: "test/sdk/webhooksDocs.test.ts: the signatures are verified",
-  python: "test/sdk/webhooksDocs.test.ts: run",
+  python: "test/sdk/webhooksDocs.test.ts and test/sdk/workersDocs.test.ts: run",
   go: "test/sdk/webhooksDocs.test.ts: run",
   py: "not checked: two lines of a library that is not installed here (standardwebhooks)",
   golang: "not checked: the same in Go",
@@ -31,7 +32,8 @@ const kinds: Readonly<Record<string, string>> = {
 it("every block is of a language whose blocks are checked, or listed with the reason why not", () => {
   expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
   // At most one of each, so that nothing else hides behind the reason.
-  for (const language of ["py", "golang", "ini", "http", "python", "go"]) expect(ofKind(language)).toHaveLength(1)
+  for (const language of ["py", "golang", "ini", "http", "go"]) expect(ofKind(language)).toHaveLength(1)
+  expect(ofKind("python").map(({ page }) => page)).toEqual(["docs/webhooks.md", "docs/workers.md"])
 })
 
 /** Runs shell commands, and holds each call to what the program takes. */
@@ -93,9 +95,16 @@ const answered = (block: Block) => {
   return operationOf(method, url.pathname)
 }
 
+/** A file of CI providers, which the service reads at its start. */
+const isProvidersFile = ({ text }: Block) => text.startsWith("[")
+
 describe("JSON", () => {
+  it.each(ofKind("json").filter(isProvidersFile))("$at is a file of CI providers", ({ text }) => {
+    expect(Result.isSuccess(parseProviders(text, ["https://gatehouse.example.com"]))).toBe(true)
+  })
+
   const [lines, answers] = [true, false].map((is) =>
-    ofKind("json").filter(({ text }) => text.startsWith(logged) === is),
+    ofKind("json").filter((block) => !isProvidersFile(block) && block.text.startsWith(logged) === is),
   ) as [Array<Block>, Array<Block>]
 
   it.each(answers)("$at is an answer of its operation", (block) => {
@@ -109,6 +118,10 @@ describe("JSON", () => {
 
 /** What people read. */
 const prose = ["docs/concepts.md"]
+
+it("no page tells its readers to run the package of another, which npx gatehouse is", () => {
+  expect(pages.filter(({ text }) => /npx (?:-y |--yes )?gatehouse\b/.test(text)).map(({ path }) => path)).toEqual([])
+})
 
 it("every text is prose, or a stream of events", () => {
   for (const { at, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {

@@ -15,8 +15,10 @@ const { scripts } = JSON.parse(read("package.json")) as { readonly scripts: Read
 export const variables: ReadonlyArray<string> = [
   ...[...read("src/boot/config.ts").matchAll(/\bread\("([A-Z_]+)"/g)].map(([, name]) => name!),
   ...Object.values(limits).map(({ variable }) => variable),
+  "GATEHOUSE_ID_TOKEN",
   "GATEHOUSE_URL",
   "GATEHOUSE_TOKEN",
+  "GATEHOUSE_PROFILE",
   "GATEHOUSE_WEBHOOK_SECRET",
 ]
 
@@ -53,6 +55,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   const [separator, ...args] = rest
   if (scripts[name] === undefined) return `there is no script ${name}`
   if (separator === undefined) return undefined
+  if (separator === "-w") return fileFault(`packages/${args[0]?.replace("gatehouse-", "")}/package.json`)
   if (separator !== "--") return `npm run ${name} ${separator} gives npm the argument`
   if (name === "gatehouse") return faultOfCommand(args)
   const taken = name === "bench" ? read("bench/main.ts") : ""
@@ -60,8 +63,15 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`
 }
 
+/** The packages of this repository, as `npm pack` names their tarballs. */
+const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway)-0\.1\.0\.tgz$/
+
 const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
-  if (word === "ci") return undefined
+  if (word === "ci" || (word === "pack" && rest.every((arg) => arg === "--workspaces"))) return undefined
+  if (word === "install") {
+    const strange = rest.find((arg) => arg !== "--save-dev" && !tarball.test(arg))
+    return strange === undefined ? undefined : `${strange} is no package of this repository`
+  }
   if (word !== "run") return faultOfScript(word!, rest)
   const [name, ...args] = rest[0] === "-s" ? rest.slice(1) : rest
   return faultOfScript(name!, args)
@@ -82,7 +92,11 @@ type Fault = string | undefined
 const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | Effect.Effect<Fault>>> = {
   curl: (args) => faultOfRequest(curlRequest(args)),
   gatehouse: faultOfCommand,
-  npx: ([name, ...args]) => (name === "gatehouse" ? faultOfCommand(args) : faultOfVitest(args)),
+  npx: ([name, ...args]) => {
+    // Without --no, npx would install a package of that name, which is somebody else's.
+    if (name === "gatehouse") return "npx gatehouse may run a stranger's package; write npx --no gatehouse"
+    return name === "--no" ? faultOfCommand(args.slice(1)) : faultOfVitest(args)
+  },
   npm: faultOfNpm,
   docker: faultOfDocker,
   kubectl: (args) => fileFault(args[args.indexOf("-f") + 1]),
@@ -95,6 +109,8 @@ const others: Readonly<Record<string, string>> = {
   pg_dump: "test/faults/backup.test.ts backs up by it",
   pg_restore: "the same",
   createdb: "the same, by its SQL",
+  createuser: "PostgreSQL's, with its own prompt",
+  node: "test/http/webhooks/webhooksReadme.test.ts runs the gateway",
   ".ci/run": "what runs all of this",
 }
 

@@ -17,17 +17,27 @@ const open = withCurl.filter((block) => !guarded.includes(block))
 const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, as?: string) {
   const { send, url } = yield* TestServer
   const make = (path: string, json: object) => must(send, "POST", `/api/v0/${path}`, { json, as })
-  const { orgId, projectId } = yield* make("projects", { name: "docs" })
+  yield* make("projects", { name: "docs" })
   expect(some.length).toBeGreaterThan(0)
   for (const { at, text } of some) {
-    const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId })) } as Record<string, string>
+    // Of its own: a block may delete them.
+    const { orgId } = yield* make("orgs", { name: "Acme" })
+    const { projectId } = yield* make("projects", { name: "docs", orgId })
+    const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId, permissions: ["*"] })) } as Record<
+      string,
+      string
+    >
     const filled = text
       .replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
       // A date to come, whenever this is run.
       .replace(/"expiresAt":"\d{4}/, `"expiresAt":"9999`)
     const { calls, errors, status: ended } = runBlock(filled, ["curl", "npm", "openssl"])
     expect(ended, `${at}: ${errors}`).toBe(0)
-    for (const { args } of calls.filter(({ program }) => program === "curl")) {
+    for (const { args: printed } of calls.filter(({ program }) => program === "curl")) {
+      // What the stand-in for curl printed, and what is in the environment of a block, stand for what there is.
+      const args = printed.map((arg) =>
+        arg.replace("svc_example", ids["key"]!).replace(`orgs/${exampleId}`, `orgs/${orgId}`),
+      )
       const here = args.map((arg) => arg.replace("http://127.0.0.1:3000", url))
       const { out } = yield* run("curl", [...here, "--write-out", "\n%{http_code}"])
       const [, body, status] = /^(.*)\n(\d+)$/s.exec(out)!

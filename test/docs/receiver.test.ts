@@ -35,10 +35,10 @@ let receive
 const express = () => ({ post: (path, parser, handler) => (receive = handler) })
 express.raw = () => ({})
 export default express
-export const answer = (headers, body) => {
+export const answer = async (headers, body) => {
   let code
   const response = { status: (given) => ({ send: () => (code = given) }), sendStatus: (given) => (code = given) }
-  receive({ headers, body }, response)
+  await receive({ headers, body }, response)
   return code
 }`
 
@@ -46,7 +46,8 @@ const program = `
 import { answer } from "express"
 await import("./receiver.js")
 const [secret, body, headers] = ${JSON.stringify([secret, body, headers])}
-console.log(answer(headers, Buffer.from(body)), answer(headers, Buffer.from(body + " ")), answer({}, Buffer.from(body)))
+const bodies = [[headers, body], [headers, body + " "], [{}, body]]
+console.log(...(await Promise.all(bodies.map(([headers, body]) => answer(headers, Buffer.from(body))))))
 Object.assign(globalThis, { secret, body, headers })
 await import("./library.js")
 globalThis.body += " "
@@ -63,8 +64,11 @@ it("the code for Node in docs/webhooks.md takes a webhook that is genuine, and r
     place("package.json", `{"type":"module"}`)
     place("node_modules/express/package.json", `{"type":"module","exports":"./express.js"}`)
     place("node_modules/express/express.js", express)
-    place("node_modules/gatehouse/package.json", `{"type":"module","exports":{"./webhooks":"./webhooks.ts"}}`)
-    symlinkSync(join(repository, "src/sdk/webhooks.ts"), join(folder, "node_modules/gatehouse/webhooks.ts"))
+    place("node_modules/gatehouse-webhooks/package.json", `{"type":"module","exports":"./index.ts"}`)
+    symlinkSync(
+      join(repository, "packages/webhooks/src/index.ts"),
+      join(folder, "node_modules/gatehouse-webhooks/index.ts"),
+    )
     symlinkSync(join(repository, "node_modules/standardwebhooks"), join(folder, "node_modules/standardwebhooks"))
     place("receiver.js", block("express"))
     place("library.js", block("standardwebhooks"))

@@ -29,7 +29,7 @@ export const curlRequest = (args: ReadonlyArray<string>): CurlRequest => {
     const word = rest.shift()!
     if (word === "-X") method = rest.shift()
     else if (word === "-d") body = rest.shift()
-    else if (word === "--data-urlencode") rest.shift()
+    else if (word === "--data-urlencode" || word === "-sw") rest.shift()
     else if (word === "-H") {
       const [, name, value] = /^([\w-]+): (.*)$/.exec(rest.shift() ?? "")!
       headers.set(name!.toLowerCase(), value!)
@@ -41,12 +41,14 @@ export const curlRequest = (args: ReadonlyArray<string>): CurlRequest => {
 }
 
 const ours = ["http://127.0.0.1:3000", "https://gatehouse.example.com"]
+/** The gateway that the README starts. */
+const gateway = "http://127.0.0.1:8080"
 /** The token of a CI run comes from the runner, under an address of its own. */
 const runners = "https://runner.example"
 
 /** What is wrong with a request of the documentation. */
 export const faultOfRequest = ({ body, headers, method, url }: CurlRequest): string | undefined => {
-  if (url.origin === runners) return undefined
+  if (url.origin === runners || url.origin === gateway) return undefined
   if (!ours.includes(url.origin)) return `nothing here is at ${url.origin}`
   const operation = operationOf(method, url.pathname)
   if (operation === undefined) return `there is no ${method} ${url.pathname}`

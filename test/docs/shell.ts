@@ -38,7 +38,7 @@ printf '%s\\036' "$record" >> "$CALLS"
 command -p cat > /dev/null
 echo ${exampleId}
 `
-const real = ["cat", "cp"]
+const real = ["cat", "cp", "sed"]
 
 const callOf = (record: string): Call => {
   const [words, exported] = record.split("\u001d")
@@ -63,7 +63,11 @@ export const runBlock = (text: string, programs: ReadonlyArray<string>): Ran => 
     }
     for (const program of programs) place(program.includes("/") ? program : `bin/${program}`, standIn)
     for (const program of real) place(`bin/${program}`, `#!/bin/sh\ncommand -p ${program} "$@"\n`)
+    // Standard error is a socket here, which tee cannot open by its name.
+    place("bin/tee", "#!/bin/sh\ncommand -p cat\n")
     writeFileSync(join(home, "data/encryption.key"), "example\n")
+    // What an earlier block of the README has written.
+    writeFileSync(join(home, "gatehouse.env"), `ADMIN_TOKEN=${exampleId}\nDATABASE_URL=${given.DATABASE_URL}\n`)
     const env = { ...given, PATH: process.env["PATH"], HOME: home, CALLS: join(home, "calls") }
     // Its own PATH from inside, so that bash itself is found; fpath is zsh's.
     const inside = `PATH=$1; fpath=(. .); eval "$2"`

@@ -3,14 +3,20 @@ import { spawnSync } from "node:child_process"
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { OpenApi } from "effect/http-api"
+import { Api } from "#src/http/api/Api.ts"
+import { type Document, generate } from "../../packages/client/generator.ts"
 import { blocks, repository } from "./pages.ts"
 
 /** Where the package's entries are in the repository. */
 const entries = {
-  "gatehouse/api": ["src/http/api/Api.ts"],
-  "gatehouse/client": ["src/sdk/client.ts"],
-  "gatehouse/vite": ["src/sdk/vite.ts"],
-  "gatehouse/webhooks": ["src/sdk/webhooks.ts"],
+  "gatehouse-server/api": ["src/http/api/Api.ts"],
+  "gatehouse-server/client": ["src/sdk/client.ts"],
+  "gatehouse-server/vite": ["src/sdk/vite.ts"],
+  "gatehouse-server/webhooks": ["src/sdk/webhooks.ts"],
+  "gatehouse-webhooks": ["packages/webhooks/src/index.ts"],
+  "gatehouse-gateway": ["packages/gateway/src/index.ts"],
+  "gatehouse-server/worker": ["src/sdk/worker.ts"],
 }
 
 /** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */
@@ -18,7 +24,12 @@ const given = `
 declare module "express" {
   interface Request { readonly headers: Record<string, string | string[] | undefined>; readonly body: Buffer }
   interface Response { status(code: number): Response; send(body: string): Response; sendStatus(code: number): Response }
-  interface App { post(path: string, parser: object, handler: (request: Request, response: Response) => void): void }
+  interface App {
+    post(path: string, parser: object, handler: (request: Request, response: Response) => void): void
+    // oxlint-disable-next-line no-explicit-any
+    use(handler: (request: any, response: any, next: (error?: unknown) => void) => void): void
+    listen(port: number): void
+  }
   const express: { (): App; raw(options: { type: string; limit: string }): object }
   export default express
 }
@@ -34,6 +45,9 @@ const checked = (languages: ReadonlyArray<string>, compilerOptions: object) => {
     symlinkSync(join(repository, "node_modules"), join(folder, "node_modules"))
     writeFileSync(join(folder, "package.json"), `{"type":"module"}`)
     writeFileSync(join(folder, "given.d.ts"), given)
+    // The types of the client are made from the definition.
+    const client = generate(OpenApi.fromApi(Api) as unknown as Document).types
+    writeFileSync(join(folder, "client.d.ts"), client.replaceAll("./runtime.js", "runtime"))
     for (const [index, { language, text }] of blocks.entries()) {
       if (languages.includes(language)) writeFileSync(join(folder, `block${index}.${language}`), text)
     }
@@ -41,7 +55,11 @@ const checked = (languages: ReadonlyArray<string>, compilerOptions: object) => {
       extends: join(repository, "tsconfig.json"),
       compilerOptions: {
         noUnusedLocals: false,
-        paths: Object.fromEntries(Object.entries(entries).map(([name, [path]]) => [name, [repository + path]])),
+        paths: {
+          ...Object.fromEntries(Object.entries(entries).map(([name, [path]]) => [name, [repository + path]])),
+          "gatehouse-client": [join(folder, "client.d.ts")],
+          runtime: [`${repository}packages/client/src/runtime.ts`],
+        },
         ...compilerOptions,
       },
       include: ["*"],

@@ -43,6 +43,20 @@ describe("a budget of bytes", () => {
     }),
   )
 
+  it.effect("keeps reserved bytes for small requests, also while a large one waits", () =>
+    Effect.gen(function* () {
+      const { granted, request } = yield* worldWith({ reserved: { bytes: 20, maxSmall: 10 } })
+      const a1 = yield* request("a1", 100)
+      yield* request("b1", 60)
+      const [c1] = [yield* request("c1", 10), yield* request("c2", 10), yield* request("d1", 10)]
+      expect(granted, "the large request has all but the reserved bytes").toEqual(["a1", "c1", "c2"])
+      yield* c1.end
+      expect(granted).toEqual(["a1", "c1", "c2", "d1"])
+      yield* a1.end
+      expect(granted.at(-1)).toBe("b1")
+    }),
+  )
+
   it.effect("grants an owner no more than its share while another waits", () =>
     Effect.gen(function* () {
       const { granted, request } = yield* world

@@ -8,14 +8,18 @@ import {
   requireAdministrator,
   requireOrg,
 } from "#src/domain/Principal.ts"
-import type { CiRun } from "#src/domain/deployments/Deployment.ts"
+import type { CiRun } from "#src/domain/deployments/CiRun.ts"
 import { as, failureOf, outcomeOf } from "./support.ts"
 
 const run: CiRun = {
   owner: "acme",
   repo: "site",
   repositoryId: "1",
-  defaultBranchCandidate: "main",
+  provider: "github",
+  issuer: "https://issuer.example",
+  issuedAt: null,
+  ownerId: "65",
+  workflowFile: null,
   branch: "main",
   ref: "refs/heads/main",
   sha: "0".repeat(40),

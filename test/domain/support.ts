@@ -2,8 +2,9 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { Principal, CurrentPrincipal } from "#src/domain/Principal.ts"
-import type { AllowedOwners } from "#src/domain/deployments/Deployments.ts"
-import { Deployments, RegistrationPolicy } from "#src/domain/deployments/Deployments.ts"
+import type { RegistrationRules } from "#src/domain/deployments/admission.ts"
+import { Deployments } from "#src/domain/deployments/Deployments.ts"
+import { RegistrationPolicy } from "#src/domain/deployments/RegistrationPolicy.ts"
 import {
   Conflict,
   Forbidden,
@@ -24,7 +25,7 @@ import * as fakes from "../fakes/repositories.ts"
 /** Every service over the fakes; `options` replace what they stand on. */
 export const services = (
   options: {
-    readonly allowedOwners?: AllowedOwners
+    readonly allowedOwners?: RegistrationRules["allowedOwners"]
     readonly repositories?: typeof fakes.layer
     readonly crypto?: typeof crypto.layer
   } = {},
@@ -36,7 +37,11 @@ export const services = (
     Layer.provide([
       options.crypto ?? crypto.layer,
       CiTokens.layer,
-      Layer.succeed(RegistrationPolicy, { allowedOwners: options.allowedOwners ?? "any" }),
+      Layer.succeed(RegistrationPolicy, {
+        allowedOwners: options.allowedOwners ?? "any",
+        defaultBranches: ["main", "master"],
+        issuers: new Map([[CiTokens.github.provider, CiTokens.github.issuer]]),
+      }),
     ]),
   )
 

@@ -45,9 +45,11 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
           await page.getByRole("button", { name: "Ask" }).click()
           const answer = page.locator('article[data-role="assistant"]')
           await answer.getByText("Create a second key, put it into use everywhere").waitFor()
-          expect(await answer.textContent()).toMatch(
-            /word for word:\s+\*\*API keys › Rotating a key\*\* \(`guides\/keys`\)/,
-          )
+          expect(await answer.textContent()).toMatch(/word for word:\s*API keys › Rotating a key \(guides\/keys\)/)
+          expect(await answer.locator("blockquote").count()).toBeGreaterThan(0)
+          const source = answer.getByRole("list", { name: "Sources" }).getByRole("link").first()
+          expect(await source.getAttribute("href")).toBe(`${home}/guides/keys`)
+          if (process.env["SCREENSHOT"]) await page.screenshot({ path: process.env["SCREENSHOT"] })
 
           // The whole conversation goes along with the second question.
           await page.getByLabel("Question").fill("And how long are webhooks retried?")
@@ -76,9 +78,10 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
             await page.getByLabel("Question").fill(question)
             await page.getByRole("button", { name: "Ask" }).click()
           }
-          model.behave({ stall: "The first token" })
+          model.behave({ stall: "The first token. And" })
           yield* Effect.promise(async () => {
             await page.goto(home)
+            expect(await page.locator(".samples button").count()).toBe(3)
             await ask("hello")
             await page.getByText("The first token").waitFor()
             await page.getByRole("button", { name: "Stop" }).click()

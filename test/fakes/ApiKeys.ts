@@ -1,30 +1,92 @@
 import { DateTime, Effect, Layer } from "effect"
-import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
-import { ApiKeyRepository, keyExpired, keyNotFound, keyReplaced } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import type { KeyGrant, NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository, keyExpired, keyLeaked, keyNotFound, keyReplaced } from "#src/domain/keys/ApiKeyRepository.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
+import { changeLimits, newCounter, refilled } from "#src/domain/keys/KeyCounter.ts"
+import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
+import { PermissionSet } from "#src/domain/keys/Permission.ts"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"
 import { inScope, keepEntry, needRoom, pageOf, type StoredKey, World } from "./World.ts"
+
+/** The time of the fake database. */
+const clock = Effect.map(DateTime.now, DateTime.toEpochMillis)
+
+const hasLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit != null || credits != null
+const changesLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit !== undefined || credits !== undefined
 
 /** API keys in memory. */
 export const layer = Layer.effect(
   ApiKeyRepository,
   Effect.map(World, (world) => {
-    const { keys, orgs, projects } = world
-    const insert = ({ hash, ...key }: NewApiKey, orgId: string, projectId: string | null, entry: AuditEntry) =>
-      Effect.map(needRoom(world, "keys", orgId), () => {
+    const { counters, keys, orgs, projects } = world
+
+    /** The record of a key, with the limits of its counter at a time. */
+    const rowOf = ({ counterId, row }: StoredKey, now: number): ApiKey => {
+      const counter = counters.get(counterId)?.counter
+      if (counter === undefined) return row
+      const credits = counter.credits && refilled(counter.credits, now)
+      const { rateLimit } = counter
+      return { ...row, rateLimit, credits: credits?.remaining ?? null, refill: credits?.refill ?? null }
+    }
+
+    const insert = (
+      { hash, credits, ...key }: NewApiKey,
+      orgId: string,
+      projectId: string | null,
+      entry: AuditEntry,
+      counterId = key.id,
+    ) =>
+      Effect.map(Effect.all([needRoom(world, "keys", orgId), clock]), ([, now]) => {
         if (keys.has(key.id) || [...keys.values()].some((stored) => stored.hash === hash)) {
           throw new Error("The id or the hash is taken")
         }
         keepEntry(world, orgId, entry)
-        keys.set(key.id, { row: { ...key, projectId, lastUsedAt: null }, orgId, hash, replacedBy: null })
+        const unset = { projectId, lastUsedAt: null, leakedAt: null, credits: null, refill: null }
+        keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, replacedBy: null, counterId })
+        if (hasLimits({ credits, rateLimit: key.rateLimit }) && !counters.has(counterId)) {
+          counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
+        }
       })
+
+    const hasOwner = ({ orgId, row: { projectId } }: StoredKey) =>
+      orgs.has(orgId) && (projectId === null || projects.has(projectId))
+    const find = (orgId: string, keyId: string) => {
+      const key = keys.get(keyId)
+      return key?.orgId === orgId && hasOwner(key) ? key : undefined
+    }
+
+    /** Changes the limits of a key. Returns the keys that have them. */
+    const changeCounter = ({ counterId, orgId, row }: StoredKey, change: SettingsChange, now: number) => {
+      if (!changesLimits(change)) return [row.id]
+      const stored = counters.get(counterId)
+      if (stored !== undefined) counters.set(counterId, { orgId, counter: changeLimits(stored.counter, change, now) })
+      else if (hasLimits(change)) {
+        const { credits = null, rateLimit = null } = change
+        counters.set(counterId, { orgId, counter: newCounter({ rateLimit, credits }, now) })
+      }
+      return [...keys.values()].filter((one) => one.counterId === counterId).map((one) => one.row.id)
+    }
+
+    const grantOf = (stored: StoredKey): KeyGrant => {
+      const { counterId, orgId, row } = stored
+      const counter = counters.get(counterId)?.counter
+      const hasCredits = counter !== undefined && counter.credits !== null
+      const isLimited = hasCredits || (counter !== undefined && counter.rateLimit !== null)
+      return {
+        ...{ keyId: row.id, orgId, projectId: row.projectId ?? "", name: row.name, enabled: row.enabled },
+        ...{ expiresAt: row.expiresAt, permissions: new PermissionSet(row.permissions) },
+        ...{ externalId: row.externalId, metadata: row.metadata },
+        limits: isLimited ? { counterId, version: counter!.version, rateLimit: counter!.rateLimit, hasCredits } : null,
+      }
+    }
 
     return ApiKeyRepository.of({
       insertForProject: (scope, projectId, key, entry) =>
         Effect.gen(function* () {
           const orgId = projects.get(projectId)?.row.orgId
-          if (orgId === undefined || !inScope(scope, orgId)) return yield* projectNotFound()
+          if (orgId === undefined || !orgs.has(orgId) || !inScope(scope, orgId)) return yield* projectNotFound()
           yield* insert(key, orgId, projectId, entry)
         }),
 
@@ -36,46 +98,85 @@ export const layer = Layer.effect(
 
       remove: (orgId, keyId, entry) =>
         Effect.suspend(() => {
-          if (keys.get(keyId)?.orgId !== orgId) return Effect.fail(keyNotFound())
+          const stored = find(orgId, keyId)
+          if (stored === undefined) return Effect.fail(keyNotFound())
           keepEntry(world, orgId, entry)
           keys.delete(keyId)
+          if (![...keys.values()].some(({ counterId }) => counterId === stored.counterId)) {
+            counters.delete(stored.counterId)
+          }
           return Effect.void
         }),
 
+      update: Effect.fnUntraced(function* (orgId, keyId, change, entry) {
+        const now = yield* clock
+        const old = find(orgId, keyId)
+        if (old === undefined) return yield* keyNotFound()
+        if (old.row.leakedAt !== null && change.enabled === true) return yield* keyLeaked()
+        keepEntry(world, orgId, entry)
+        const changed = changeCounter(old, change, now)
+        const { credits: _, ...columns } = change
+        const stored = { ...old, row: { ...old.row, ...columns } }
+        keys.set(keyId, stored)
+        return { key: rowOf(stored, now), changed }
+      }),
+
+      disableLeaked: Effect.fnUntraced(function* (hash, entryOf) {
+        const leakedAt = yield* DateTime.now
+        const stored = [...keys.values()].find((one) => one.hash === hash && hasOwner(one))
+        if (stored === undefined) return undefined
+        const { orgId, row } = stored
+        const isNew = row.leakedAt === null
+        if (isNew) {
+          keepEntry(world, orgId, yield* entryOf(row.id))
+          keys.set(row.id, { ...stored, row: { ...row, enabled: false, leakedAt } })
+        }
+        return { orgId, keyId: row.id, isNew }
+      }),
+
       rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry) {
-        const { id, prefix, hash, now, expiresAt, oldKeyUntil } = replacement
-        const old = keys.get(keyId)
-        if (old?.orgId !== orgId) return yield* keyNotFound()
-        const { name, projectId, rateLimit, expiresAt: oldExpiry } = old.row
+        const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
+        const millis = yield* clock
+        const old = find(orgId, keyId)
+        if (old === undefined) return yield* keyNotFound()
+        const { name, projectId, expiresAt: oldExpiry } = old.row
         if (old.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
-        const key = { id, name, prefix, hash, createdAt: now, rateLimit }
-        yield* insert({ ...key, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }, orgId, projectId, {
-          ...entry,
-          details: { name, ...entry.details },
-        })
+        const { enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
+        const inherited = { externalId, metadata, permissions, rateLimit, credits: null }
+        const key = { ...inherited, enabled: enabled || old.row.leakedAt !== null, ...settings }
+        yield* needRoom(world, "keys", orgId)
+        changeCounter(old, settings, millis)
+        const counterId = counters.has(old.counterId) ? old.counterId : id
+        const times = { createdAt: now, expiresAt: expiresAt === undefined ? oldExpiry : expiresAt }
+        const detailed = { ...entry, details: { name, ...entry.details } }
+        yield* insert({ ...key, ...times, id, name, prefix, hash }, orgId, projectId, detailed, counterId)
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
         keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends }, replacedBy: id })
         return { name }
       }),
 
-      list: (orgId, page) =>
-        Effect.sync(() => {
-          const rows = [...keys.values()].filter((stored) => stored.orgId === orgId).map(({ row }) => row)
-          return pageOf(rows, (row) => row.id, page)
+      list: (orgId, page, externalId) =>
+        Effect.map(clock, (now) => {
+          const own = [...keys.values()].filter(
+            (stored) =>
+              stored.orgId === orgId &&
+              hasOwner(stored) &&
+              (externalId === undefined || stored.row.externalId === externalId),
+          )
+          return pageOf(
+            own.map((stored) => rowOf(stored, now)),
+            (row) => row.id,
+            page,
+          )
         }),
+
+      exists: (orgId, keyId) => Effect.sync(() => find(orgId, keyId) !== undefined),
 
       findByHashes: (hashes) =>
         Effect.sync(() => {
-          const asked = [...keys.values()].filter(({ hash }) => hashes.includes(hash))
-          const grant = ({ row: { id, projectId, expiresAt, rateLimit }, orgId }: StoredKey) => ({
-            keyId: id,
-            orgId,
-            projectId: projectId ?? "",
-            expiresAt,
-            rateLimit,
-          })
-          return new Map(asked.map((stored) => [stored.hash, grant(stored)]))
+          const asked = [...keys.values()].filter((stored) => hashes.includes(stored.hash) && hasOwner(stored))
+          return new Map(asked.map((stored) => [stored.hash, grantOf(stored)]))
         }),
 
       touch: (usage) =>

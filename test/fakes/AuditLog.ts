@@ -10,8 +10,9 @@ export const layer = Layer.effect(
     AuditRepository.of({
       list: (orgId, page) =>
         Effect.suspend(() => {
-          if (!orgs.has(orgId)) return Effect.fail(orgNotFound())
           const rows = [...audit.values()].filter((entry) => entry.orgId === orgId).map(({ row }) => row)
+          // The log of a deleted org stays.
+          if (rows.length === 0 && !orgs.has(orgId)) return Effect.fail(orgNotFound())
           return Effect.succeed(pageOf(rows, (row) => row.id, page, -1))
         }),
     }),

@@ -1,9 +1,21 @@
 import { Effect, Layer, Redacted, Result } from "effect"
-import { CiTokens, claimsFrom } from "#src/domain/deployments/CiToken.ts"
+import { runOf } from "#src/domain/deployments/CiProvider.ts"
+import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import { readGitHub } from "#src/domain/deployments/providers/github.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
 /** A token that contains its claims as JSON. */
 export const tokenOf = (claims: Record<string, unknown>) => Redacted.make(JSON.stringify(claims))
+
+/** GitHub, as the tests of services know it. */
+export const github = {
+  provider: "github",
+  issuer: "https://issuer.example",
+  audiences: ["aud"],
+  algorithms: ["RS256"],
+  jwks: undefined,
+  read: readGitHub,
+}
 
 /** Accepts every token that is JSON. */
 export const layer = Layer.succeed(
@@ -16,7 +28,7 @@ export const layer = Layer.succeed(
             try: (): unknown => JSON.parse(Redacted.value(token)),
             catch: () => new Unauthorized({ error: "The token is not a JWT." }),
           }),
-          claimsFrom,
+          (payload) => runOf(github, payload),
         ),
       ),
   }),

@@ -3,6 +3,7 @@ import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
 import { deliveryNotFound, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { nextPlace } from "./outbox.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, rowsAfter } from "./World.ts"
@@ -27,6 +28,7 @@ export const layer = Layer.effect(
         ...delivery,
         row: { ...delivery.row, state: "pending", updated_at: now },
         attemptsSinceResend: 0,
+        place: nextPlace(),
         dueAt: inFlight ? delivery.dueAt : now,
         parked: false,
         claimId: inFlight ? delivery.claimId : null,
@@ -34,7 +36,7 @@ export const layer = Layer.effect(
     }
 
     return DeliveryLogRepository.of({
-      list: (orgId, { webhook_endpoint_id, job_id, state }, page) =>
+      list: (orgId, { webhook_endpoint_id, job_id, event_id, event_type, since, until, state }, page) =>
         Effect.sync(() => ({
           deliveries: rowsAfter(
             [...deliveries.values()]
@@ -43,6 +45,10 @@ export const layer = Layer.effect(
                   owner === orgId &&
                   (webhook_endpoint_id === undefined || row.webhook_endpoint_id === webhook_endpoint_id) &&
                   (job_id === undefined || row.job_id === job_id) &&
+                  (event_id === undefined || row.event_id === event_id) &&
+                  (event_type === undefined || row.event === event_type) &&
+                  (since === undefined || DateTime.isGreaterThanOrEqualTo(row.created_at, since)) &&
+                  (until === undefined || DateTime.isLessThan(row.created_at, until)) &&
                   (state === undefined || row.state === state),
               )
               .map(shown),

@@ -1,6 +1,9 @@
 import { DateTime, Duration, Effect, Layer } from "effect"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/pace.ts"
+import { orderedBatchSize } from "#src/domain/webhooks/slotState.ts"
+import { signingKeysOf } from "./WebhookEndpoints.ts"
 import { recordAttempt, recordEndpoints } from "./recordAttempts.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { cancelPending, WebhookWorld } from "./WebhookWorld.ts"
@@ -14,10 +17,13 @@ interface Ranked {
 }
 
 /** The due deliveries: the first of each lane before the second of any. */
-const rankByLane = (due: ReadonlyArray<StoredDelivery>): ReadonlyArray<Ranked> => {
+const rankByLane = (
+  due: ReadonlyArray<StoredDelivery>,
+  isOrdered: (lane: string) => boolean,
+): ReadonlyArray<Ranked> => {
   const ranks = new Map<string, number>()
   return due
-    .toSorted(byDue)
+    .toSorted((a, b) => (a.lane === b.lane && isOrdered(a.lane) ? a.place - b.place : byDue(a, b)))
     .map((delivery) => {
       const rank = (ranks.get(delivery.lane) ?? 0) + 1
       ranks.set(delivery.lane, rank)
@@ -27,7 +33,12 @@ const rankByLane = (due: ReadonlyArray<StoredDelivery>): ReadonlyArray<Ranked> =
 }
 
 /** The deliveries with room in their lane and in the share of their org, and whether an org had no share left. */
-const inShares = (claim: Claim, ranked: ReadonlyArray<Ranked>, isFailing: (lane: string) => boolean) => {
+const inShares = (
+  claim: Claim,
+  ranked: ReadonlyArray<Ranked>,
+  isFailing: (lane: string) => boolean,
+  isOrdered: (lane: string) => boolean,
+) => {
   const shareOf = (lane: string) => ({ count: 0, cap: claim.laneCap, works: false, ...claim.lanes.get(lane) })
   /** Whether its lane works, or it is the first of a lane with no delivery in the process. */
   const isFirst = ({ delivery: { lane }, rank }: Ranked) =>
@@ -35,7 +46,8 @@ const inShares = (claim: Claim, ranked: ReadonlyArray<Ranked>, isFailing: (lane:
   const withLaneRoom = ranked
     .filter(({ delivery: { lane }, rank }) => {
       const { cap, count } = shareOf(lane)
-      return rank <= (isFailing(lane) ? 1 : cap) - count
+      const own = isOrdered(lane) ? Math.max(cap, orderedBatchSize) : cap
+      return rank <= (isFailing(lane) ? 1 : own) - count
     })
     .sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)))
   const orgCounts = new Map<string, number>()
@@ -67,14 +79,17 @@ const orgsInTurns = (chosen: ReadonlyArray<Ranked>): ReadonlyArray<StoredDeliver
 
 /** Gives a delivery the claim's lease, and returns it for the worker. */
 const take = (
-  { deliveries, endpoints, jobs, failingCallbacks }: WebhookWorld["Service"],
+  world: WebhookWorld["Service"],
   { claimId, leaseUntil, now }: Claim,
   delivery: StoredDelivery,
+  delayMillis: number | null,
 ) => {
+  const { deliveries, endpoints, jobs, failingCallbacks } = world
   const { row, payload, lane, attemptsSinceResend } = delivery
   deliveries.set(row.delivery_id, { ...delivery, claimId, dueAt: leaseUntil, parked: false })
   const endpoint = endpoints.get(row.webhook_endpoint_id ?? "")
-  const job = jobs.get(row.job_id)!
+  const headers = endpoint?.settings.headers
+  const job = jobs.get(row.job_id ?? "")!
   const previous = endpoint?.previous
   const signsToo = previous != null && DateTime.isGreaterThan(previous.until, now)
   return {
@@ -91,6 +106,14 @@ const take = (
             stored,
             owner: endpoint.row.webhook_endpoint_id,
           })),
+    signingKeys: (endpoint === undefined ? [] : signingKeysOf(world, delivery.orgId, endpoint.settings, now)).map(
+      (stored) => ({ stored, owner: delivery.orgId }),
+    ),
+    headers: headers == null ? null : { stored: headers.stored, owner: row.webhook_endpoint_id! },
+    retryDelays: endpoint?.settings.retryDelays ?? null,
+    ordered: endpoint?.settings.ordered === true,
+    delayMillis,
+    eventId: row.event_id,
     event: row.event,
     body: payload,
     attempts: row.attempts,
@@ -100,6 +123,30 @@ const take = (
   }
 }
 
+/** The deliveries that the lane's order leaves: without a gap from its first one, and none while some are in flight. */
+const inOrder = (world: WebhookWorld["Service"], claim: Claim, due: ReadonlyArray<StoredDelivery>) =>
+  due.filter((delivery) => {
+    const { lane, place } = delivery
+    if (world.endpoints.get(lane)?.settings.ordered !== true) return true
+    if ((claim.lanes.get(lane)?.count ?? 0) > 0) return false
+    return ![...world.deliveries.values()].some(
+      (other) => other.lane === lane && other.row.state === "pending" && other.place < place && !due.includes(other),
+    )
+  })
+
+/** The time of each delivery's attempt in a lane with a limit per second; those beyond the horizon are left. */
+const paced = (world: WebhookWorld["Service"], { now }: Claim, chosen: ReadonlyArray<StoredDelivery>) => {
+  const at = DateTime.toEpochMillis(now)
+  return chosen.flatMap((delivery): ReadonlyArray<{ delivery: StoredDelivery; delayMillis: number | null }> => {
+    const limit = world.endpoints.get(delivery.lane)?.settings.maxPerSecond
+    if (limit == null) return [{ delivery, delayMillis: null }]
+    const next = Math.max(at, world.paces.get(delivery.lane) ?? at)
+    if (next - at > paceHorizonMillis) return []
+    world.paces.set(delivery.lane, next + (1000 * paceMargin) / limit)
+    return [{ delivery, delayMillis: next - at }]
+  })
+}
+
 /** The queue in memory. */
 export const layer = Layer.effect(
   DeliveryQueue,
@@ -107,18 +154,26 @@ export const layer = Layer.effect(
     const { deliveries, endpoints } = world
     const pending = () => [...deliveries.values()].filter(({ row, dueAt }) => row.state === "pending" && dueAt !== null)
 
+    const isOrdered = (lane: string) => endpoints.get(lane)?.settings.ordered === true
     const isFailing = (lane: string) => endpoints.get(lane)?.failingSince != null || world.failingCallbacks.has(lane)
 
     return DeliveryQueue.of({
       claim: (claim) =>
         Effect.sync(() => {
-          const ranked = rankByLane(pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now)))
-          const { chosen, short } = inShares(claim, ranked, isFailing)
+          const due = pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now))
+          const ranked = rankByLane(inOrder(world, claim, due), isOrdered)
+          const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered)
           for (const one of ranked) {
             if (!chosen.includes(one)) deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, parked: true })
           }
           const taken = orgsInTurns(chosen).slice(0, claim.limit)
-          return { deliveries: taken.map((delivery) => take(world, claim, delivery)), more: false, short }
+          const timed = paced(world, claim, taken)
+          return {
+            deliveries: timed.map(({ delayMillis, delivery }) => take(world, claim, delivery, delayMillis)),
+            more: false,
+            short,
+            pacedUntil: timed.length < taken.length ? DateTime.add(claim.now, { milliseconds: 1 }) : null,
+          }
         }),
 
       record: (records, now) =>

@@ -1,93 +1,183 @@
-import { Effect, Layer } from "effect"
-import type { CiRun } from "#src/domain/deployments/Deployment.ts"
-import { subdomainFor } from "#src/domain/deployments/Deployment.ts"
-import type { NewDeployment, Registered } from "#src/domain/deployments/Deployments.ts"
-import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
+import { Effect, Layer, Struct } from "effect"
+import { admitRun, effectsOf, isNamed, type LinkedProject, positionOf } from "#src/domain/deployments/admission.ts"
+import type { CiRun } from "#src/domain/deployments/CiRun.ts"
+import { type Deployment, subdomainFor } from "#src/domain/deployments/Deployment.ts"
+import {
+  deploymentNotFound,
+  DeploymentRepository,
+  type NewDeployment,
+  type Registered,
+} from "#src/domain/deployments/DeploymentRepository.ts"
+import { newestOf } from "#src/domain/deployments/runOrder.ts"
 import type { LimitReached } from "#src/domain/Errors.ts"
-import type { StoredProject } from "./World.ts"
-import { defaultOrg, inScope, isLinkedTo, needRoom, pageOf, World } from "./World.ts"
+import { projectNotFound } from "#src/domain/projects/Projects.ts"
+import {
+  defaultOrg,
+  inScope,
+  isLinkedTo,
+  keepEntry,
+  liveProjects,
+  needRoom,
+  noPins,
+  nothingProved,
+  ownerKey,
+  pageOf,
+  type StoredDeployment,
+  type StoredProject,
+  World,
+} from "./World.ts"
+
+const toLinked = ({ pins, proved, row }: StoredProject): LinkedProject => ({
+  ...proved,
+  pins,
+  id: row.projectId,
+  orgId: row.orgId,
+  hostOwner: row.hostOwner ?? "",
+  hostRepo: row.hostRepo ?? "",
+  defaultBranch: row.defaultBranch,
+})
+
+const toDeployment = (row: StoredDeployment): Deployment => Struct.omit(row, ["at", "issuer", "repositoryId"])
 
 /** Deployments in memory. */
 export const layer = Layer.effect(
   DeploymentRepository,
   Effect.map(World, (world) => {
-    const { deployments, projects } = world
+    const { deployments, orgs, owners, projects } = world
 
-    const findLinked = (run: CiRun) => {
-      const all = [...projects.values()]
-      const byName = all.filter(({ row }) => isLinkedTo(row, run.owner, run.repo))
-      return (
-        all.find((project) => project.repositoryId === run.repositoryId) ??
-        byName.find((project) => project.repositoryId === null) ??
-        byName[0]
+    const findLinked = ({ rules, run }: NewDeployment) => {
+      const all = liveProjects(world)
+      const byId = all.find(({ proved }) => proved.repositoryId === run.repositoryId && proved.issuer === run.issuer)
+      if (byId !== undefined || !isNamed(rules, run)) return byId
+      const byName = all.filter(
+        (project) => isLinkedTo(project, run) && (project.proved.issuer ?? run.issuer) === run.issuer,
       )
+      return byName.find(({ proved }) => proved.repositoryId === null) ?? byName[0]
     }
 
-    const newProject = ({ run, projectId, defaultOrgId, now }: NewDeployment): StoredProject => {
+    const findOwningOrg = ({ rules, run }: NewDeployment) => {
+      const owner = isNamed(rules, run) ? owners.get(ownerKey(run)) : undefined
+      return owner !== undefined && orgs.has(owner.orgId) ? owner : undefined
+    }
+
+    const ownerIds = (run: CiRun) =>
+      [...projects.values()].flatMap(({ provider, proved, row }) =>
+        provider === run.provider &&
+        proved.issuer === run.issuer &&
+        proved.ownerId !== null &&
+        row.hostOwner?.toLowerCase() === run.owner.toLowerCase()
+          ? [proved.ownerId]
+          : [],
+      )
+
+    const newProject = ({ run, projectId, now }: NewDeployment, orgId: string): StoredProject => {
       const taken = new Set([...projects.values()].map(({ row }) => row.subdomain))
       let n = 1
       while (taken.has(subdomainFor(run.owner, run.repo, n))) n++
-      return {
+      const row = {
+        projectId,
+        orgId,
+        name: run.repo,
+        subdomain: subdomainFor(run.owner, run.repo, n),
+        currentDeploymentId: null,
+        defaultBranch: null,
+        hostOwner: null,
+        hostRepo: null,
+        createdAt: now,
+        updatedAt: now,
+      }
+      return { row, provider: run.provider, pins: noPins, proved: nothingProved }
+    }
+
+    const recordRun = ({ rules, run, deploymentId: id, now }: NewDeployment, stored: StoredProject) => {
+      const { row } = stored
+      const { projectId, orgId } = row
+      const effects = effectsOf(rules, run, toLinked(stored), now)
+      const { preview, defaultBranch, becomesCurrent, newest } = effects
+      const isKnown = [...deployments.values()].some(
+        (other) =>
+          other.projectId === projectId &&
+          other.provider === run.provider &&
+          other.runId === run.runId &&
+          other.runAttempt === run.runAttempt,
+      )
+      if (isKnown) return preview
+      const { owner, repo, ownerId, issuedAt: _, workflowFile: __, ...fields } = run
+      const { at } = positionOf(run, now)
+      deployments.set(id, { ...fields, preview, id, projectId, orgId, createdAt: now, at })
+      projects.set(projectId, {
+        ...stored,
         row: {
-          projectId,
-          orgId: defaultOrg(world, defaultOrgId, now),
-          name: run.repo,
-          subdomain: subdomainFor(run.owner, run.repo, n),
-          currentDeploymentId: null,
-          defaultBranch: null,
-          hostOwner: null,
-          hostRepo: null,
-          createdAt: now,
+          ...row,
+          hostOwner: owner,
+          hostRepo: repo,
+          defaultBranch,
+          currentDeploymentId: becomesCurrent ? id : row.currentDeploymentId,
           updatedAt: now,
         },
-        repositoryId: null,
-      }
+        provider: run.provider,
+        proved: { repositoryId: run.repositoryId, issuer: run.issuer, ownerId, newest },
+      })
+      return preview
     }
 
     const register = Effect.fnUntraced(function* (
       deployment: NewDeployment,
     ): Effect.fn.Return<Registered, LimitReached> {
-      const { run, deploymentId: id, now } = deployment
-      const found = findLinked(run)
-      if (found === undefined && !deployment.createProject) return { _tag: "NotLinked" }
-      if (found !== undefined && found.repositoryId !== null && found.repositoryId !== run.repositoryId) {
-        return { _tag: "NameReused" }
+      const { defaultOrgId, now, rules, run } = deployment
+      const found = findLinked(deployment)
+      const owningOrg = findOwningOrg(deployment)
+      const linked = found && toLinked(found)
+      const admission = admitRun(rules, run, {
+        linked,
+        owningOrg,
+        ownerIds: found?.proved.repositoryId == null ? ownerIds(run) : [],
+      })
+      if (admission._tag === "Refuse") return { _tag: "Refused", reason: admission.reason }
+      let stored = found
+      if (admission._tag === "Create") {
+        const orgId = admission.orgId ?? defaultOrg(world, defaultOrgId, now)
+        yield* needRoom(world, "projects", orgId)
+        stored = newProject(deployment, orgId)
+        projects.set(stored.row.projectId, stored)
       }
-      if (found === undefined) {
-        yield* needRoom(world, "projects", defaultOrg(world, deployment.defaultOrgId, now))
-      }
-      const { row } = found ?? newProject(deployment)
-      const { projectId, orgId } = row
-      const isKnown = [...deployments.values()].some(
-        (other) => other.projectId === projectId && other.runId === run.runId && other.runAttempt === run.runAttempt,
-      )
-      if (!isKnown) {
-        const { owner, repo, repositoryId, defaultBranchCandidate, ...fields } = run
-        deployments.set(id, { ...fields, id, projectId, orgId, provider: "github", createdAt: now })
-        const defaultBranch = row.defaultBranch ?? defaultBranchCandidate
-        const isCurrent = !run.preview && run.branch === defaultBranch
-        projects.set(projectId, {
-          row: {
-            ...row,
-            hostOwner: owner,
-            hostRepo: repo,
-            defaultBranch,
-            currentDeploymentId: isCurrent ? id : row.currentDeploymentId,
-            updatedAt: now,
-          },
-          repositoryId,
-        })
-      }
-      return { _tag: "Registered", projectId }
+      if (owningOrg?.ownerId === null) owners.set(ownerKey(run), { ...owningOrg, ownerId: run.ownerId })
+      const preview = recordRun(deployment, stored!)
+      return { _tag: "Registered", projectId: stored!.row.projectId, preview }
     })
 
     return DeploymentRepository.of({
       register,
 
+      promote: Effect.fnUntraced(function* (scope, projectId, deploymentId, now, entry) {
+        const stored = liveProjects(world).find(({ row }) => row.projectId === projectId && inScope(scope, row.orgId))
+        if (stored === undefined) return yield* projectNotFound()
+        const deployment = deployments.get(deploymentId)
+        if (deployment?.projectId !== projectId) return yield* deploymentNotFound()
+        const { proved } = stored
+        const isOfLink = deployment.issuer === proved.issuer && deployment.repositoryId === proved.repositoryId
+        const row = { ...stored.row, currentDeploymentId: deploymentId, updatedAt: now }
+        keepEntry(world, row.orgId, entry)
+        const newest = newestOf([proved.newest, isOfLink ? deployment : null])
+        const position = newest && { runId: newest.runId, runAttempt: newest.runAttempt, at: newest.at }
+        projects.set(projectId, { ...stored, row, proved: { ...proved, newest: position } })
+        return row
+      }),
+
       list: (scope, projectId, page) =>
         Effect.sync(() =>
           pageOf(
-            [...deployments.values()].filter((row) => row.projectId === projectId && inScope(scope, row.orgId)),
+            [...deployments.values()]
+              .filter(
+                (row) =>
+                  row.projectId === projectId &&
+                  projects.has(projectId) &&
+                  orgs.has(row.orgId) &&
+                  inScope(scope, row.orgId) &&
+                  (page.branch ?? row.branch) === row.branch &&
+                  (page.preview ?? row.preview) === row.preview,
+              )
+              .map(toDeployment),
             (row) => row.id,
             page,
             -1,

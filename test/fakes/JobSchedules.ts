@@ -1,6 +1,14 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { JobScheduleRepository, nextFiring, scheduleNotFound } from "#src/domain/jobs/JobSchedules.ts"
+import { InvalidRequest } from "#src/domain/Errors.ts"
+import { changedFiring, nextFiring } from "#src/domain/jobs/firings.ts"
+import {
+  isBlocked,
+  JobScheduleRepository,
+  lastJobUnfinished,
+  scheduleNotFound,
+} from "#src/domain/jobs/JobScheduleRepository.ts"
+import type { StoredSchedule } from "./WebhookWorld.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { storedJob } from "./Jobs.ts"
 import { batchOf } from "./turns.ts"
@@ -14,6 +22,32 @@ export const layer = Layer.effect(
     const world = yield* WebhookWorld
     const { schedules, jobs, needOrg } = world
     const random = yield* SecureRandom.SecureRandom
+
+    const lastJobOf = ({ lastJobId }: StoredSchedule) => (lastJobId === null ? undefined : jobs.get(lastJobId)?.row)
+    /** Creates a job of a schedule, if its org has room for it. */
+    const createJob = Effect.fnUntraced(function* (stored: StoredSchedule, jobId: string, now: DateTime.Utc) {
+      const { callbackSecret, orgId, row } = stored
+      yield* needRoom(world, "unfinishedJobs", orgId)
+      yield* needRoom(world, "storedBytes", orgId, byteLength(row.input))
+      const job = {
+        jobId,
+        orgId,
+        workflow: row.workflow,
+        input: row.input,
+        deploymentId: row.deployment_id,
+        callbackUrl: row.callback_url,
+        callbackSecret,
+        skipCallbacks: row.skip_callbacks,
+        priority: row.priority,
+        maxAttempts: row.max_attempts,
+        retryDelaySeconds: row.retry_delay_seconds,
+        idempotencyKey: null,
+        runAt: null,
+        now,
+      }
+      jobs.set(jobId, storedJob(job, row.schedule_id))
+      schedules.set(row.schedule_id, { ...stored, lastJobId: jobId })
+    })
 
     return JobScheduleRepository.of({
       insert: (schedule, entry) =>
@@ -33,14 +67,72 @@ export const layer = Layer.effect(
               deployment_id: schedule.deploymentId,
               callback_url: schedule.callbackUrl,
               skip_callbacks: schedule.skipCallbacks,
+              priority: schedule.priority,
+              max_attempts: schedule.maxAttempts,
+              retry_delay_seconds: schedule.retryDelaySeconds,
+              overlap: schedule.overlap,
+              active: schedule.nextAt !== null,
               next_at: schedule.nextAt,
               created_at: schedule.now,
             },
             callbackSecret: schedule.callbackSecret,
+            lastJobId: null,
           })
         }),
 
       list: (orgId, page) => Effect.sync(() => pageOf(rowsOf(schedules, orgId), (row) => row.schedule_id, page)),
+
+      find: (orgId, scheduleId) =>
+        Effect.map(findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound), (stored) => {
+          const last = lastJobOf(stored)
+          return {
+            schedule: stored.row,
+            lastJob:
+              last === undefined
+                ? null
+                : {
+                    job_id: last.job_id,
+                    status: last.status,
+                    created_at: last.created_at,
+                    finished_at: last.finished_at,
+                  },
+          }
+        }),
+
+      update: Effect.fnUntraced(function* (orgId, scheduleId, changes, now, entry) {
+        const stored = yield* findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound)
+        const { row } = stored
+        const { cron = row.cron, overlap = row.overlap, timezone = row.timezone, workflow = row.workflow } = changes
+        const next_at = yield* Effect.mapError(
+          Effect.fromResult(changedFiring({ ...row, nextAt: row.next_at }, changes, now)),
+          (error) => new InvalidRequest({ error: `${error}.` }),
+        )
+        const input = changes.input === undefined ? row.input : toStoredJson(changes.input)
+        yield* needRoom(world, "storedBytes", orgId, byteLength(input) - byteLength(row.input))
+        keepEntry(world, orgId, entry)
+        const { callbackUrl = row.callback_url, deploymentId = row.deployment_id } = changes
+        const changed = { cron, overlap, timezone, workflow, input, next_at, active: next_at !== null }
+        schedules.set(scheduleId, {
+          ...stored,
+          callbackSecret: changes.callbackSecret === undefined ? stored.callbackSecret : changes.callbackSecret,
+          row: {
+            ...row,
+            ...changed,
+            deployment_id: deploymentId,
+            callback_url: callbackUrl,
+            skip_callbacks: changes.skipCallbacks ?? row.skip_callbacks,
+            priority: changes.priority ?? row.priority,
+            max_attempts: changes.maxAttempts ?? row.max_attempts,
+            retry_delay_seconds: changes.retryDelaySeconds ?? row.retry_delay_seconds,
+          },
+        })
+      }),
+
+      run: Effect.fnUntraced(function* (orgId, scheduleId, jobId, now) {
+        const stored = yield* findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound)
+        if (isBlocked(stored.row.overlap, lastJobOf(stored)?.status ?? null)) return yield* lastJobUnfinished()
+        yield* createJob(stored, jobId, now)
+      }),
 
       remove: (orgId, scheduleId, entry) =>
         Effect.map(findOr(ownedBy(schedules, orgId, scheduleId), scheduleNotFound), () => {
@@ -50,38 +142,21 @@ export const layer = Layer.effect(
 
       fireDue: Effect.fnUntraced(function* ({ now, ...batch }) {
         const { next, picked } = batchOf(
-          [...schedules.values()].toSorted(
-            (a, b) => DateTime.toEpochMillis(a.row.next_at) - DateTime.toEpochMillis(b.row.next_at),
-          ),
-          ({ row }) => DateTime.isLessThanOrEqualTo(row.next_at, now),
+          [...schedules.values()]
+            .filter(({ row }) => row.next_at !== null)
+            .toSorted((a, b) => DateTime.toEpochMillis(a.row.next_at!) - DateTime.toEpochMillis(b.row.next_at!)),
+          ({ row }) => DateTime.isLessThanOrEqualTo(row.next_at!, now),
           batch,
         )
         const orgs: Array<string> = []
-        for (const { orgId, row, callbackSecret } of picked) {
-          const { schedule_id: id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks } = row
-          const job = {
-            jobId: yield* random.ulid,
-            orgId,
-            workflow,
-            input,
-            deploymentId: deployment_id,
-            callbackUrl: callback_url,
-            callbackSecret,
-            skipCallbacks: skip_callbacks,
-            idempotencyKey: null,
-            now,
-          }
-          const checkLimits = Effect.andThen(
-            needRoom(world, "unfinishedJobs", orgId),
-            needRoom(world, "storedBytes", orgId),
-          )
-          if (Result.isSuccess(yield* Effect.result(checkLimits))) {
-            jobs.set(job.jobId, storedJob(job, id))
-            orgs.push(orgId)
-          }
+        for (const stored of picked) {
+          const { cron, overlap, schedule_id: id, timezone } = stored.row
+          const blocked = isBlocked(overlap, lastJobOf(stored)?.status ?? null)
+          const created = blocked ? undefined : yield* Effect.result(createJob(stored, yield* random.ulid, now))
+          if (created !== undefined && Result.isSuccess(created)) orgs.push(stored.orgId)
           const nextAt = Result.getOrUndefined(nextFiring(cron, timezone, now))
           if (nextAt === undefined) schedules.delete(id)
-          else schedules.set(id, { orgId, row: { ...row, next_at: nextAt }, callbackSecret })
+          else schedules.set(id, { ...schedules.get(id)!, row: { ...stored.row, next_at: nextAt } })
         }
         return { orgs, moved: picked.length, next }
       }),

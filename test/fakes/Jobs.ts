@@ -2,15 +2,13 @@ import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import type { Conflict } from "#src/domain/Errors.ts"
-import { isUnfinishedAndExpired, isUnfinished, leaseExpired, notRunning } from "#src/domain/jobs/JobEnd.ts"
-import type { JobEnd, JobOutcome } from "#src/domain/jobs/JobEnd.ts"
+import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
 import type { StoredJob } from "./WebhookWorld.ts"
 import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
-import { findOr, needRoom, pageOf, rowsAfter, withinBytes } from "./World.ts"
+import { findOr, needRoom, pageOf, withinBytes } from "./World.ts"
 
 /** The stored row of a queued job. */
 export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
@@ -23,7 +21,13 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
     deployment_id: job.deploymentId,
     callback_url: job.callbackUrl,
     skip_callbacks: job.skipCallbacks,
+    priority: job.priority,
+    max_attempts: job.maxAttempts,
+    retry_delay_seconds: job.retryDelaySeconds,
+    run_at: job.runAt,
     attempt: 0,
+    progress: null,
+    note: null,
     lease_expires_at: null,
     result: null,
     error: null,
@@ -33,6 +37,9 @@ export const storedJob = (job: NewJob, owner = job.jobId): StoredJob => ({
     finished_at: null,
   },
   idempotencyKey: job.idempotencyKey,
+  delayed: job.runAt !== null,
+  finishedAttempt: null,
+  retriedAttempts: 0,
   secret: job.callbackSecret === null ? null : { stored: job.callbackSecret, owner },
 })
 
@@ -44,29 +51,19 @@ export const layer = Layer.effect(
     const { jobs } = world
     const random = yield* SecureRandom.SecureRandom
     const find = (orgId: string, jobId: string) => findOr(ownedBy(jobs, orgId, jobId), jobNotFound)
-    const change = (stored: StoredJob, changes: Partial<StoredJob["row"]>) => {
+    const change = (
+      stored: StoredJob,
+      changes: Partial<StoredJob["row"]>,
+      others: Partial<Pick<StoredJob, "delayed" | "finishedAttempt" | "retriedAttempts">> = {},
+    ) => {
       const row = { ...stored.row, ...changes }
-      jobs.set(row.job_id, { ...stored, row })
+      jobs.set(row.job_id, { ...stored, ...others, row })
       return row
     }
     const hasExpired = ({ row }: StoredJob, now: DateTime.Utc) =>
       row.status === "running" &&
       row.lease_expires_at !== null &&
       DateTime.isLessThanOrEqualTo(row.lease_expires_at, now)
-    const finish = Effect.fnUntraced(function* (
-      { orgId, jobId, nonce, now }: JobEnd,
-      outcome: JobOutcome,
-      isOpen: (row: StoredJob["row"]) => Effect.Effect<boolean, Conflict>,
-    ) {
-      const stored = yield* find(orgId, jobId)
-      if (!(yield* isOpen(stored.row))) return false
-      const { error, mapped_stack, result, status } = outcome
-      const finished = { status, result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
-      change(stored, { ...finished, lease_expires_at: null, finished_at: now, updated_at: now })
-      yield* writeEvent(world, random, stored, finished, nonce, now)
-      return false
-    })
-
     return JobRepository.of({
       insert: (job) =>
         Effect.gen(function* () {
@@ -83,21 +80,25 @@ export const layer = Layer.effect(
           return job.jobId
         }),
 
-      claim: (orgId, { workflow, limit, now, leaseUntil }) =>
+      claim: (orgId, { workflows, limit, now, leaseUntil }) =>
         Effect.sync(() =>
           withinBytes(
-            rowsAfter(
-              [...jobs.values()].filter(
-                ({ orgId: owner, row }) =>
-                  owner === orgId && row.status === "queued" && (workflow === undefined || row.workflow === workflow),
-              ),
-              ({ row }) => row.job_id,
-              { limit: limit - 1 },
-            ),
+            [...jobs.values()]
+              .filter(
+                ({ delayed, orgId: owner, row }) =>
+                  owner === orgId &&
+                  row.status === "queued" &&
+                  !delayed &&
+                  (workflows === undefined || workflows.includes(row.workflow)),
+              )
+              .toSorted((a, b) => b.row.priority - a.row.priority || (a.row.job_id < b.row.job_id ? -1 : 1))
+              .slice(0, limit),
           ).map((stored) => {
             const { job_id, workflow, input, deployment_id, attempt } = change(stored, {
               status: "running",
               attempt: stored.row.attempt + 1,
+              progress: null,
+              note: null,
               lease_expires_at: leaseUntil,
               updated_at: now,
             })
@@ -114,15 +115,41 @@ export const layer = Layer.effect(
           }
         }),
 
-      extendLease: (orgId, jobId, leaseUntil, now) =>
+      extendLease: (orgId, jobId, { attempt, leaseUntil, note, now, progress }) =>
         Effect.flatMap(find(orgId, jobId), (stored) => {
-          if (stored.row.status !== "running") return Effect.fail(notRunning())
-          change(stored, { lease_expires_at: leaseUntil, updated_at: now })
+          const { row } = stored
+          if (row.status !== "running" || (attempt ?? row.attempt) !== row.attempt) {
+            return Effect.fail(refusedHeartbeat(row, attempt))
+          }
+          const said = { progress: progress ?? row.progress, note: note ?? row.note }
+          change(stored, { ...said, lease_expires_at: leaseUntil, updated_at: now })
           return Effect.void
         }),
 
-      finish: (end, outcome) => finish(end, outcome, (row) => isUnfinished(row, outcome)),
-      failExpired: (end) => finish(end, leaseExpired, (row) => isUnfinishedAndExpired(row, end.now)),
+      report: Effect.fnUntraced(function* ({ orgId, jobId, nonce, now }, report) {
+        const stored = yield* find(orgId, jobId)
+        const { row } = stored
+        const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
+        const changed = { status: statusAfter(decision), hasSweep: false }
+        if (decision._tag === "Unchanged") return changed
+        const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
+        if (decision._tag === "Cancel") {
+          change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
+          return changed
+        }
+        const { error, mapped_stack, result, status } = decision.outcome
+        const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
+        if (decision._tag === "Retry") {
+          const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
+          const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
+          change(stored, queued, { delayed: true, retriedAttempts })
+          return changed
+        }
+        const finishedAttempt = row.status === "running" ? row.attempt : null
+        change(stored, { ...ended, ...outcome, status, finished_at: now }, { delayed: false, finishedAttempt })
+        yield* writeEvent(world, random, stored, { ...outcome, status }, nonce, now)
+        return changed
+      }),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),
 
@@ -140,7 +167,7 @@ export const layer = Layer.effect(
           ),
         ),
 
-      expireLeases: ({ now, maxAttempts, ...batch }) =>
+      expireLeases: ({ now, ...batch }) =>
         Effect.sync(() => {
           const leaseOf = ({ row }: StoredJob) => DateTime.toEpochMillis(row.lease_expires_at!)
           const { next, picked } = batchOf(
@@ -151,8 +178,8 @@ export const layer = Layer.effect(
             batch,
           )
           const [again, exhausted] = [
-            picked.filter(({ row }) => row.attempt < maxAttempts),
-            picked.filter(({ row }) => row.attempt >= maxAttempts),
+            picked.filter(({ row }) => row.attempt < row.max_attempts),
+            picked.filter(({ row }) => row.attempt >= row.max_attempts),
           ]
           for (const stored of again) change(stored, { status: "queued", lease_expires_at: null, updated_at: now })
           return {
@@ -160,6 +187,20 @@ export const layer = Layer.effect(
             exhausted: exhausted.map(({ orgId, row }) => ({ orgId, jobId: row.job_id })),
             next,
           }
+        }),
+
+      queueDelayed: ({ now, ...batch }) =>
+        Effect.sync(() => {
+          const timeOf = ({ row }: StoredJob) => DateTime.toEpochMillis(row.run_at!)
+          const { next, picked } = batchOf(
+            [...jobs.values()]
+              .filter(({ delayed, row }) => delayed && row.status === "queued")
+              .toSorted((a, b) => timeOf(a) - timeOf(b)),
+            (stored) => DateTime.isLessThanOrEqualTo(stored.row.run_at!, now),
+            batch,
+          )
+          for (const stored of picked) change(stored, { updated_at: now }, { delayed: false })
+          return { orgs: [...new Set(picked.map(({ orgId }) => orgId))].toSorted(), moved: picked.length, next }
         }),
     })
   }),

@@ -1,13 +1,21 @@
 import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
+import { formatOwner } from "#src/domain/deployments/CiProvider.ts"
+import { Conflict } from "#src/domain/Errors.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
-import { amountsOf, findOr, inScope, keepEntry, pageOf, World } from "./World.ts"
+import { amountsOf, findOr, inScope, keepEntry, ownerKey, pageOf, World } from "./World.ts"
 
 /** Orgs in memory. */
 export const layer = Layer.effect(
   OrgRepository,
-  Effect.map(World, ({ audit, orgs, overrides, used }) =>
-    OrgRepository.of({
+  Effect.map(World, (world) => {
+    const { audit, orgs, overrides, owners, used } = world
+    const ownersOf = (orgId: string) =>
+      [...owners.values()]
+        .filter((owner) => owner.orgId === orgId && orgs.has(orgId))
+        .map(({ owner, provider }) => ({ provider, owner }))
+
+    return OrgRepository.of({
       insert: (org, entry) =>
         Effect.sync(() => {
           if (orgs.has(org.orgId)) throw new Error("The id is taken")
@@ -20,19 +28,46 @@ export const layer = Layer.effect(
       findWithUsage: (orgId) =>
         Effect.map(
           Effect.suspend(() => findOr(orgs.get(orgId), orgNotFound)),
-          (org) => ({ org, overrides: overrides.get(orgId) ?? {}, used: amountsOf({ used }, orgId) }),
+          (org) => ({
+            org,
+            overrides: overrides.get(orgId) ?? {},
+            used: amountsOf({ used }, orgId),
+            owners: ownersOf(orgId),
+          }),
         ),
 
-      update: (orgId, { name, limits }, entry) =>
-        Effect.map(
-          Effect.suspend(() => findOr(orgs.get(orgId), orgNotFound)),
-          (org) => {
-            keepEntry({ audit }, orgId, entry)
-            if (name !== undefined) orgs.set(orgId, { ...org, name })
-            const changed = Object.entries({ ...overrides.get(orgId), ...limits })
-            overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
-          },
-        ),
+      owners: (orgId) => Effect.sync(() => ownersOf(orgId)),
+
+      update: Effect.fnUntraced(function* (orgId, { name, limits, owners: asked }, entry) {
+        const org = yield* findOr(orgs.get(orgId), orgNotFound)
+        const taken = asked
+          ?.map((owner) => owners.get(ownerKey(owner)))
+          .find((owner) => (owner?.orgId ?? orgId) !== orgId)
+        if (taken !== undefined) {
+          return yield* new Conflict({ error: `owners: Another org has the owner ${formatOwner(taken)}.` })
+        }
+        keepEntry({ audit }, orgId, entry)
+        if (name !== undefined) orgs.set(orgId, { ...org, name })
+        const changed = Object.entries({ ...overrides.get(orgId), ...limits })
+        overrides.set(orgId, Object.fromEntries(changed.filter(([, value]) => value !== null)))
+        if (asked === undefined) return
+        const keys = new Set(asked.map(ownerKey))
+        for (const [key, owner] of owners) if (owner.orgId === orgId && !keys.has(key)) owners.delete(key)
+        const unique = new Map(asked.map((owner) => [ownerKey(owner), owner]))
+        for (const [key, owner] of unique) {
+          const ownerId = owners.get(key)?.ownerId ?? null
+          // At the end, so that the map has the order of the list.
+          owners.delete(key)
+          owners.set(key, { ...owner, orgId, ownerId })
+        }
+      }),
+
+      remove: Effect.fnUntraced(function* (orgId, _, entry) {
+        yield* findOr(orgs.get(orgId), orgNotFound)
+        keepEntry({ audit }, orgId, entry)
+        orgs.delete(orgId)
+        if (world.defaultOrgId === orgId) world.defaultOrgId = undefined
+      }),
 
       list: (scope, page) =>
         Effect.sync(() =>
@@ -42,6 +77,6 @@ export const layer = Layer.effect(
             page,
           ),
         ),
-    }),
-  ),
+    })
+  }),
 )

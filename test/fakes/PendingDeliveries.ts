@@ -7,7 +7,7 @@ import { rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 export const layer = Layer.effect(
   PendingDeliveries,
   Effect.gen(function* () {
-    const { deliveries, endpoints, events, jobs, overrides } = yield* WebhookWorld
+    const { deliveries, endpoints, events, overrides } = yield* WebhookWorld
     const defaults = yield* DefaultLimits
     const countPending = (orgId: string, id: string | null) =>
       rowsOf(deliveries, orgId).filter(
@@ -16,7 +16,7 @@ export const layer = Layer.effect(
 
     return PendingDeliveries.of({
       overLimit: Effect.sync(() => {
-        const orgs = new Set([...events.values()].map(({ jobId }) => jobs.get(jobId)!.orgId))
+        const orgs = new Set([...events.values()].map(({ orgId }) => orgId))
         return [...orgs].flatMap((orgId) => {
           const limit = limitsOf(defaults, overrides.get(orgId) ?? {}).pendingDeliveries
           const pending = countPending(orgId, null)

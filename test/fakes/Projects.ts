@@ -2,15 +2,49 @@ import { Effect, Layer } from "effect"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
-import { projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
-import { defaultOrg, findOr, inScope, isLinkedTo, keepEntry, needRoom, pageOf, World } from "./World.ts"
+import type { RepositoryOwner } from "#src/domain/deployments/CiProvider.ts"
+import type { OrgScope } from "#src/domain/Principal.ts"
+import { linkNotFound, projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
+import {
+  defaultOrg,
+  findOr,
+  inScope,
+  isLinkedTo,
+  keepEntry,
+  liveProjects,
+  needRoom,
+  noPins,
+  nothingProved,
+  pageOf,
+  type StoredProject,
+  World,
+} from "./World.ts"
 
 /** Projects in memory. */
 export const layer = Layer.effect(
   ProjectRepository,
   Effect.map(World, (world) => {
     const { orgs, projects } = world
-    const rows = () => [...projects.values()].map(({ row }) => row)
+    const rows = () => liveProjects(world).map(({ row }) => row)
+    const findIn = (scope: OrgScope, projectId: string) =>
+      findOr(
+        liveProjects(world).find(({ row }) => row.projectId === projectId && inScope(scope, row.orgId)),
+        projectNotFound,
+      )
+
+    /** The fields of a link to a repository: another one must prove its own id. */
+    const linked = (stored: StoredProject, repository: RepositoryOwner & { readonly repo: string }) =>
+      Effect.suspend(() => {
+        const { projectId } = stored.row
+        if (liveProjects(world).some((other) => other.row.projectId !== projectId && isLinkedTo(other, repository))) {
+          return Effect.fail(
+            new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." }),
+          )
+        }
+        const proved = isLinkedTo(stored, repository) ? stored.proved : nothingProved
+        return Effect.succeed({ provider: repository.provider, proved })
+      })
+    const unlinked = { provider: "github", pins: noPins, proved: nothingProved }
 
     return ProjectRepository.of({
       insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) =>
@@ -31,7 +65,7 @@ export const layer = Layer.effect(
             createdAt: now,
             updatedAt: now,
           }
-          projects.set(projectId, { row, repositoryId: null })
+          projects.set(projectId, { row, ...unlinked })
           return row
         }),
 
@@ -52,31 +86,55 @@ export const layer = Layer.effect(
           ),
         ),
 
-      update: (scope, projectId, changes, now, entry) =>
-        Effect.suspend((): Effect.Effect<Project, Conflict | ReturnType<typeof projectNotFound>> => {
-          const stored = projects.get(projectId)
-          if (stored === undefined || !inScope(scope, stored.row.orgId)) return Effect.fail(projectNotFound())
-          const { hostOwner, hostRepo, subdomain } = changes
-          const others = rows().filter((row) => row.projectId !== projectId)
-          if (subdomain != null && others.some((row) => row.subdomain === subdomain)) {
-            return Effect.fail(new Conflict({ error: "subdomain: Another project has this subdomain." }))
-          }
-          let { repositoryId } = stored
-          if (hostOwner != null && hostRepo != null) {
-            if (others.some((row) => isLinkedTo(row, hostOwner, hostRepo))) {
-              return Effect.fail(
-                new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." }),
-              )
-            }
-            if (!isLinkedTo(stored.row, hostOwner, hostRepo)) repositoryId = null
-          } else if (hostOwner === null) {
-            repositoryId = null
-          }
-          keepEntry(world, stored.row.orgId, entry)
-          const row: Project = { ...stored.row, ...changes, updatedAt: now }
-          projects.set(projectId, { row, repositoryId })
-          return Effect.succeed(row)
-        }),
+      update: Effect.fnUntraced(function* (scope, projectId, changes, now, entry) {
+        const stored = yield* findIn(scope, projectId)
+        const { hostOwner, hostRepo, subdomain } = changes
+        const others = [...projects.values()].filter(({ row }) => row.projectId !== projectId)
+        if (subdomain != null && others.some(({ row }) => row.subdomain === subdomain)) {
+          return yield* new Conflict({ error: "subdomain: Another project has this subdomain." })
+        }
+        const link =
+          hostOwner != null && hostRepo != null
+            ? yield* linked(stored, { provider: "github", owner: hostOwner, repo: hostRepo })
+            : hostOwner === null
+              ? unlinked
+              : {}
+        keepEntry(world, stored.row.orgId, entry)
+        const row: Project = { ...stored.row, ...changes, updatedAt: now }
+        projects.set(projectId, { ...stored, ...link, row })
+        return row
+      }),
+
+      remove: Effect.fnUntraced(function* (scope, projectId, _, entry) {
+        const { row } = yield* findIn(scope, projectId)
+        keepEntry(world, row.orgId, entry)
+        projects.delete(projectId)
+        return row.orgId
+      }),
+
+      findLink: Effect.fnUntraced(function* (scope, projectId) {
+        const { pins, provider, row } = yield* findIn(scope, projectId)
+        if (row.hostOwner === null || row.hostRepo === null) return yield* linkNotFound()
+        return { provider, hostOwner: row.hostOwner, hostRepo: row.hostRepo, ...pins }
+      }),
+
+      putLink: Effect.fnUntraced(function* (scope, projectId, link, now, entry) {
+        const stored = yield* findIn(scope, projectId)
+        const { environment, hostOwner, hostRepo, provider, workflow } = link
+        const changes = yield* linked(stored, { provider, owner: hostOwner, repo: hostRepo })
+        keepEntry(world, stored.row.orgId, entry)
+        const row = { ...stored.row, hostOwner, hostRepo, updatedAt: now }
+        projects.set(projectId, { ...stored, ...changes, row, pins: { workflow, environment } })
+        return link
+      }),
+
+      removeLink: Effect.fnUntraced(function* (scope, projectId, now, entry) {
+        const stored = yield* findIn(scope, projectId)
+        if (stored.row.hostOwner === null) return yield* linkNotFound()
+        keepEntry(world, stored.row.orgId, entry)
+        const row = { ...stored.row, hostOwner: null, hostRepo: null, updatedAt: now }
+        projects.set(projectId, { ...stored, ...unlinked, row })
+      }),
     })
   }),
 )

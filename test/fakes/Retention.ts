@@ -29,9 +29,19 @@ export const layer = Layer.effect(
           for (const { id, jobId } of removed) {
             for (const { row } of deliveriesOf(id)) deliveries.delete(row.delivery_id)
             events.delete(id)
-            if (jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
+            if (jobId !== null && jobs.get(jobId)!.idempotencyKey === null) jobs.delete(jobId)
           }
           return removed.length
+        }),
+
+      removeCanceled: (before, limit) =>
+        Effect.sync(() => {
+          const old = [...jobs.values()].filter(
+            ({ idempotencyKey, row }) =>
+              row.status === "canceled" && idempotencyKey === null && DateTime.isLessThan(row.finished_at!, before),
+          )
+          for (const { row } of old.slice(0, limit)) jobs.delete(row.job_id)
+          return Math.min(old.length, limit)
         }),
     })
   }),

@@ -1,8 +1,20 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
+
+/** The private keys that sign for an endpoint. */
+export const signingKeysOf = (
+  { signingKeys }: WebhookWorld["Service"],
+  orgId: string,
+  { signature }: EndpointSettings,
+  now: DateTime.Utc,
+) =>
+  (signature === "hmac" ? [] : (signingKeys.get(orgId) ?? []))
+    .filter(({ until }) => until === null || DateTime.isGreaterThan(until, now))
+    .map(({ key }) => key.privateKey)
 
 /** Webhook endpoints in memory. */
 export const layer = Layer.effect(
@@ -12,13 +24,14 @@ export const layer = Layer.effect(
     const find = (orgId: string, id: string) => findOr(ownedBy(endpoints, orgId, id), endpointNotFound)
 
     return WebhookEndpointRepository.of({
-      insert: ({ id, orgId, url, secret, description, active, now }, entry) =>
+      insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) =>
         Effect.map(needRoom(world, "endpoints", orgId), () => {
           needOrg(orgId)
           keepEntry(world, orgId, entry)
           endpoints.set(id, {
             orgId,
             row: { webhook_endpoint_id: id, url, description, active, created_at: now, updated_at: now },
+            settings,
             secret,
             previous: null,
             failingSince: null,
@@ -31,11 +44,17 @@ export const layer = Layer.effect(
         Effect.sync(() => pageOf(rowsOf(endpoints, orgId), (row) => row.webhook_endpoint_id, page)),
 
       get: (orgId, id) =>
-        Effect.map(find(orgId, id), ({ deactivated, failingSince, row }) => {
+        Effect.map(find(orgId, id), ({ deactivated, failingSince, row, settings }) => {
           const states = [...world.deliveries.values()].filter((one) => one.row.webhook_endpoint_id === id)
           const count = (state: DeliveryState) => states.filter((one) => one.row.state === state).length
           return {
             ...row,
+            event_types: settings.eventTypes,
+            headers: settings.headers?.names ?? null,
+            max_per_second: settings.maxPerSecond,
+            ordered: settings.ordered,
+            retry_delays: settings.retryDelays,
+            signature: settings.signature,
             failing_since: failingSince,
             deactivated_at: deactivated?.at ?? null,
             deactivated_reason: deactivated?.reason ?? null,
@@ -49,7 +68,7 @@ export const layer = Layer.effect(
           }
         }),
 
-      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry) =>
+      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
         Effect.map(find(orgId, id), (stored) => {
           keepEntry(world, orgId, entry)
           const { row } = stored
@@ -63,6 +82,7 @@ export const layer = Layer.effect(
               active: active ?? row.active,
               updated_at: now,
             },
+            settings: { ...stored.settings, ...settings },
             secret: secret ?? stored.secret,
             previous: secret === undefined ? stored.previous : { secret: stored.secret, until: previousSecretUntil },
             failingSince: isOther || active === true ? null : stored.failingSince,
@@ -99,8 +119,10 @@ export const layer = Layer.effect(
         }),
 
       findSigning: (orgId, id, now) =>
-        Effect.map(find(orgId, id), ({ row, secret, previous }) => ({
+        Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
+          headers: settings.headers?.stored ?? null,
+          signingKeys: signingKeysOf(world, orgId, settings, now),
           secrets:
             previous !== null && DateTime.isGreaterThan(previous.until, now) ? [secret, previous.secret] : [secret],
         })),

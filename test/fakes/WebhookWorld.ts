@@ -1,14 +1,17 @@
 import type { DateTime } from "effect"
 import { Context, Effect, Layer } from "effect"
-import type { Delivery, DeliveryAttempt, EventType } from "#src/domain/webhooks/Delivery.ts"
+import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/Delivery.ts"
 import type { Job } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import type { SigningKey } from "#src/domain/webhooks/SigningKeys.ts"
 import { World } from "./World.ts"
 
 export interface StoredEndpoint {
   readonly orgId: string
   readonly row: WebhookEndpoint
+  readonly settings: EndpointSettings
   readonly secret: string
   readonly previous: { readonly secret: string; readonly until: DateTime.Utc } | null
   readonly failingSince: DateTime.Utc | null
@@ -20,6 +23,10 @@ export interface StoredJob {
   readonly orgId: string
   readonly row: Job
   readonly idempotencyKey: string | null
+  /** Whether it is queued and its time to run has not come. */
+  readonly delayed: boolean
+  readonly finishedAttempt: number | null
+  readonly retriedAttempts: number
   readonly secret: { readonly stored: string; readonly owner: string } | null
 }
 
@@ -27,12 +34,15 @@ export interface StoredSchedule {
   readonly orgId: string
   readonly row: JobSchedule
   readonly callbackSecret: string | null
+  readonly lastJobId: string | null
 }
 
 export interface StoredEvent {
+  readonly orgId: string
   readonly id: string
-  readonly jobId: string
-  readonly type: EventType
+  readonly jobId: string | null
+  readonly idempotencyKey: string | null
+  readonly type: string
   readonly body: string
   readonly createdAt: DateTime.Utc
 }
@@ -43,6 +53,8 @@ export interface StoredDelivery {
   readonly payload: string
   readonly lane: string
   readonly attemptsSinceResend: number
+  /** The place in a lane that sends in order: what was queued or resent later has a larger one. */
+  readonly place: number
   /** When it is due, or when its lease ends. */
   readonly dueAt: DateTime.Utc | null
   /** Whether it is in the backlog of its lane. */
@@ -60,6 +72,10 @@ export class WebhookWorld extends Context.Service<
     readonly schedules: Map<string, StoredSchedule>
     readonly events: Map<string, StoredEvent>
     readonly deliveries: Map<string, StoredDelivery>
+    /** The Ed25519 keys of orgs, the newest first, and until when each signs. */
+    readonly signingKeys: Map<string, ReadonlyArray<{ readonly key: SigningKey; readonly until: DateTime.Utc | null }>>
+    /** When endpoints with a limit per second may send their next delivery, in milliseconds since the epoch. */
+    readonly paces: Map<string, number>
     /** The lanes of callbacks whose last attempt failed. */
     readonly failingCallbacks: Set<string>
     readonly audit: World["Service"]["audit"]
@@ -82,7 +98,7 @@ export class WebhookWorld extends Context.Service<
           (bytes, { error, mapped_stack, result }) =>
             bytes + byteLength(result) + Buffer.byteLength(error ?? "") + byteLength(mapped_stack),
           [...events.values()]
-            .filter(({ jobId }) => jobs.get(jobId)?.orgId === orgId)
+            .filter((event) => event.orgId === orgId)
             .reduce((bytes, { body }) => bytes + Buffer.byteLength(body), 0),
         )
       const inputsOf =
@@ -109,6 +125,8 @@ export class WebhookWorld extends Context.Service<
         schedules,
         events,
         deliveries,
+        signingKeys: new Map(),
+        paces: new Map(),
         failingCallbacks: new Set(),
         needOrg: (orgId) => {
           if (!orgs.has(orgId)) throw new Error("The org does not exist")

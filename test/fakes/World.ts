@@ -1,9 +1,14 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import type { KeyCounter } from "#src/domain/keys/KeyCounter.ts"
+import type { HourOfKey } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
+import { formatOwner, type RepositoryOwner } from "#src/domain/deployments/CiProvider.ts"
+import type { Pins } from "#src/domain/deployments/RepositoryLink.ts"
+import type { RunPosition } from "#src/domain/deployments/runOrder.ts"
 import type { Org } from "#src/domain/orgs/Org.ts"
 import {
   DefaultLimits,
@@ -20,7 +25,31 @@ import type { Project } from "#src/domain/projects/Project.ts"
 
 export interface StoredProject {
   readonly row: Project
-  readonly repositoryId: string | null
+  /** The provider of the link; the row has its owner and name. */
+  readonly provider: string
+  readonly pins: Pins
+  /** What runs have proved and measured. */
+  readonly proved: {
+    readonly repositoryId: string | null
+    readonly issuer: string | null
+    readonly ownerId: string | null
+    readonly newest: RunPosition | null
+  }
+}
+
+export const nothingProved: StoredProject["proved"] = { repositoryId: null, issuer: null, ownerId: null, newest: null }
+export const noPins: Pins = { workflow: null, environment: null }
+
+/** A deployment, with the place of its run. */
+export interface StoredDeployment extends Deployment {
+  readonly issuer: string
+  readonly repositoryId: string
+  readonly at: DateTime.Utc
+}
+
+export interface StoredOwner extends RepositoryOwner {
+  readonly orgId: string
+  readonly ownerId: string | null
 }
 
 export interface StoredKey {
@@ -28,6 +57,8 @@ export interface StoredKey {
   readonly orgId: string
   readonly hash: string
   readonly replacedBy: string | null
+  /** The counter of its limits, if it has any. */
+  readonly counterId: string
 }
 
 /** The rows that the fake repositories share, so that a key needs its project and a project its org. */
@@ -42,7 +73,11 @@ export class World extends Context.Service<
     readonly used: Map<OrgLimitName, (orgId: string) => number>
     readonly projects: Map<string, StoredProject>
     readonly keys: Map<string, StoredKey>
-    readonly deployments: Map<string, Deployment>
+    readonly deployments: Map<string, StoredDeployment>
+    /** The owners of orgs, by their name in lower case. */
+    readonly owners: Map<string, StoredOwner>
+    readonly counters: Map<string, { readonly orgId: string; readonly counter: KeyCounter }>
+    readonly usage: Map<string, HourOfKey>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
@@ -60,7 +95,10 @@ export class World extends Context.Service<
       used,
       projects,
       keys,
+      counters: new Map(),
+      usage: new Map(),
       deployments: new Map(),
+      owners: new Map(),
       audit: new Map(),
     }
   })
@@ -125,7 +163,9 @@ export const defaultOrg = (world: World["Service"], newId: string, now: DateTime
 }
 
 /** Writes the entry of a change. Call it before the change, so that an entry that cannot be written prevents the change. */
-export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, entry: AuditEntry) => {
+export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: string, announced: AuditEntry) => {
+  // No list shows the event of an entry.
+  const { event: _event, ...entry } = announced
   if (audit.has(entry.id)) throw new Error("The id is taken")
   // Details are stored as JSON.
   audit.set(entry.id, { orgId, row: { ...entry, details: JSON.parse(JSON.stringify(entry.details)) } })
@@ -134,5 +174,13 @@ export const keepEntry = ({ audit }: Pick<World["Service"], "audit">, orgId: str
 const sameText = (a: string | null, b: string) => a?.toLowerCase() === b.toLowerCase()
 
 /** Whether the project is linked to the repository of this name, in any case. */
-export const isLinkedTo = ({ hostOwner, hostRepo }: Project, owner: string, repo: string) =>
-  sameText(hostOwner, owner) && sameText(hostRepo, repo)
+export const isLinkedTo = (
+  { provider, row: { hostOwner, hostRepo } }: StoredProject,
+  repository: RepositoryOwner & { readonly repo: string },
+) => provider === repository.provider && sameText(hostOwner, repository.owner) && sameText(hostRepo, repository.repo)
+
+export const ownerKey = (owner: RepositoryOwner) => formatOwner(owner).toLowerCase()
+
+/** The projects of orgs that exist. */
+export const liveProjects = ({ orgs, projects }: Pick<World["Service"], "orgs" | "projects">) =>
+  [...projects.values()].filter(({ row }) => orgs.has(row.orgId))

@@ -2,11 +2,63 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { FinishedJob } from "#src/domain/webhooks/Event.ts"
+import { receives, topicsOf } from "#src/domain/webhooks/EventTypes.ts"
 import { callbackLane } from "#src/domain/webhooks/lanes.ts"
 import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
-import { receivers } from "#src/domain/webhooks/Receivers.ts"
-import type { StoredJob, WebhookWorld } from "./WebhookWorld.ts"
-import { rowsOf } from "./WebhookWorld.ts"
+import { type Receiver, receivers } from "#src/domain/webhooks/Receivers.ts"
+import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
+
+/** The org's endpoints that want events of a type, in the order of their ids. */
+export const candidates = ({ endpoints }: WebhookWorld["Service"], orgId: string, type: string) =>
+  [...endpoints.values()]
+    .filter((one) => one.orgId === orgId && receives(one.settings.eventTypes, topicsOf(type)))
+    .map(({ row: { webhook_endpoint_id: id, active } }) => ({ id, active }))
+    .sort((a, b) => (a.id < b.id ? -1 : 1))
+
+let places = 0
+/** A place after all others of every lane. */
+export const nextPlace = () => ++places
+
+/** Writes an event and its deliveries. */
+export const insertEvent = Effect.fnUntraced(function* (
+  world: WebhookWorld["Service"],
+  random: SecureRandom.SecureRandom["Service"],
+  event: StoredEvent,
+  to: ReadonlyArray<Receiver>,
+  callback: string,
+) {
+  const { body, createdAt, id: event_id, jobId: job_id, orgId, type } = event
+  world.events.set(event_id, event)
+  for (const { endpointId, state } of to) {
+    const lane = endpointId ?? callback
+    const id = yield* random.ulid
+    world.deliveries.set(id, {
+      orgId,
+      row: {
+        delivery_id: id,
+        event_id,
+        job_id,
+        webhook_endpoint_id: endpointId,
+        event: type,
+        state,
+        attempts: 0,
+        created_at: createdAt,
+        updated_at: createdAt,
+      },
+      payload: body,
+      lane,
+      attemptsSinceResend: 0,
+      place: nextPlace(),
+      dueAt: state === "pending" ? createdAt : null,
+      // A new delivery of a lane with a backlog joins the backlog.
+      parked: [...world.deliveries.values()].some(
+        (one) => one.lane === lane && one.parked && one.row.state === "pending",
+      ),
+      claimId: null,
+      attempts: [],
+    })
+  }
+})
 
 /** Writes the event of a finished job and its deliveries, by the rules of the domain. */
 export const writeEvent = Effect.fnUntraced(function* (
@@ -18,43 +70,14 @@ export const writeEvent = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const { job_id, workflow, deployment_id, callback_url, skip_callbacks } = row
-  const event = eventType(finished.status)
-  const eventId = yield* random.ulid
+  const type = eventType(finished.status)
+  const id = yield* random.ulid
   const body = eventBody({ job_id, workflow, deployment_id, ...finished }, nonce)
-  world.events.set(eventId, { id: eventId, jobId: job_id, type: event, body, createdAt: now })
-
-  const endpoints = rowsOf(world.endpoints, orgId)
-    .map(({ webhook_endpoint_id: id, active }) => ({ id, active }))
-    .sort((a, b) => (a.id < b.id ? -1 : 1))
-  const to = receivers({ callback_url, hasCallbackSecret: secret !== null, skip_callbacks }, endpoints)
-  const add = Effect.fnUntraced(function* (endpoint: string | null, lane: string, state: "pending" | "skipped") {
-    const id = yield* random.ulid
-    world.deliveries.set(id, {
-      orgId,
-      row: {
-        delivery_id: id,
-        event_id: eventId,
-        job_id,
-        webhook_endpoint_id: endpoint,
-        event,
-        state,
-        attempts: 0,
-        created_at: now,
-        updated_at: now,
-      },
-      payload: body,
-      lane,
-      attemptsSinceResend: 0,
-      dueAt: state === "pending" ? now : null,
-      // A new delivery of a lane with a backlog joins the backlog.
-      parked: [...world.deliveries.values()].some(
-        (one) => one.lane === lane && one.parked && one.row.state === "pending",
-      ),
-      claimId: null,
-      attempts: [],
-    })
-  })
-  for (const { endpointId, state } of to) {
-    yield* add(endpointId, endpointId ?? callbackLane(orgId, callback_url!), state)
-  }
+  const to = receivers(
+    { callback_url, hasCallbackSecret: secret !== null, skip_callbacks },
+    candidates(world, orgId, type),
+  )
+  const callback = callback_url === null ? "" : callbackLane(orgId, callback_url)
+  const event = { orgId, id, jobId: job_id, idempotencyKey: null, type, body, createdAt: now }
+  yield* insertEvent(world, random, event, to, callback)
 })

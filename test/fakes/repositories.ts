@@ -3,6 +3,8 @@ import * as Activity from "./Activity.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as Deployments from "./Deployments.ts"
+import * as KeyCounters from "./KeyCounters.ts"
+import * as KeyUsage from "./KeyUsage.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Orgs from "./Orgs.ts"
 import * as Projects from "./Projects.ts"
@@ -16,6 +18,8 @@ export const layer = Layer.mergeAll(
   AuditLog.layer,
   Deployments.layer,
   Idempotency.layer,
+  KeyCounters.layer,
+  KeyUsage.layer,
   Orgs.layer,
   Projects.layer,
   Sessions.layer,

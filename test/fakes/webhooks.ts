@@ -3,12 +3,14 @@ import * as AuditLog from "./AuditLog.ts"
 import * as crypto from "./crypto.ts"
 import * as DeliveryLog from "./DeliveryLog.ts"
 import * as DeliveryQueue from "./DeliveryQueue.ts"
+import * as Events from "./Events.ts"
 import * as Jobs from "./Jobs.ts"
 import * as JobSchedules from "./JobSchedules.ts"
 import * as Orgs from "./Orgs.ts"
 import * as PendingDeliveries from "./PendingDeliveries.ts"
 import * as Retention from "./Retention.ts"
 import * as WebhookEndpoints from "./WebhookEndpoints.ts"
+import * as SigningKeys from "./SigningKeys.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 import { World } from "./World.ts"
 
@@ -17,10 +19,12 @@ export const layer = Layer.mergeAll(
   AuditLog.layer,
   DeliveryLog.layer,
   DeliveryQueue.layer,
+  Events.layer,
   Jobs.layer,
   JobSchedules.layer,
   Orgs.layer,
   PendingDeliveries.layer,
   Retention.layer,
+  SigningKeys.layer,
   WebhookEndpoints.layer,
 ).pipe(Layer.provideMerge(WebhookWorld.layer), Layer.provideMerge(World.layer), Layer.provide(crypto.layer))

@@ -5,9 +5,11 @@ import {
   CreateOrgKey,
   CreateProjectKey,
   RotateKey,
+  UpdateKey,
+  ValidatedKey,
   ValidateKey,
-  ValidKey,
 } from "#src/domain/keys/ApiKey.ts"
+import { UsageInterval } from "#src/domain/keys/KeyUsages.ts"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { Deployment } from "#src/domain/deployments/Deployment.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/orgs/Org.ts"
@@ -76,8 +78,27 @@ export const operations = {
     method: "POST",
     path: `${platform}/keys/validate`,
     request: ValidateKey,
-    response: ValidKey,
-    errors: [400, 401, 413, 415, 429],
+    response: ValidatedKey,
+    errors: [400, 401, 403, 413, 415, 429],
+  },
+  updateKey: {
+    method: "PATCH",
+    path: `${platform}/orgs/{orgId}/keys/{id}`,
+    request: UpdateKey,
+    response: ApiKey,
+    errors: [400, 401, 403, 404, 409, 413, 415],
+  },
+  keyUsage: {
+    method: "GET",
+    path: `${platform}/orgs/{orgId}/keys/{id}/usage`,
+    response: Schema.Struct({ usage: Schema.Array(UsageInterval) }),
+    errors: [400, 401, 403, 404],
+  },
+  orgUsage: {
+    method: "GET",
+    path: `${platform}/orgs/{orgId}/usage`,
+    response: Schema.Struct({ usage: Schema.Array(UsageInterval) }),
+    errors: [400, 401, 403, 404],
   },
   listAudit: {
     method: "GET",
@@ -99,7 +120,7 @@ export const operations = {
     path: `${platform}/orgs/{orgId}`,
     request: UpdateOrg,
     response: OrgDetail,
-    errors: [400, 401, 403, 404, 413, 415],
+    errors: [400, 401, 403, 404, 409, 413, 415],
   },
   createProject: {
     method: "POST",
@@ -154,6 +175,7 @@ export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>
       createProjectKey: { name: "ci", projectId: ids["projectId"] },
       createOrgKey: { name: "gateway" },
       rotateKey: {},
+      updateKey: { name: "gateway" },
       validateKey: { key: ids["key"] },
       createOrg: { name: "Acme" },
       updateOrg: { name: "Acme" },

@@ -22,6 +22,7 @@ import { fileURLToPath } from "node:url"
 import { freshPostgres } from "../support/databases.ts"
 import { run } from "../support/cli.ts"
 import { encryptionKey } from "../support/server.ts"
+import { hasTools, toolPath } from "../support/tools.ts"
 
 const repository = fileURLToPath(new URL("../../", import.meta.url))
 const scratch = mkdtempSync(join(tmpdir(), "gatehouse-package-"))
@@ -77,19 +78,22 @@ const gatehouse = (args: ReadonlyArray<string>, options: Parameters<typeof run>[
 it("is small enough, and has nothing of the repository's in it but what it names", () => {
   const bytes = filesOf(join(installed, "node_modules")).reduce((sum, path) => sum + lstatSync(path).size, 0)
   expect(bytes).toBeLessThan(150_000_000)
-  expect(readdirSync(join(installed, "node_modules/gatehouse")).sort()).toEqual([
+  expect(readdirSync(join(installed, "node_modules/gatehouse-server")).sort()).toEqual([
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
     "README.md",
     "SECURITY.md",
+    "bin",
     "deploy",
     "dist",
     "docs",
     "package.json",
   ])
   // "#src/…" is for the tests: it names no file of the package.
-  const javascript = filesOf(join(installed, "node_modules/gatehouse/dist")).filter((path) => path.endsWith(".js"))
+  const javascript = filesOf(join(installed, "node_modules/gatehouse-server/dist")).filter((path) =>
+    path.endsWith(".js"),
+  )
   expect(javascript.filter((path) => /"#src\/|from "[^"]*\.ts"/.test(readFileSync(path, "utf8")))).toEqual([])
 })
 
@@ -113,13 +117,26 @@ it.live("its command serves, in an empty folder, and the others talk to it", () 
   }),
 )
 
+it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", () =>
+  Effect.gen(function* () {
+    const tarball = join(
+      scratch,
+      readdirSync(scratch).find((name) => name.endsWith(".tgz"))!,
+    )
+    const linted = yield* run(toolPath("publint"), [tarball, "--strict"])
+    expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
+    const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"])
+    expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
+  }),
+)
+
 const consumer = `
 import { Effect } from "effect"
 import { FetchHttpClient } from "effect/http"
-import { Api } from "gatehouse/api"
-import * as Gatehouse from "gatehouse/client"
-import gatehouse from "gatehouse/vite"
-import { verifyWebhook, type WebhookEvent } from "gatehouse/webhooks"
+import { Api } from "gatehouse-server/api"
+import * as Gatehouse from "gatehouse-server/client"
+import gatehouse from "gatehouse-server/vite"
+import { verifyWebhook, type WebhookEvent } from "gatehouse-server/webhooks"
 
 const program = Effect.gen(function* () {
   const client = yield* Gatehouse.make({ baseUrl: "http://127.0.0.1:3000" })
@@ -184,7 +201,7 @@ it.live(
       for (const file of ["package.json", "package-lock.json", "LICENSE"])
         cpSync(join(repository, file), join(image, file))
       npm(image, ...install!.split(" "), "--prefer-offline", "--no-audit", "--no-fund")
-      cpSync(join(installed, "node_modules/gatehouse/dist"), join(image, "dist"), { recursive: true })
+      cpSync(join(installed, "node_modules/gatehouse-server/dist"), join(image, "dist"), { recursive: true })
       for (const path of [scratch, image]) chmodSync(path, 0o755)
 
       const [program, ...args] = [...(JSON.parse(entry!) as Array<string>), ...(JSON.parse(defaults!) as Array<string>)]

@@ -4,8 +4,11 @@ import { Effect } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
 import { main, spawnCli } from "../support/cli.ts"
+import { until } from "../support/wait.ts"
 
+const repository = fileURLToPath(new URL("../../", import.meta.url))
 const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
   version: string
 }
@@ -49,6 +52,41 @@ it.live("serve listens, and stops in order when it is asked to", () =>
       child.kill("SIGKILL")
     }
   }),
+)
+
+// Seen failing without `exec` in the script: npm ended its shell, and the service went on.
+it.live("npm start leaves nothing behind when it is asked to stop", () =>
+  Effect.gen(function* () {
+    const { HOME, PATH } = process.env
+    const env = { HOME, PATH, PORT: "0", DATA_DIR: "memory", LOG_FORMAT: "json" }
+    const child = spawn("npm", ["start"], { cwd: repository, env, detached: true })
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        // The whole group: what npm left behind, too.
+        try {
+          process.kill(-child.pid!, "SIGKILL")
+        } catch {}
+      }),
+    )
+    const url = yield* Effect.promise(
+      () =>
+        new Promise<string>((resolve, reject) => {
+          let log = ""
+          const read = (chunk: Buffer) => {
+            log += chunk.toString()
+            const [, found] = /listens on (http:\/\/127\.0\.0\.1:\d+)/.exec(log) ?? []
+            if (found !== undefined) resolve(found)
+          }
+          child.stdout.on("data", read)
+          child.stderr.on("data", read)
+          child.once("exit", () => reject(new Error(log)))
+        }),
+    )
+    child.kill("SIGTERM")
+    yield* Effect.promise(() => once(child, "exit"))
+    const answers = Effect.promise(() => globalThis.fetch(`${url}/healthz`).then(Boolean, () => false))
+    yield* until("the service to be gone", answers, (isThere) => !isThere)
+  }).pipe(Effect.scoped),
 )
 
 // Under ten seconds on an idle machine: the service's start is nearly all of it.

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs"
 import type { IncomingHttpHeaders } from "node:http"
 import { Webhook } from "standardwebhooks"
 import { Signer } from "#src/domain/webhooks/Signature.ts"
-import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
+import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import {
   type VerifyWebhookOptions,
   verifyWebhook,
@@ -21,7 +21,7 @@ const signed = (secrets: ReadonlyArray<string> = [secret], text = body): Record<
   Effect.runSync(
     Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
       Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
-      Effect.provide(Layer.provide(Signer.layer, Hmac.layer)),
+      Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
     ),
   )
 

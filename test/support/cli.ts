@@ -13,6 +13,8 @@ export interface Invocation {
   readonly env?: Readonly<Record<string, string>>
   /** What is on standard input, which is no terminal. */
   readonly stdin?: string
+  /** Whether standard output is a terminal. Default: false. */
+  readonly terminal?: boolean
   /** Called with each line as it is printed. */
   readonly onLine?: (line: string) => void
 }
@@ -25,7 +27,10 @@ export interface Ended {
 }
 
 /** Runs a command in this process, from its arguments to its exit code, with an environment of its own. */
-export const runCli = (args: ReadonlyArray<string>, { env = {}, onLine, stdin = "" }: Invocation = {}) =>
+export const runCli = (
+  args: ReadonlyArray<string>,
+  { env = {}, onLine, stdin = "", terminal = false }: Invocation = {},
+) =>
   Effect.gen(function* () {
     const printed = { out: "", err: "" }
     const to = (stream: "out" | "err") => (text: string) => {
@@ -38,7 +43,10 @@ export const runCli = (args: ReadonlyArray<string>, { env = {}, onLine, stdin = 
         Layer.mergeAll(
           services,
           // After the platform's own, and so instead of it.
-          Stdio.layerTest({ stdin: Stream.make(new TextEncoder().encode(stdin)) }),
+          Stdio.layerTest({
+            stdin: Stream.make(new TextEncoder().encode(stdin)),
+            stdoutIsTerminal: Effect.succeed(terminal),
+          }),
           ConfigProvider.layer(ConfigProvider.fromEnvRecord(env)),
         ),
       ),

@@ -116,6 +116,8 @@ export interface OidcProvider {
   /** Resolves once `n` requests in all have arrived. */
   readonly received: (n: number) => Effect.Effect<void>
   readonly behave: (behaviour: Behaviour) => void
+  /** What it does with a request for its discovery document, and the members that replace those of the document. */
+  readonly discover: (behaviour: Behaviour, document?: object) => void
   /** Replaces the published set; SigningKeys or whatever a key set may hold. */
   readonly publish: (...keys: ReadonlyArray<SigningKey | JsonWebKey | string | null>) => void
   /** The JWT of a push to main, by Effect's clock; an override of `undefined` leaves the claim or parameter out. */
@@ -144,8 +146,12 @@ export const makeOidcProvider = (
     ({ provider }) => provider(),
   )
 
+const discoveryPath = "/.well-known/openid-configuration"
+
 const start = (audience: string, listening: () => void) => {
   let behaviour: Behaviour = "normal"
+  let discovery: Behaviour = "normal"
+  let described: object = {}
   let published: ReadonlyArray<unknown> = [rsaKey("key-1").jwk]
   const requests: Array<{ readonly path: string; readonly headers: IncomingHttpHeaders }> = []
   const waiting = new Set<() => void>()
@@ -155,8 +161,14 @@ const start = (audience: string, listening: () => void) => {
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
   const answer = (request: IncomingMessage, response: ServerResponse) => {
     if (request.url === "/elsewhere") return json(response, { keys: published })
-    if (request.url !== "/.well-known/jwks") return response.writeHead(404).end()
-    switch (behaviour) {
+    const discovered = request.url?.endsWith(discoveryPath) === true
+    if (discovered && discovery === "normal") {
+      const base = `http://${request.headers.host}`
+      const issuer = `${base}${request.url!.slice(0, -discoveryPath.length)}`
+      return json(response, { issuer, jwks_uri: `${base}/.well-known/jwks`, ...described })
+    }
+    if (!discovered && request.url !== "/.well-known/jwks") return response.writeHead(404).end()
+    switch (discovered ? discovery : behaviour) {
       case "normal":
         return json(response, { keys: published })
       case "down":
@@ -201,6 +213,10 @@ const start = (audience: string, listening: () => void) => {
         const late = [...held]
         held.clear()
         late.forEach((answer) => answer())
+      },
+      discover: (next, document = {}) => {
+        discovery = next
+        described = document
       },
       publish: (...keys) => {
         published = keys.map((key) => (key !== null && typeof key === "object" && "privateKey" in key ? key.jwk : key))

@@ -2,7 +2,9 @@ import { NodeHttpClient } from "@effect/platform-node"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
+import type { CiProvider } from "#src/domain/deployments/CiProvider.ts"
 import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import { readGitHub } from "#src/domain/deployments/providers/github.ts"
 import * as Oidc from "#src/infrastructure/oidc/Oidc.ts"
 import { makeOidcProvider } from "./oidc.ts"
 
@@ -11,12 +13,23 @@ export const startOfTest = Date.UTC(2026, 10, 20, 17)
 
 /** A provider and a verifier that trusts it, under a test clock; `options` replace what the verifier is told. */
 export const oidcWorld = Effect.fnUntraced(function* (
-  options: Partial<Oidc.OidcOptions> = {},
+  options: Partial<CiProvider> = {},
   client: Layer.Layer<HttpClient.HttpClient> = NodeHttpClient.layerUndici,
 ) {
   yield* TestClock.setTime(startOfTest)
   const provider = yield* makeOidcProvider()
-  const layer = Oidc.layer({ issuer: provider.issuer, audiences: [provider.audience], ...options })
+  const issuer = options.issuer ?? provider.issuer
+  const layer = Oidc.layer([
+    {
+      provider: "github",
+      issuer,
+      audiences: [provider.audience],
+      algorithms: ["RS256"],
+      jwks: `${issuer.replace(/\/+$/, "")}/.well-known/jwks`,
+      read: readGitHub,
+      ...options,
+    },
+  ])
   const tokens = Context.get(yield* Layer.build(Layer.provide(layer, client)), CiTokens)
   const verify = (token: string) => tokens.verify(Redacted.make(token))
   return {

@@ -14,6 +14,10 @@ export interface ZipFile {
   readonly flags?: number
   /** The number of the packing; default: 8, deflate. */
   readonly method?: number
+  /** Written as a stream: the sizes are after the bytes, in a data descriptor. */
+  readonly streamed?: boolean
+  /** The bytes are in the file, and the directory does not have it: it was removed. */
+  readonly removed?: boolean
 }
 
 /** Writes a zip by hand: APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.16. */
@@ -21,7 +25,10 @@ export const zip = (files: ReadonlyArray<ZipFile>): Uint8Array => {
   const bodies: Array<Buffer> = []
   const directory: Array<Buffer> = []
   let offset = 0
-  for (const { path, content = "", stored, claimedSize, claimedCrc, flags = 0x800, method } of files) {
+  let entries = 0
+  for (const file of files) {
+    const { path, content = "", stored, claimedSize, claimedCrc, method, streamed, removed } = file
+    const flags = (file.flags ?? 0x800) | (streamed ? 8 : 0)
     const name = Buffer.from(path)
     const bytes = Buffer.from(content)
     const packed = stored ? bytes : deflateRawSync(bytes)
@@ -34,16 +41,20 @@ export const zip = (files: ReadonlyArray<ZipFile>): Uint8Array => {
     fields.writeUInt32LE(packed.length, 14)
     fields.writeUInt32LE(claimedSize ?? bytes.length, 18)
     fields.writeUInt16LE(name.length, 22)
-    bodies.push(Buffer.from("PK\x03\x04", "latin1"), fields, name, packed)
+    const local = Buffer.from(fields)
+    if (streamed) local.fill(0, 10, 22)
+    const descriptor = streamed ? Buffer.concat([Buffer.from("PK\x07\x08", "latin1"), fields.subarray(10, 22)]) : ""
+    bodies.push(Buffer.from("PK\x03\x04", "latin1"), local, name, packed, Buffer.from(descriptor))
     const rest = Buffer.alloc(14)
     rest.writeUInt32LE(offset, 10)
-    directory.push(Buffer.from("PK\x01\x02\x14\x00", "latin1"), fields, rest, name)
-    offset += 30 + name.length + packed.length
+    if (!removed) directory.push(Buffer.from("PK\x01\x02\x14\x00", "latin1"), fields, rest, name)
+    if (!removed) entries++
+    offset += 30 + name.length + packed.length + descriptor.length
   }
   const end = Buffer.alloc(18)
   const size = directory.reduce((sum, part) => sum + part.length, 0)
-  end.writeUInt16LE(files.length, 4)
-  end.writeUInt16LE(files.length, 6)
+  end.writeUInt16LE(entries % 0x1_0000, 4)
+  end.writeUInt16LE(entries % 0x1_0000, 6)
   end.writeUInt32LE(size, 8)
   end.writeUInt32LE(offset, 12)
   return Buffer.concat([...bodies, ...directory, Buffer.from("PK\x05\x06", "latin1"), end])

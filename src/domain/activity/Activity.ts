@@ -5,7 +5,7 @@ import { Id, Timestamp } from "../Schemas.ts"
 export const outcomesOf = {
   deliveries: ["delivered", "retried", "failed"],
   validations: ["valid", "invalid", "forbidden", "limited", "unavailable"],
-  jobs: ["completed", "failed"],
+  jobs: ["completed", "failed", "canceled"],
 } as const
 export type ActivityKind = keyof typeof outcomesOf
 export type ActivityOutcome = (typeof outcomesOf)[ActivityKind][number]

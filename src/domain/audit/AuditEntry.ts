@@ -1,20 +1,30 @@
 import { Schema } from "effect"
 import { Id, Timestamp } from "../Schemas.ts"
+import type { ServiceEvent } from "../webhooks/ServiceEvents.ts"
 
 /** The audited operations: all that change the resources of an org, or who may use them. */
 export const AuditAction = Schema.Literals([
   "org.create",
   "org.update",
+  "org.delete",
   "project.create",
   "project.update",
+  "project.delete",
+  "project.link",
+  "project.unlink",
+  "deployment.promote",
   "key.create",
   "key.rotate",
+  "key.update",
+  "key.leaked",
   "key.delete",
   "webhook_endpoint.create",
   "webhook_endpoint.update",
   "webhook_endpoint.delete",
   "webhook_endpoint.deactivate",
+  "signing_key.rotate",
   "schedule.create",
+  "schedule.update",
   "schedule.delete",
 ])
 export type AuditAction = typeof AuditAction.Type
@@ -40,4 +50,7 @@ export const AuditEntry = Schema.Struct({
     examples: ["3d1f6c1e-6d3b-4a6e-9a58-0c1f3a3a7e02"],
   }),
 }).annotate({ identifier: "AuditEntry" })
-export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
+export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {
+  /** The event that announces the change. Whoever writes the entry writes it in the same transaction; no list shows it. */
+  readonly event?: ServiceEvent | undefined
+}

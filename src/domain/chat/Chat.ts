@@ -14,6 +14,8 @@ export const limits = {
   conversation: 48_000,
   /** Characters of the last message. */
   question: 32_000,
+  /** Characters of a question that the search reads. */
+  searched: 4_000,
 } as const
 
 /** The rate limits, in chats per minute. */
@@ -53,7 +55,10 @@ export type ChatMessage = typeof ChatMessage.Type
 
 const urlExpectation = "an absolute http or https URL without credentials, of at most 2,048 characters"
 const Url = Schema.String.check(
-  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, { expected: urlExpectation }),
+  Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, {
+    expected: urlExpectation,
+    toJsonSchema: () => ({ maxLength: 2048 }),
+  }),
 ).annotate({ format: "uri" })
 
 /** A chat: the conversation so far, and the documentation for the answer. */
@@ -75,6 +80,13 @@ export const ChatRequest = Schema.Struct({
         description: "Pages in markdown, by slug. A page replaces the page of the zip with the same slug.",
         examples: [{ "guides/keys": "# Keys\n\nA key is rotated by making a new one and deleting the old." }],
       }),
+  ),
+  docsUrl: Schema.optionalKey(
+    Url.annotate({
+      description:
+        "The address of the documentation's site, to which slugs are added. With it, sources and links are absolute URLs.",
+      examples: ["https://docs.example.com/"],
+    }),
   ),
   skillUrls: Schema.optionalKey(
     Schema.Array(Url)

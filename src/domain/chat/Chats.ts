@@ -1,4 +1,4 @@
-import { Cause, Context, Duration, Effect, Layer, type Scope, Stream } from "effect"
+import { Cause, Context, Duration, Effect, identity, Layer, type Scope, Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { RateLimiter } from "effect/persistence"
 import { CurrentPrincipal } from "../Principal.ts"
@@ -9,7 +9,7 @@ import { chatTools } from "./chatTools.ts"
 import { DocsIndexes } from "./DocsIndexes.ts"
 import type { Page } from "./DocsPassages.ts"
 import { type Archive, Documents } from "./Documents.ts"
-import { embeddedAnswer } from "./embeddedAnswer.ts"
+import { embeddedAnswer, type EmbeddedQuestion, insteadOfModel } from "./embeddedAnswer.ts"
 import {
   Forbidden,
   InvalidRequest,
@@ -19,16 +19,30 @@ import {
   type UnprocessableContent,
 } from "../Errors.ts"
 import { LanguageModel } from "./LanguageModel.ts"
+import { citedTexts } from "./citedTexts.ts"
+import { UnverifiedSentences, verifyAnswer } from "./verifyAnswer.ts"
 
 /** The responses of the model in one chat, including tool calls. */
 const maxSteps = 8
+/** The earlier questions that the search of a follow-up uses. */
+const maxBefore = 2
+
+/** Where a fault was thrown. Its message can contain words of the reader or of the model, which no log may have. */
+const placeOf = (cause: Cause.Cause<never>) => {
+  const { name = "Error", stack = "" } = Cause.squash(cause) as { readonly name?: string; readonly stack?: string }
+  const frames = stack.split("\n").filter((line) => /^ {4}at /.test(line))
+  return [name, ...frames.slice(0, 10)].join("\n").slice(0, 2_000)
+}
 
 /** Logs why a stream failed, and ends it with an error part. An interruption stays one. */
 const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
   Cause.hasInterruptsOnly(cause)
     ? Stream.failCause(cause)
     : Stream.fromEffect(
-        Effect.as(Effect.logError("A chat failed", cause), { type: "error", errorText: "Something went wrong here." }),
+        Effect.as(Effect.logError("A chat failed", placeOf(cause)), {
+          type: "error",
+          errorText: "Something went wrong here.",
+        }),
       )
 
 /** A caller that may chat. */
@@ -71,6 +85,23 @@ const questionOf = ({ messages }: ChatRequest): Effect.Effect<string, InvalidReq
   return text.length > limits.question ? invalid("must have at most 32,000 characters") : Effect.succeed(text)
 }
 
+/** The questions before the last message, oldest first, that the search of a follow-up uses. */
+const questionsBefore = ({ messages }: ChatRequest) =>
+  messages
+    .slice(0, -1)
+    .filter(({ role }) => role === "user")
+    .slice(-maxBefore)
+    .map((message) => textOf(message).slice(0, limits.searched))
+
+/** What is said when the model has written nothing. */
+const fallback = (asked: EmbeddedQuestion) =>
+  insteadOfModel(asked).pipe(
+    Effect.map(({ parts }) => parts),
+    Effect.catchTag("Unavailable", ({ error }) =>
+      Effect.succeed<ReadonlyArray<AnswerPart>>([{ type: "error", errorText: error }]),
+    ),
+  )
+
 /** Chats over documentation. */
 export class Chats extends Context.Service<
   Chats,
@@ -102,6 +133,7 @@ export class Chats extends Context.Service<
       const digest = yield* Digest.Digest
       const rates = yield* ChatRates
       const indexes = yield* DocsIndexes
+      const unverified = yield* UnverifiedSentences
 
       /** The digest of the pages. Reads page by page: one text of all pages would double their memory. */
       const versionOf = (pages: ReadonlyArray<Page>) =>
@@ -132,25 +164,32 @@ export class Chats extends Context.Service<
           .consume({ key, limit, window: "1 minute", algorithm: "token-bucket" })
           .pipe(Effect.catchTag("RateLimiterError", tooManyChats))
         const question = yield* questionOf(request)
-        const { docsZipUrl, docsPages = {}, skillUrls = [], pageSlug } = request
+        const { docsZipUrl, docsPages = {}, docsUrl, skillUrls = [], pageSlug } = request
+        const owner = orgId ?? key
         const [archive, skills] = yield* Effect.all(
           [
-            docsZipUrl === undefined ? Effect.succeed(undefined) : documents.archive({ url: docsZipUrl, orgId }),
-            Effect.forEach(new Set(skillUrls), (url) => documents.skill({ url, orgId }), { concurrency: 4 }),
+            docsZipUrl === undefined ? Effect.succeed(undefined) : documents.archive({ url: docsZipUrl, orgId, owner }),
+            Effect.forEach(new Set(skillUrls), (url) => documents.skill({ url, orgId, owner }), { concurrency: 4 }),
           ],
           { concurrency: 2 },
         )
         const pages = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
-        const docs = yield* open(orgId ?? key, pages, archive)
-        if (model.answer === undefined) return Stream.fromIterable(yield* embeddedAnswer(docs, question, pageSlug))
-        return model
-          .answer({
-            instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
-            turns: recentTurns(request.messages, limits.conversation),
-            tools: chatTools({ docs, pageSlug, skills }),
-            steps: maxSteps,
-          })
-          .pipe(Stream.catchCause(toErrorPart))
+        const docs = yield* open(owner, pages, archive)
+        const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }
+        if (model.answer === undefined) return Stream.fromIterable((yield* embeddedAnswer(asked)).parts)
+        const said = model.answer({
+          instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
+          turns: recentTurns(request.messages, limits.conversation),
+          tools: chatTools({ docs, pageSlug, skills }),
+          steps: maxSteps,
+        })
+        const isVerified = docs !== undefined || skills.length > 0
+        return said.pipe(
+          isVerified
+            ? verifyAnswer({ unverified, docsUrl, textOf: citedTexts(docs, skills), fallback: fallback(asked) })
+            : identity,
+          Stream.catchCause(toErrorPart),
+        )
       })
 
       return Chats.of({ answer })

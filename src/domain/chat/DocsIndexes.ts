@@ -5,7 +5,7 @@ import type { Unavailable, UnprocessableContent } from "../Errors.ts"
 
 /** Documentation to search and to read. Fails when the index was lost. */
 export interface SearchableDocs {
-  /** The best passages for a question, best first. Those of the reader's page rank higher. */
+  /** The best passages for a question, best first; none when nothing fits. Those of the reader's page rank higher. */
   readonly search: (question: string, options: SearchOptions) => Effect.Effect<ReadonlyArray<Passage>, Unavailable>
   /** A page by its slug. Ignores slashes at both ends, and the file extension. */
   readonly page: (slug: string) => Effect.Effect<Page | undefined, Unavailable>

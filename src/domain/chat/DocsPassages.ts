@@ -11,12 +11,14 @@ export interface Passage {
   readonly title: string
   /** The headings above the passage, the page's title first. */
   readonly heading: string
-  /** Markdown, of about 270 words at most. */
+  /** Markdown as it is in the page: about 270 words, or a whole list, table or example. */
   readonly text: string
 }
 
-/** The maximum length of a passage, in characters. Not every script has spaces, so words cannot be counted. */
+/** The maximum length of a passage of prose, in characters. Not every script has spaces, so words cannot be counted. */
 const maxPassageLength = 1_600
+/** The maximum length of a list, a table or an example in one passage. A longer one is cut between its lines. */
+const maxBlockLength = 6_400
 
 const frontMatter = /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)/
 
@@ -42,26 +44,41 @@ const headingText = (line: string) => {
   return text.replaceAll("`", "").trim()
 }
 
-/** Cuts a text into pieces of at most `maxPassageLength`, at white space when possible. */
-const cut = (text: string): ReadonlyArray<string> => {
+/** Whether a paragraph is a list, a table or an example, which is hard to read in parts. */
+const isBlock = (paragraph: string) => /^ {0,3}(?:[-*+] |\d+[.)] |\||```|~~~)/.test(paragraph)
+const listStart = /^ {0,3}(?:[-*+]|\d+[.)]) /
+/** Whether a paragraph continues a list: another item, or an indented paragraph of one. */
+const continuesList = (paragraph: string) => listStart.test(paragraph) || /^(?: {2}|\t)/.test(paragraph)
+
+/** Cuts a text into pieces of at most `length` characters, at a separator when possible. */
+const cutAt = (text: string, length: number, separators: ReadonlyArray<string>): ReadonlyArray<string> => {
   const pieces: Array<string> = []
   let rest = text
-  while (rest.length > maxPassageLength) {
-    const space = Math.max(rest.lastIndexOf(" ", maxPassageLength), rest.lastIndexOf("\n", maxPassageLength))
-    const at = space > maxPassageLength / 2 ? space : maxPassageLength
+  while (rest.length > length) {
+    const end = Math.max(...separators.map((separator) => rest.lastIndexOf(separator, length)))
+    const at = end > length / 2 ? end : length
     pieces.push(rest.slice(0, at).toWellFormed())
-    rest = rest.slice(at).trimStart()
+    rest = rest.slice(at).replace(/^[ \n]+/, (space) => (separators.includes(" ") ? "" : space.replaceAll("\n", "")))
   }
   return [...pieces, rest]
 }
+const cut = (paragraph: string): ReadonlyArray<string> => {
+  if (!isBlock(paragraph)) return cutAt(paragraph, maxPassageLength, [" ", "\n"])
+  return paragraph.length <= maxBlockLength
+    ? [paragraph]
+    : cutAt(paragraph, maxBlockLength, ["\n"]).flatMap((piece) =>
+        piece.includes("\n") ? [piece] : cutAt(piece, maxPassageLength, [" "]),
+      )
+}
 
-/** Joins consecutive paragraphs that fit into one passage. */
+/** Joins consecutive paragraphs that fit into one passage. An introduction that ends with a colon stays with what it introduces. */
 const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
   const texts: Array<string> = []
   for (const piece of paragraphs.flatMap(cut)) {
     const last = texts.at(-1)
-    if (last !== undefined && last.length + piece.length + 2 <= maxPassageLength)
-      texts[texts.length - 1] = `${last}\n\n${piece}`
+    const fits = last !== undefined && last.length + piece.length + 2 <= maxPassageLength
+    const introduced = last !== undefined && isBlock(piece) && last.endsWith(":") && last.length <= maxPassageLength
+    if (fits || introduced) texts[texts.length - 1] = `${last}\n\n${piece}`
     else texts.push(piece)
   }
   return texts
@@ -80,8 +97,14 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   let closing: string | undefined
   const endParagraph = () => {
     const paragraph = lines.join("\n").trimEnd()
-    if (paragraph.trim() !== "") sections.at(-1)!.paragraphs.push(paragraph)
+    const { paragraphs } = sections.at(-1)!
     lines = []
+    if (paragraph.trim() === "") return
+    const last = paragraphs.at(-1)
+    const isWhole = last !== undefined && listStart.test(last) && continuesList(paragraph)
+    if (isWhole && last.length + paragraph.length < maxBlockLength)
+      paragraphs[paragraphs.length - 1] = `${last}\n\n${paragraph}`
+    else paragraphs.push(paragraph)
   }
   for (const line of body.split(/\r?\n/)) {
     const [, mark] = fence.exec(line) ?? []
@@ -107,15 +130,36 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   return sections
 }
 
-/** The passages of a page, in order. A heading without text has no passage; it appears in the headings below it. */
+const descriptionLine = /^description:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
+const fieldOf = (line: RegExp, matter: string) => {
+  const [, double, single, plain] = line.exec(matter) ?? []
+  return (double ?? single ?? plain)?.trim() ?? ""
+}
+
+/** The description of a page in its front matter. */
+export const descriptionOf = ({ markdown }: Page): string => fieldOf(descriptionLine, splitFrontMatter(markdown).matter)
+
+/** The title of a page: in its front matter, or its first heading, or its slug. */
+export const titleOf = ({ slug, markdown }: Page): string => {
+  const { matter, body } = splitFrontMatter(markdown)
+  const [heading = ""] = /^ {0,3}#{1,6}[ \t]+\S[^\n]*$/m.exec(body) ?? []
+  return fieldOf(titleLine, matter) || headingText(heading) || slug
+}
+
+/**
+ * The passages of a page, in order. A heading without text has no passage; it appears in the headings below it. A page
+ * that has only a title is one passage, with its description or title as the text.
+ */
 export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => {
   const { matter, body } = splitFrontMatter(markdown)
   const sections = sectionsOf(body)
-  const [, double, single, plain] = titleLine.exec(matter) ?? []
   const firstHeading = sections.find(({ headings }) => headings.length > 0)?.headings[0]
-  const title = (double ?? single ?? plain)?.trim() || firstHeading || slug
-  return sections.flatMap(({ headings, paragraphs }) => {
+  const named = fieldOf(titleLine, matter) || firstHeading
+  const title = named || slug
+  const passages = sections.flatMap(({ headings, paragraphs }) => {
     const above = headings[0] === title ? headings : [title, ...headings]
     return gather(paragraphs).map((text) => ({ slug, title, heading: above.join(" › "), text }))
   })
+  if (passages.length > 0 || !named) return passages
+  return [{ slug, title, heading: title, text: fieldOf(descriptionLine, matter) || title }]
 }

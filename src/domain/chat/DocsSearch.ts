@@ -1,9 +1,13 @@
 import MiniSearch from "minisearch"
-import { type Page, type Passage, passagesOf } from "./DocsPassages.ts"
+import { type Language, languageOf, isStopWord, stem } from "./docsLanguages.ts"
+import { definedIn, nameKey, namesIn, wholeName } from "./docsNames.ts"
+import { descriptionOf, type Page, type Passage, passagesOf } from "./DocsPassages.ts"
+import { type Indexed, nameStrength, rank, type Stored } from "./docsRanking.ts"
+import { wordsOf } from "./docsWords.ts"
 
 /** Documentation to search and to read. */
 export interface DocsIndex {
-  /** The best passages for a question, best first. Those of the reader's page rank higher. */
+  /** The best passages for a question, best first; none when nothing fits. Those of the reader's page rank higher. */
   readonly search: (question: string, options: SearchOptions) => ReadonlyArray<Passage>
   /** A page by its slug. Ignores slashes at both ends, and the file extension. */
   readonly page: (slug: string) => Page | undefined
@@ -16,56 +20,10 @@ export interface DocsIndex {
 export interface SearchOptions {
   /** The reader's current page. */
   readonly pageSlug?: string | undefined
+  /** The reader's questions before this one, oldest first. */
+  readonly before?: ReadonlyArray<string>
   readonly limit: number
 }
-
-/** Words without meaning for a search. */
-const stopWords = new Set(
-  (
-    "a about after all also am an and any are as at be because been but by can could did do does for from get had has " +
-    "have how i if in into is it its me my no not of on one or our should so some that the their them then there these " +
-    "they this to up us was we were what when where which who why will with would you your"
-  ).split(" "),
-)
-
-/** Removes English endings from a word, so that "rotating" finds "rotate". */
-const stem = (word: string) => {
-  if (word.length < 4 || !/^[a-z]+$/.test(word)) return word
-  if (word.endsWith("ies") || word.endsWith("ied")) return `${word.slice(0, -3)}y`
-  const bare = /(?:ing|ion)$/.test(word) && word.length > 5 ? word.slice(0, -3) : word.replace(/(?:ed|es|s|e)$/, "")
-  return bare.length < 3 ? word : bare
-}
-
-const separators = /[^\p{L}\p{N}]+/u
-const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u
-/** Words are cut to this many characters. */
-const maxWordLength = 48
-
-/** The words of a text. Scripts without spaces are split into overlapping pairs of characters. */
-const tokenize = (text: string): Array<string> =>
-  text
-    // "apiKey" and "api_key" are found by "key".
-    .replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2")
-    .split(separators)
-    .flatMap((word) => {
-      if (!unspaced.test(word)) return word === "" ? [] : [word.slice(0, maxWordLength)]
-      const characters = [...word]
-      return characters.length === 1 ? characters : characters.slice(1).map((next, at) => characters[at]! + next)
-    })
-
-const processTerm = (word: string) => {
-  const lower = word.toLowerCase()
-  return stopWords.has(lower) ? null : stem(lower)
-}
-
-/** Words of a question that are searched, because each word costs time. */
-const maxQuestionTerms = 32
-/** The weights of fields. */
-const fieldBoost = { heading: 2, title: 1.5, slug: 1.5 }
-/** The weight of the reader's page, which is above that of any field. */
-const pageBoost = 3
-/** The lowest score of a result, as a share of the best score. */
-const minScoreShare = 0.3
 
 const normalize = (slug: string) =>
   slug
@@ -79,11 +37,17 @@ const normalize = (slug: string) =>
  * index would need a hundred bytes of memory for each byte of the text.
  */
 const maxVocabulary = 150_000
+/** The different names of an index. */
+const maxNames = 100_000
+/** A table or list that begins with at least so many names is a reference. */
+const minReference = 5
 /** The memory of an index: when empty, and for each character, word and passage. Measured by `bench/chat.ts`. */
 const emptyBytes = 10_000
 const bytesPerCharacter = 8
-const bytesPerWord = 500
-const bytesPerPassage = 600
+const bytesPerWord = 600
+const bytesPerPassage = 800
+const bytesPerName = 150
+const bytesPerNamed = 16
 
 const charactersOf = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
@@ -98,17 +62,8 @@ export const textBytes = (pages: ReadonlyArray<Page>) =>
 /** The estimated memory of the index of these pages in bytes, before their words and passages are counted. */
 export const expectedBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerCharacter
 
-interface Stored extends Passage {
-  readonly id: number
-  readonly page: string
-}
-
 /** Searches and reads indexed pages. */
-const reader = (
-  search: MiniSearch<Stored>,
-  passages: ReadonlyArray<Stored>,
-  byName: ReadonlyMap<string, Page>,
-): Pick<DocsIndex, "page" | "search"> => {
+const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
   /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
   const nameOf = (slug: string) => {
     const name = normalize(slug)
@@ -121,27 +76,83 @@ const reader = (
       const name = nameOf(slug)
       return name === undefined ? undefined : byName.get(name)
     },
-    search: (question, { pageSlug, limit }) => {
-      const terms = [...new Set(tokenize(question))]
-        .filter((term) => processTerm(term) !== null)
-        .slice(0, maxQuestionTerms)
-      const reading = pageSlug === undefined ? undefined : nameOf(pageSlug)
-      const found = search.search(terms.join(" "), {
-        boost: fieldBoost,
-        prefix: (term) => term.length > 3,
-        fuzzy: (term) => (term.length > 4 ? 0.2 : false),
-        maxFuzzy: 2,
-        weights: { prefix: 0.3, fuzzy: 0.15 },
-        ...(reading === undefined
-          ? {}
-          : { boostDocument: (id: number) => (passages[id]!.page === reading ? pageBoost : 1) }),
-      })
-      return found
-        .filter(({ score }) => score >= found[0]!.score * minScoreShare)
+    search: (question, { pageSlug, before, limit }) =>
+      rank(index, question, { page: pageSlug === undefined ? undefined : nameOf(pageSlug), before })
         .slice(0, limit)
-        .map(({ id }) => passages[id as number]!)
-        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text }))
+        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text })),
+  }
+}
+
+/** An empty index, and the function that adds a passage to it. */
+const makeIndexed = () => {
+  /** In how many passages each word is. */
+  const vocabulary = new Map<string, number>()
+  const names = new Map<string, Array<number>>()
+  const languages = new Set<Language>()
+  const passages: Array<Stored> = []
+  let named = 0
+  let language: Language = "english"
+  let seen = new Set<string>()
+
+  const termOf = (word: string) => {
+    if (isStopWord(word, language)) return null
+    const term = stem(word, language)
+    const count = vocabulary.get(term)
+    if (count === undefined && vocabulary.size >= maxVocabulary) return null
+    if (!seen.has(term)) vocabulary.set(term, (count ?? 0) + 1)
+    seen.add(term)
+    return term
+  }
+  const search = new MiniSearch<Stored & { readonly more: string }>({
+    fields: ["heading", "title", "slug", "text", "more"],
+    tokenize: wordsOf,
+    processTerm: termOf,
+    autoVacuum: false,
+  })
+
+  /** Adds the names of a passage, with how much it is about each. */
+  const addNames = ({ id, slug, title, heading, text }: Stored) => {
+    const last = heading.slice(heading.lastIndexOf("›") + 1).trim()
+    const defined = definedIn(text)
+    const inRow = defined.size < minReference ? nameStrength.inRow : nameStrength.inReference
+    const strengths = new Map<string, number>()
+    const add = (found: Iterable<string>, strength: number) => {
+      for (const name of found) strengths.set(nameKey(name), strength)
+    }
+    add(namesIn(text), nameStrength.mentioned)
+    add(defined, inRow)
+    add(namesIn(last), nameStrength.inHeading)
+    add(wholeName(last), nameStrength.isHeading)
+    if (last === title)
+      add([...wholeName(title), ...wholeName(slug.slice(slug.lastIndexOf("/") + 1))], nameStrength.isPage)
+    for (const [name, strength] of strengths) {
+      const ids = names.get(name)
+      if (ids === undefined && names.size >= maxNames) continue
+      if (ids === undefined) names.set(name, [id * 8 + strength])
+      else ids.push(id * 8 + strength)
+      named++
+    }
+  }
+
+  return {
+    indexed: { search, passages, vocabulary, names, languages } satisfies Indexed,
+    begin: (page: Page) => {
+      language = languageOf(wordsOf(page.markdown.slice(0, 4_000)))
+      languages.add(language)
+      return language
     },
+    add: (stored: Stored, more: string) => {
+      seen = new Set()
+      passages.push(stored)
+      search.add({ ...stored, more })
+      addNames(stored)
+    },
+    bytes: () =>
+      emptyBytes +
+      vocabulary.size * bytesPerWord +
+      passages.length * bytesPerPassage +
+      names.size * bytesPerName +
+      named * bytesPerNamed,
   }
 }
 
@@ -151,44 +162,28 @@ const reader = (
  */
 export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
-  const vocabulary = new Set<string>()
-  const search = new MiniSearch<Stored>({
-    fields: ["heading", "title", "slug", "text"],
-    tokenize,
-    processTerm: (word) => {
-      const term = processTerm(word)
-      if (term === null || vocabulary.has(term)) return term
-      return vocabulary.size < maxVocabulary ? (vocabulary.add(term), term) : null
-    },
-    searchOptions: { processTerm },
-    autoVacuum: false,
-  })
-  const passages: Array<Stored> = []
+  const { indexed, begin, add, bytes } = makeIndexed()
   const text = textBytes(pages)
   const bytesPerUnit = text / Math.max(charactersOf(pages), 1)
   let characters = 0
-  const bytes = () =>
-    emptyBytes + characters * bytesPerCharacter + vocabulary.size * bytesPerWord + passages.length * bytesPerPassage
   /** The memory of the index, and of the text that is not indexed. */
-  const totalBytes = () => bytes() + Math.max(text - characters * bytesPerUnit, 0)
+  const totalBytes = () => bytes() + characters * bytesPerCharacter + Math.max(text - characters * bytesPerUnit, 0)
   let isWhole = true
   for (const page of pages) {
     const name = normalize(page.slug)
+    let more = descriptionOf(page)
+    const language = begin(page)
     for (const passage of passagesOf(page)) {
       characters += passage.text.length + passage.heading.length
       isWhole = totalBytes() < maxBytes
       if (!isWhole) break
-      const stored = { ...passage, id: passages.length, page: name }
-      passages.push(stored)
-      search.add(stored)
+      add({ ...passage, id: indexed.passages.length, page: name, language }, more)
+      more = ""
       yield
     }
     if (!isWhole) break
   }
-  const total = totalBytes()
-  vocabulary.clear()
-
-  return { ...reader(search, passages, byName), bytes: total, isWhole }
+  return { ...reader(indexed, byName), bytes: totalBytes(), isWhole }
 }
 
 /** Indexes documentation without a pause. */

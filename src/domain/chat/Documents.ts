@@ -1,7 +1,7 @@
 import type { Effect } from "effect"
 import { Context } from "effect"
 import type { Page } from "./DocsPassages.ts"
-import type { UnprocessableContent } from "../Errors.ts"
+import type { Unavailable, UnprocessableContent } from "../Errors.ts"
 
 /** The pages of a zip file. */
 export interface Archive {
@@ -17,17 +17,20 @@ export interface Skill {
   readonly markdown: string
 }
 
-/** A URL of a request, and the org of the caller; `undefined` without a key. */
+/** A URL of a request. */
 export interface Source {
   readonly url: string
+  /** The org of the caller; `undefined` without a key. */
   readonly orgId: string | undefined
+  /** Whose share of the fetches it uses: the org, or the client without a key. Default: the org. */
+  readonly owner?: string
 }
 
-/** Fetches documentation from URLs of requests. An error is a sentence with the URL. */
+/** Fetches documentation from URLs of requests. Owners share the fetches. An error is a sentence with the URL. */
 export class Documents extends Context.Service<
   Documents,
   {
-    readonly archive: (source: Source) => Effect.Effect<Archive, UnprocessableContent>
-    readonly skill: (source: Source) => Effect.Effect<Skill, UnprocessableContent>
+    readonly archive: (source: Source) => Effect.Effect<Archive, UnprocessableContent | Unavailable>
+    readonly skill: (source: Source) => Effect.Effect<Skill, UnprocessableContent | Unavailable>
   }
 >()("gatehouse/domain/Documents") {}

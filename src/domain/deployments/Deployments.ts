@@ -1,93 +1,47 @@
 import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { CurrentPrincipal, OrgScope } from "../Principal.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { Forbidden, LimitReached, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { nextCursor, type Page } from "../Page.ts"
+import type { CurrentPrincipal } from "../Principal.ts"
 import { ciTokenNeeded, managedScope } from "../Principal.ts"
-import { CiTokens } from "./CiToken.ts"
-import type { CiRun, Deployment } from "./Deployment.ts"
-import { runFromClaims } from "./Deployment.ts"
-import type { Forbidden, LimitReached, NotFound, Unavailable } from "../Errors.ts"
-import { Unauthorized } from "../Errors.ts"
-import { type Found, nextCursor, type Page } from "../Page.ts"
+import type { Project } from "../projects/Project.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
+import { refusal } from "./admission.ts"
+import type { CiRun } from "./CiRun.ts"
+import { CiTokens } from "./CiToken.ts"
+import type { Deployment } from "./Deployment.ts"
+import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import type { Registration } from "./Registration.ts"
+import { type Announcement, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
+import { RegistrationPolicy } from "./RegistrationPolicy.ts"
 
-/** A run to register, with the ids for its new records. */
-export interface NewDeployment {
-  readonly run: CiRun
-  readonly deploymentId: string
-  readonly projectId: string
-  readonly defaultOrgId: string
-  readonly now: DateTime.Utc
-  /** Whether to create a project for a repository that is not linked to one. */
-  readonly createProject: boolean
+type Refused = NotFound | Unauthorized | Forbidden | Unavailable
+
+const registeredBy = (run: CiRun, deployment_id: string, project_id: string): Announcement => {
+  const { actor, branch, owner, provider, ref, repo, runAttempt, runId, sha } = run
+  const ids = { deployment_id, project_id, provider, repository: `${owner}/${repo}`, run_id: runId }
+  return { type: "deployment.registered", data: { ...ids, run_attempt: runAttempt, branch, ref, sha, actor } }
 }
 
-/** The result of a registration. */
-export type Registered =
-  | { readonly _tag: "Registered"; readonly projectId: string }
-  /** No project is linked to the repository, and `createProject` is `false`. */
-  | { readonly _tag: "NotLinked" }
-  /** A project is linked to the repository's name, but to another repository id: the name was reused. */
-  | { readonly _tag: "NameReused" }
-
-/** The deployments of projects. */
-export class DeploymentRepository extends Context.Service<
-  DeploymentRepository,
-  {
-    /**
-     * Finds or creates the project of a run, updates its link, and records the run, in one transaction. A repeated run
-     * attempt changes nothing. Fails when it must create a project and the org has reached its limit.
-     */
-    readonly register: (deployment: NewDeployment) => Effect.Effect<Registered, LimitReached | Unavailable>
-    /** Deployments of the project, newest first. */
-    readonly list: (scope: OrgScope, projectId: string, page: Page) => Effect.Effect<Found<Deployment>, Unavailable>
-  }
->()("gatehouse/domain/Deployments/DeploymentRepository") {}
-
-/**
- * The repositories that may register: all, only those that are linked to a project, or only those of the listed owners, in
- * any case.
- */
-export type AllowedOwners = "any" | "linked" | ReadonlyArray<string>
-
-export class RegistrationPolicy extends Context.Service<
-  RegistrationPolicy,
-  { readonly allowedOwners: AllowedOwners }
->()("gatehouse/domain/Deployments/RegistrationPolicy") {}
-
-const registrationOf = (run: CiRun, registered: Registered): Effect.Effect<Registration, Unauthorized> => {
-  switch (registered._tag) {
-    case "NotLinked":
-      return new Unauthorized({
-        error: "No project is linked to the repository, and OIDC_ALLOWED_OWNERS does not let it make one.",
-      })
-    case "NameReused":
-      return new Unauthorized({
-        error: "A project is linked to this repository's name, but to another repository's id: the name was reused.",
-      })
-    case "Registered": {
-      const { projectId } = registered
-      return Effect.succeed({ ok: true, projectId, branch: run.branch, ...(run.preview ? { preview: true } : {}) })
-    }
-  }
-}
-
-/** Deployments. CI runs register them; principals that manage the project list them. */
+/** Deployments. CI runs register them; principals that manage the project list and promote them. */
 export class Deployments extends Context.Service<
   Deployments,
   {
-    /** Returns the run of a CI token that may register. */
+    /** Returns the run of a CI token. `register` decides whether its repository may register. */
     readonly admit: (token: Redacted.Redacted<string> | undefined) => Effect.Effect<CiRun, Unauthorized | Unavailable>
     /** Registers a run that `admit` returned. */
     readonly register: (run: CiRun) => Effect.Effect<Registration, Unauthorized | LimitReached | Unavailable>
+    /** Makes a deployment current: a preview goes live, or an older deployment is rolled back to. */
+    readonly promote: (projectId: string, deploymentId: string) => Effect.Effect<Project, Refused, CurrentPrincipal>
     /** A page of a project's deployments. */
     readonly list: (
       projectId: string,
-      page: Page,
+      page: Page & DeploymentFilter,
     ) => Effect.Effect<
       { readonly deployments: ReadonlyArray<Deployment>; readonly nextCursor: string | null },
-      NotFound | Unauthorized | Forbidden | Unavailable,
+      Refused,
       CurrentPrincipal
     >
   }
@@ -99,45 +53,51 @@ export class Deployments extends Context.Service<
       const projects = yield* ProjectRepository
       const tokens = yield* CiTokens
       const random = yield* SecureRandom.SecureRandom
-      const { allowedOwners } = yield* RegistrationPolicy
-
-      const ownerMayRegister = (owner: string) =>
-        typeof allowedOwners === "string" ||
-        allowedOwners.some((allowed) => allowed.toLowerCase() === owner.toLowerCase())
+      const audit = yield* AuditLog
+      const rules = yield* RegistrationPolicy
 
       const admit = Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
-        if (token === undefined) {
-          return yield* ciTokenNeeded()
-        }
-        const run = yield* Effect.fromResult(runFromClaims(yield* tokens.verify(token)))
-        if (!ownerMayRegister(run.owner)) {
-          return yield* new Unauthorized({
-            error: "The repository's owner may not register here (OIDC_ALLOWED_OWNERS).",
-          })
-        }
-        return run
+        if (token === undefined) return yield* ciTokenNeeded()
+        return yield* tokens.verify(token)
       })
 
       const register = Effect.fn("Deployments.register")(function* (run: CiRun) {
+        const [deploymentId, newProjectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
         const registered = yield* repository.register({
           run,
-          deploymentId: yield* random.ulid,
-          projectId: yield* random.ulid,
+          deploymentId,
+          projectId: newProjectId,
           defaultOrgId: yield* random.ulid,
-          now: yield* DateTime.now,
-          createProject: allowedOwners !== "linked",
+          now,
+          event: yield* makeServiceEvent(random, registeredBy(run, deploymentId, newProjectId), now),
+          rules,
         })
-        return yield* registrationOf(run, registered)
+        if (registered._tag === "Refused") return yield* refusal(registered.reason)
+        const { preview, projectId } = registered
+        return { ok: true, projectId, branch: run.branch, ...(preview ? { preview } : {}) } satisfies Registration
       })
 
-      const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page) {
+      const promote = Effect.fn("Deployments.promote")(function* (projectId: string, deploymentId: string) {
+        const scope = yield* managedScope
+        const data = { deployment_id: deploymentId, project_id: projectId }
+        const announces = { type: "deployment.promoted", data } as const
+        const entry = yield* audit.entry({
+          action: "deployment.promote",
+          target: deploymentId,
+          details: { projectId },
+          announces,
+        })
+        return yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
+      })
+
+      const list = Effect.fn("Deployments.list")(function* (projectId: string, page: Page & DeploymentFilter) {
         const scope = yield* managedScope
         const found = yield* repository.list(scope, projectId, page)
         if (found.items.length === 0) yield* projects.find(scope, projectId)
         return { deployments: found.items, nextCursor: nextCursor(found, (deployment) => deployment.id) }
       })
 
-      return Deployments.of({ admit, register, list })
+      return Deployments.of({ admit, register, promote, list })
     }),
   )
 }

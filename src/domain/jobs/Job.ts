@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Id, NonEmptyText, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 
-export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed"])
+export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
 
 const atMost = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
@@ -23,10 +23,13 @@ const isShallow = (value: unknown) => {
   return true
 }
 
+/** Any JSON value that is not nested too deep. */
+export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
+
 /** An optional field with any JSON value. */
-export const JsonField = Schema.optionalKey(
-  Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" })),
-).annotateKey({ description: "Any JSON value, at most 1,000 levels deep." })
+export const JsonField = Schema.optionalKey(AnyJson).annotateKey({
+  description: "Any JSON value, at most 1,000 levels deep.",
+})
 
 /** Where the event of a finished job goes instead of the org's endpoints. */
 export const callbackFields = {
@@ -44,15 +47,44 @@ export const callbackFields = {
   }),
 }
 
+const between = (minimum: number, maximum: number) =>
+  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
+
+export const Priority = between(-100, 100).annotate({
+  description: "Claims take jobs with a higher priority first, -100 to 100. Default: 0.",
+  examples: [0],
+})
+const MaxAttempts = between(1, 20).annotate({
+  description: "How often the job is claimed at most, 1 to 20. Default: 3.",
+  examples: [3],
+})
+const RetryDelaySeconds = between(1, 86_400).annotate({
+  description:
+    "How long a failure with retry delays the second attempt, in seconds, 1 to 86400. Each further delay is twice as long, " +
+    "up to an hour. Default: 10.",
+  examples: [10],
+})
+
+/** How a job is queued and tried again. */
+export const queueFields = {
+  priority: Schema.optionalKey(Priority),
+  max_attempts: Schema.optionalKey(MaxAttempts),
+  retry_delay_seconds: Schema.optionalKey(RetryDelaySeconds),
+}
+
 export const jobFields = {
   workflow: WorkflowName,
   input: JsonField,
   deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255)))),
   ...callbackFields,
+  ...queueFields,
 }
 
 export const CreateJob = Schema.Struct({
   ...jobFields,
+  run_at: Schema.optionalKey(Timestamp).annotate({
+    description: "No claim takes the job before this time, at most a year ahead. Absent or past: now.",
+  }),
   idempotency_key: Schema.optionalKey(NonEmptyText.check(atMost(255))).annotate({
     description:
       "Makes the request safe to repeat: a request with a key of an earlier job returns that job and ignores all other " +
@@ -60,34 +92,76 @@ export const CreateJob = Schema.Struct({
   }),
 }).annotate({ identifier: "CreateJob" })
 
-const LeaseSeconds = Schema.Int.check(
-  Schema.isBetween({ minimum: 1, maximum: 3600 }, { expected: "a whole number from 1 to 3600" }),
-).annotate({ description: "How long the claim of the job is valid, in seconds. Default: 60.", examples: [60] })
+const LeaseSeconds = between(1, 3600).annotate({
+  description: "How long the claim of the job is valid, in seconds. Default: 60.",
+  examples: [60],
+})
+
+/** Workflows of one claim. */
+const maxClaimedWorkflows = 20
 
 export const ClaimJobs = Schema.Struct({
-  workflow: Schema.optionalKey(WorkflowName),
-  limit: Schema.optionalKey(
-    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 100 }, { expected: "a whole number from 1 to 100" })),
-  ).annotate({ description: "The maximum number of jobs, 1 to 100. Default: 1.", examples: [10] }),
-  lease_seconds: Schema.optionalKey(LeaseSeconds),
-  wait_seconds: Schema.optionalKey(
-    Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 30 }, { expected: "a whole number from 0 to 30" })),
+  workflow: Schema.optionalKey(WorkflowName).annotate({
+    description: "Claim only jobs of this workflow. Without workflow and workflows: of any.",
+  }),
+  workflows: Schema.optionalKey(
+    Schema.Array(WorkflowName)
+      .check(Schema.isMinLength(1, { expected: "at least 1 workflow" }))
+      .check(Schema.isMaxLength(maxClaimedWorkflows, { expected: `at most ${maxClaimedWorkflows} workflows` })),
   ).annotate({
+    description: "Claim only jobs of these workflows, 1 to 20. Not together with workflow.",
+  }),
+  limit: Schema.optionalKey(between(1, 100)).annotate({
+    description: "The maximum number of jobs, 1 to 100. Default: 1.",
+    examples: [10],
+  }),
+  lease_seconds: Schema.optionalKey(LeaseSeconds),
+  wait_seconds: Schema.optionalKey(between(0, 30)).annotate({
     description: "How long to wait for a job when none is queued, in seconds. Default: 0.",
     examples: [20],
   }),
-}).annotate({ identifier: "ClaimJobs" })
+}).annotate({
+  identifier: "ClaimJobs",
+  examples: [{ workflow: "nightly-report", limit: 10, lease_seconds: 60, wait_seconds: 20 }],
+})
 
-export const HeartbeatJob = Schema.Struct({ job_id: Id, lease_seconds: Schema.optionalKey(LeaseSeconds) }).annotate({
-  identifier: "HeartbeatJob",
+/** The fence of a worker's report. */
+const Attempt = Schema.Int.check(
+  Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }, { expected: "the attempt of the claim" }),
+).annotate({
+  description:
+    "The attempt of the claim. If it is not the running attempt of the job, the answer is a 409 and nothing changes. " +
+    "Absent: the report is accepted from any worker.",
+  examples: [1],
 })
-export const CompleteJob = Schema.Struct({ job_id: Id, result: JsonField }).annotate({
-  identifier: "CompleteJob",
-})
+
+export const HeartbeatJob = Schema.Struct({
+  job_id: Id,
+  attempt: Schema.optionalKey(Attempt),
+  lease_seconds: Schema.optionalKey(LeaseSeconds),
+  progress: Schema.optionalKey(
+    Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 1 }, { expected: "a number from 0 to 1" })),
+  ).annotate({ description: "How much of the work is done, 0 to 1. Absent: unchanged.", examples: [0.4] }),
+  note: Schema.optionalKey(Text.check(atMost(1000))).annotate({
+    description: "What the worker does now, in words, at most 1,000 characters. Absent: unchanged.",
+    examples: ["Row 400 of 1,000"],
+  }),
+}).annotate({ identifier: "HeartbeatJob" })
+export const CompleteJob = Schema.Struct({
+  job_id: Id,
+  attempt: Schema.optionalKey(Attempt),
+  result: JsonField,
+}).annotate({ identifier: "CompleteJob" })
 export const FailJob = Schema.Struct({
   job_id: Id,
+  attempt: Schema.optionalKey(Attempt),
   error: Text.annotate({ description: "Why the job failed, in a sentence.", examples: ["out of memory"] }),
   mapped_stack: JsonField,
+  retry: Schema.optionalKey(Schema.Boolean).annotate({
+    description:
+      "true: the job is queued again after a delay, until its last attempt. Only the last failure makes an event. Default: " +
+      "false.",
+  }),
 }).annotate({ identifier: "FailJob" })
 
 /** A claimed job, for its worker. */
@@ -110,16 +184,31 @@ export const Job = Schema.Struct({
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
-  attempt: Schema.Int,
+  priority: Priority,
+  max_attempts: Schema.Int.annotate({ examples: [3] }),
+  retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
+  run_at: Schema.NullOr(Timestamp).annotate({
+    description: "No claim takes the job before this time. null: it was queued without a delay.",
+    examples: [null],
+  }),
+  attempt: Schema.Int.annotate({ description: "How often the job was claimed.", examples: [1] }),
+  progress: Schema.NullOr(Schema.Finite).annotate({
+    description: "How much of the work is done, 0 to 1, by the last heartbeat of this attempt. null: unknown.",
+    examples: [null],
+  }),
+  note: Schema.NullOr(Schema.String).annotate({
+    description: "The note of the last heartbeat of this attempt. null: none.",
+    examples: [null],
+  }),
   lease_expires_at: Schema.NullOr(Timestamp).annotate({
     description: "The end of the lease. null: the job is not running.",
   }),
   result: Schema.Unknown.annotateKey({ description: "Any JSON value. null: the job is not completed." }),
   error: Schema.NullOr(Schema.String).annotate({
-    description: "Why the job failed. null: it has not failed.",
+    description: "Why the job, or its last attempt, failed. null: no attempt has failed.",
     examples: [null],
   }),
-  mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value. null: the job has not failed." }),
+  mapped_stack: Schema.Unknown.annotateKey({ description: "Any JSON value. null: no attempt has failed." }),
   created_at: Timestamp,
   updated_at: Timestamp,
   finished_at: Schema.NullOr(Timestamp),

@@ -1,6 +1,6 @@
-import { DateTime, Effect } from "effect"
+import { DateTime, Result } from "effect"
 import { Conflict } from "../Errors.ts"
-import type { Job } from "./Job.ts"
+import type { JobStatus } from "./Job.ts"
 
 /** The outcome of a finished job. */
 export interface JobOutcome {
@@ -25,7 +25,20 @@ export const failed = (error: string, mapped_stack: unknown): JobOutcome => ({
 /** The outcome of a job whose last lease expired. */
 export const leaseExpired = failed("lease expired", null)
 
-/** The job to finish, and when. */
+/** What is reported about a job. */
+export type JobReport =
+  | {
+      readonly _tag: "Ended"
+      readonly outcome: JobOutcome
+      /** The attempt that reports: the fence. `undefined` accepts any attempt. */
+      readonly attempt: number | undefined
+      /** Whether a failed job is queued again while it has attempts left. */
+      readonly retry: boolean
+    }
+  | { readonly _tag: "LeaseExpired" }
+  | { readonly _tag: "Canceled" }
+
+/** The job of a report, and when. */
 export interface JobEnd {
   readonly orgId: string
   readonly jobId: string
@@ -34,21 +47,126 @@ export interface JobEnd {
   readonly now: DateTime.Utc
 }
 
-export const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
-export const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
-
-type State = Pick<Job, "status" | "lease_expires_at">
-
-/** Whether a job is unfinished; `false` when it has the same outcome. Fails with a `Conflict` when it has the other one. */
-export const isUnfinished = (job: State, outcome: JobOutcome): Effect.Effect<boolean, Conflict> => {
-  if (job.status === outcome.status) return Effect.succeed(false)
-  return job.status === "completed" || job.status === "failed" ? otherOutcome() : Effect.succeed(true)
+/** The fields of a job that decide what a report changes. */
+export interface JobState {
+  readonly status: JobStatus
+  /** How often the job was claimed; the running attempt of a running job. */
+  readonly attempt: number
+  readonly lease_expires_at: DateTime.Utc | null
+  readonly max_attempts: number
+  readonly retry_delay_seconds: number
+  /** The attempt that finished the job. `null`: no running attempt did, or the job is unfinished. */
+  readonly finishedAttempt: number | null
+  /** The attempts that failed with a retry: bit n for attempt n + 1. */
+  readonly retriedAttempts: number
 }
 
-/** `isUnfinished` for a job whose lease expired. Fails with a `Conflict` also when the lease has not expired. */
-export const isUnfinishedAndExpired = (job: State, now: DateTime.Utc): Effect.Effect<boolean, Conflict> =>
-  Effect.flatMap(isUnfinished(job, leaseExpired), (unfinished) =>
-    unfinished && (job.lease_expires_at === null || DateTime.isGreaterThan(job.lease_expires_at, now))
-      ? notRunning()
-      : Effect.succeed(unfinished),
-  )
+/** What a report changes. */
+export type JobDecision =
+  | { readonly _tag: "Finish"; readonly outcome: JobOutcome }
+  | { readonly _tag: "Retry"; readonly outcome: JobOutcome; readonly runAt: DateTime.Utc }
+  | { readonly _tag: "Cancel" }
+  | { readonly _tag: "Unchanged" }
+
+/** What a report has changed. */
+export interface ReportedChange {
+  /** The new status of the job. `null`: the report changed nothing. */
+  readonly status: JobStatus | null
+  /** Whether a sweep was created, for the deliveries to the rest of many endpoints. */
+  readonly hasSweep: boolean
+}
+
+/** The status of a job after a decision; `null` when it does not change. */
+export const statusAfter = (decision: JobDecision): JobStatus | null => {
+  switch (decision._tag) {
+    case "Finish":
+      return decision.outcome.status
+    case "Retry":
+      return "queued"
+    case "Cancel":
+      return "canceled"
+    case "Unchanged":
+      return null
+  }
+}
+
+const unchanged: JobDecision = { _tag: "Unchanged" }
+
+const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
+const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
+const isCanceled = () => new Conflict({ error: "The job is canceled." })
+const isFinished = () => new Conflict({ error: "The job is finished." })
+const otherAttempt = (attempt: number) =>
+  new Conflict({ error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended.` })
+
+/** The longest delay of a retry, in seconds. */
+const maxRetryDelaySeconds = 3600
+
+/** How long a job waits after its failed attempt, in seconds: twice as long after each, up to an hour. */
+export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
+  Math.min(maxRetryDelaySeconds, retryDelaySeconds * 2 ** (attempt - 1))
+
+/** The bit of an attempt in `retriedAttempts`; 0 for an attempt that no job has. */
+export const attemptBit = (attempt: number) => (attempt > 31 ? 0 : 1 << (attempt - 1))
+
+/** The decision about a failure with a retry. */
+const retryOrFinish = (job: JobState, outcome: JobOutcome, now: DateTime.Utc): JobDecision => {
+  // Queued again already, by an expired lease or by an earlier report. A job that was never claimed has no attempt to retry.
+  if (job.status === "queued" && job.attempt > 0) return unchanged
+  if (job.status !== "running" || job.attempt >= job.max_attempts) return { _tag: "Finish", outcome }
+  const runAt = DateTime.add(now, { seconds: retryDelay(job.retry_delay_seconds, job.attempt) })
+  return { _tag: "Retry", outcome, runAt }
+}
+
+type Ended = Extract<JobReport, { readonly _tag: "Ended" }>
+
+/** Whether the attempt has reported the same before. */
+const isRepeated = (job: JobState, { attempt, outcome, retry }: Ended & { readonly attempt: number }) =>
+  (job.status === outcome.status && job.finishedAttempt === attempt) ||
+  (retry && (job.retriedAttempts & attemptBit(attempt)) !== 0)
+
+const decideEnded = (job: JobState, report: Ended, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+  const { attempt, outcome, retry } = report
+  if (attempt !== undefined && (job.status !== "running" || job.attempt !== attempt)) {
+    if (isRepeated(job, { ...report, attempt })) return Result.succeed(unchanged)
+    if (job.status === "canceled") return Result.fail(isCanceled())
+    return Result.fail(job.finishedAttempt === attempt ? otherOutcome() : otherAttempt(attempt))
+  }
+  if (job.status === outcome.status) return Result.succeed(unchanged)
+  if (job.status === "canceled") return Result.fail(isCanceled())
+  if (job.status === "completed" || job.status === "failed") return Result.fail(otherOutcome())
+  return Result.succeed(retry ? retryOrFinish(job, outcome, now) : { _tag: "Finish", outcome })
+}
+
+const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+  if (job.status === "failed") return Result.succeed(unchanged)
+  if (job.status === "completed") return Result.fail(otherOutcome())
+  const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
+  return job.status === "running" && hasExpired
+    ? Result.succeed({ _tag: "Finish", outcome: leaseExpired })
+    : Result.fail(notRunning())
+}
+
+/** Decides what a report changes. Fails with a `Conflict` when the state of the job does not allow it. */
+export const decide = (job: JobState, report: JobReport, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+  switch (report._tag) {
+    case "Ended":
+      return decideEnded(job, report, now)
+    case "LeaseExpired":
+      return decideExpired(job, now)
+    case "Canceled":
+      if (job.status === "canceled") return Result.succeed(unchanged)
+      return job.status === "queued" || job.status === "running"
+        ? Result.succeed({ _tag: "Cancel" })
+        : Result.fail(isFinished())
+  }
+}
+
+/** Why a heartbeat does not extend the lease of a job. */
+export const refusedHeartbeat = (
+  { attempt, status }: Pick<JobState, "attempt" | "status">,
+  fence: number | undefined,
+) => {
+  if (status === "canceled") return isCanceled()
+  return status === "running" && fence !== undefined && fence !== attempt ? otherAttempt(fence) : notRunning()
+}

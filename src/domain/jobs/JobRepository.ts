@@ -1,7 +1,8 @@
 import { Context, type DateTime, type Effect } from "effect"
 import { type Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobStatus } from "./Job.ts"
-import type { JobEnd, JobOutcome } from "./JobEnd.ts"
+import type { DelayedBatch, QueuedJobs } from "./DelayedJobs.ts"
+import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import type { Found, Page } from "../Page.ts"
@@ -11,12 +12,25 @@ export interface NewJob extends JobTemplate {
   readonly jobId: string
   readonly orgId: string
   readonly idempotencyKey: string | null
+  /** When claims may take the job. `null`: now. */
+  readonly runAt: DateTime.Utc | null
   readonly now: DateTime.Utc
 }
 
 export interface JobFilter {
   readonly status?: JobStatus | undefined
   readonly workflow?: string | undefined
+}
+
+/** A heartbeat of a running job. */
+export interface Heartbeat {
+  readonly leaseUntil: DateTime.Utc
+  readonly now: DateTime.Utc
+  /** The attempt that reports: the fence. `undefined` accepts any attempt. */
+  readonly attempt: number | undefined
+  /** `undefined` leaves it as it is; so does an absent note. */
+  readonly progress: number | undefined
+  readonly note: string | undefined
 }
 
 /** The jobs of orgs. */
@@ -28,11 +42,15 @@ export class JobRepository extends Context.Service<
      * Fails when the org has reached its limit of unfinished jobs or of stored bytes.
      */
     readonly insert: (job: NewJob) => Effect.Effect<string, LimitReached | Unavailable>
-    /** Claims queued jobs of the org, oldest first, up to `limit` and to the bytes of a page, until `leaseUntil`. */
+    /**
+     * Claims queued jobs of the org, the highest priority first, then the oldest, up to `limit` and to the bytes of a page,
+     * until `leaseUntil`. Skips jobs whose time to run has not come.
+     */
     readonly claim: (
       orgId: string,
       claim: {
-        readonly workflow: string | undefined
+        /** `undefined` claims jobs of any workflow. */
+        readonly workflows: ReadonlyArray<string> | undefined
         readonly limit: number
         readonly now: DateTime.Utc
         readonly leaseUntil: DateTime.Utc
@@ -47,26 +65,27 @@ export class JobRepository extends Context.Service<
       jobs: ReadonlyArray<Pick<ClaimedJob, "job_id" | "attempt">>,
       now: DateTime.Utc,
     ) => Effect.Effect<void, Unavailable>
-    /** Changes the end of a job's lease. Fails with a `Conflict` when the job is not running. */
+    /** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
     readonly extendLease: (
       orgId: string,
       jobId: string,
-      leaseUntil: DateTime.Utc,
-      now: DateTime.Utc,
+      heartbeat: Heartbeat,
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
-     * Finishes a job: writes its outcome, its event and its deliveries in one transaction. Changes nothing when the job has
-     * the same outcome; fails with a `Conflict` when it has the other one. Returns whether the transaction also created a
-     * sweep, for the deliveries to the rest of many endpoints.
+     * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues it
+     * again, in one transaction. Fails with the `Conflict` of `decide`.
      */
-    readonly finish: (end: JobEnd, outcome: JobOutcome) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
-    /** `finish` with `leaseExpired`. Fails with a `Conflict` also when the lease has not expired. */
-    readonly failExpired: (end: JobEnd) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    readonly report: (
+      end: JobEnd,
+      report: JobReport,
+    ) => Effect.Effect<ReportedChange, NotFound | Conflict | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<Found<Job>, Unavailable>
     /** Queues the jobs of one batch of expired leases again, and returns those without another attempt. */
     readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
+    /** Opens the jobs of one batch of delayed jobs, whose time to run has come, to claims. */
+    readonly queueDelayed: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>
   }
 >()("gatehouse/domain/Jobs/JobRepository") {}
 

@@ -1,20 +1,59 @@
 import { Schema } from "effect"
-import { Json, jobFields } from "./Job.ts"
+import { Json, jobFields, JobStatus, Priority } from "./Job.ts"
 import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
-export const CreateJobSchedule = Schema.Struct({
-  ...jobFields,
-  cron: NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
-    description: "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first.",
-    examples: ["0 4 * * *"],
-  }),
-  timezone: Schema.optionalKey(
-    NonEmptyText.check(Schema.isMaxLength(64, { expected: "at most 64 characters" })),
-  ).annotate({
+const Cron = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
+  description: "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first.",
+  examples: ["0 4 * * *"],
+})
+const TimeZone = NonEmptyText.check(Schema.isMaxLength(64, { expected: "at most 64 characters" }))
+
+/** What a schedule does at its time while its last job is unfinished. */
+export const Overlap = Schema.Literals(["allow", "skip"])
+export type Overlap = typeof Overlap.Type
+
+const optionalFields = {
+  timezone: Schema.optionalKey(TimeZone).annotate({
     description: "An IANA time zone. Default: UTC.",
     examples: ["Europe/Berlin"],
   }),
+  overlap: Schema.optionalKey(Overlap).annotate({
+    description:
+      "skip: a firing creates no job while the last job of this schedule is queued or running. Default: allow.",
+    examples: ["skip"],
+  }),
+  active: Schema.optionalKey(Schema.Boolean).annotate({
+    description:
+      "false: the schedule is paused and does not fire. Firings of the pause are not made up for. Default: true.",
+  }),
+}
+
+export const CreateJobSchedule = Schema.Struct({
+  ...jobFields,
+  cron: Cron,
+  ...optionalFields,
 }).annotate({ identifier: "CreateJobSchedule" })
+
+const { workflow, ...otherJobFields } = jobFields
+const changeFields = {
+  workflow: Schema.optionalKey(workflow),
+  ...otherJobFields,
+  cron: Schema.optionalKey(Cron),
+  ...optionalFields,
+}
+
+/** The changes of a schedule. An absent field does not change. */
+export const UpdateJobSchedule = Schema.Struct({ schedule_id: Id, ...changeFields })
+  .check(
+    Schema.makeFilter((update: object) => Object.keys(changeFields).some((key) => key in update), {
+      expected: `schedule_id with at least one of ${Object.keys(changeFields).join(", ")}`,
+      toJsonSchema: () => [{}, true],
+    }),
+  )
+  .annotate({
+    identifier: "UpdateJobSchedule",
+    examples: [{ schedule_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
+  })
 
 /** A schedule: each firing creates a job. */
 export const JobSchedule = Schema.Struct({
@@ -26,7 +65,31 @@ export const JobSchedule = Schema.Struct({
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
-  next_at: Timestamp,
+  priority: Priority,
+  max_attempts: Schema.Int.annotate({ examples: [3] }),
+  retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
+  overlap: Overlap.annotate({ examples: ["allow"] }),
+  active: Schema.Boolean.annotate({ examples: [true] }),
+  next_at: Schema.NullOr(Timestamp).annotate({ description: "The next firing. null: the schedule is paused." }),
   created_at: Timestamp,
 }).annotate({ identifier: "JobSchedule" })
 export interface JobSchedule extends Schema.Schema.Type<typeof JobSchedule> {}
+
+/** The last job of a schedule. */
+export const LastJob = Schema.Struct({
+  job_id: Id,
+  status: JobStatus,
+  created_at: Timestamp,
+  finished_at: Schema.NullOr(Timestamp),
+}).annotate({ identifier: "LastJob" })
+export interface LastJob extends Schema.Schema.Type<typeof LastJob> {}
+
+/** A schedule with its next firings and its last job. */
+export const JobScheduleDetail = Schema.Struct({
+  ...JobSchedule.fields,
+  next_times: Schema.Array(Timestamp).annotate({ description: "The next five firings. None while it is paused." }),
+  last_job: Schema.NullOr(LastJob).annotate({
+    description: "The last job that the schedule created. null: none, or it is past its retention.",
+  }),
+}).annotate({ identifier: "JobScheduleDetail" })
+export interface JobScheduleDetail extends Schema.Schema.Type<typeof JobScheduleDetail> {}

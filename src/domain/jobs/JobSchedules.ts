@@ -1,89 +1,25 @@
-import { Context, Cron, DateTime, Effect, Layer, Result } from "effect"
+import { Context, DateTime, Effect, Layer, type Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import { firstFiring } from "./cronDates.ts"
-import type { LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
-import { InvalidRequest, NotFound } from "../Errors.ts"
-import type { CreateJobSchedule, JobSchedule } from "./JobSchedule.ts"
-import { type JobTemplate, JobTemplates } from "./JobTemplates.ts"
-import { type Found, nextCursorIfMore, type Page, type WholeList, wholeListPage } from "../Page.ts"
-import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
+import { nextFiring, nextFirings } from "./firings.ts"
+import { type Conflict, InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
+import type { Unauthorized, Unavailable } from "../Errors.ts"
+import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "./JobSchedule.ts"
+import { JobScheduleRepository } from "./JobScheduleRepository.ts"
+import { JobTemplates, present } from "./JobTemplates.ts"
+import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
+import { inTurns } from "../orgs/Turns.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
-/** A new schedule. `callbackSecret` is encrypted for the schedule's id. */
-export interface NewJobSchedule extends JobTemplate {
-  readonly scheduleId: string
-  readonly orgId: string
-  readonly cron: string
-  readonly timezone: string
-  readonly nextAt: DateTime.Utc
-  readonly now: DateTime.Utc
-}
-
-/** The request of one batch of due schedules. */
-export interface FireBatch extends TurnBatch {
-  readonly now: DateTime.Utc
-}
-
-/** The result of one batch of due schedules. */
-export interface FiredSchedules {
-  /** The org of each new job. */
-  readonly orgs: ReadonlyArray<string>
-  /** The schedules with a new firing time, including those that created no job. */
-  readonly moved: number
-  readonly next: string | null
-}
-
 /** Schedules that one transaction fires. */
 const maxFireBatch = 500
+/** The firings that `get` shows. */
+const shownFirings = 5
 
-/** The schedules of orgs. */
-export class JobScheduleRepository extends Context.Service<
-  JobScheduleRepository,
-  {
-    /** Inserts a schedule. Fails when the org has reached its limit of schedules or of stored bytes. */
-    readonly insert: (schedule: NewJobSchedule, entry: AuditEntry) => Effect.Effect<void, LimitReached | Unavailable>
-    /** Schedules of the org, oldest first. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<JobSchedule>, Unavailable>
-    readonly remove: (
-      orgId: string,
-      scheduleId: string,
-      entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | Unavailable>
-    /**
-     * Fires the due schedules of a batch in one transaction: creates one job for each and sets its next firing time. Skips
-     * schedules that another replica is firing. A schedule creates no job when its org has reached its limit of unfinished
-     * jobs or of stored bytes; its next firing time is set all the same.
-     */
-    readonly fireDue: (batch: FireBatch) => Effect.Effect<FiredSchedules, Unavailable>
-  }
->()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
-
-export const scheduleNotFound = () => new NotFound({ error: "There is no such schedule." })
-
-/**
- * The first firing after a time, in the schedule's time zone. A firing that daylight saving time skips happens as if the
- * clock had not changed. A firing that it repeats happens once, or twice when the hour field is `*`. Fails with a sentence
- * that says what is wrong with the expression or the zone.
- */
-export const nextFiring = (
-  cron: string,
-  timezone: string,
-  after: DateTime.Utc,
-): Result.Result<DateTime.Utc, string> => {
-  const zone = DateTime.zoneFromString(timezone)
-  if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
-  const isHourly = cron.trim().split(/\s+/).at(-4)?.startsWith("*") === true
-  return Result.match(Cron.parse(cron, zone.value, { onDstOverlap: isHourly ? "both" : "earlier" }), {
-    onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
-    onSuccess: (parsed) => {
-      const next = firstFiring(parsed, cron, after)
-      return next === undefined ? Result.fail("cron never fires") : Result.succeed(DateTime.fromDateUnsafe(next))
-    },
-  })
-}
+/** Fails with `InvalidRequest` when a firing cannot be computed. */
+const orInvalid = <A>(firing: Result.Result<A, string>) =>
+  Effect.mapError(Effect.fromResult(firing), (error) => new InvalidRequest({ error: `${error}.` }))
 
 /** The schedules of the current tenant, and their firings. */
 export class JobSchedules extends Context.Service<
@@ -99,6 +35,17 @@ export class JobSchedules extends Context.Service<
       Unauthorized | Unavailable,
       CurrentPrincipal
     >
+    /** A schedule with its next firings and its last job. */
+    readonly get: (
+      scheduleId: string,
+    ) => Effect.Effect<JobScheduleDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    readonly update: (
+      input: typeof UpdateJobSchedule.Type,
+    ) => Effect.Effect<void, InvalidRequest | LimitReached | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Creates a job of the schedule now, also while it is paused; returns the job's id. */
+    readonly run: (
+      scheduleId: string,
+    ) => Effect.Effect<string, Conflict | LimitReached | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly remove: (
       scheduleId: string,
     ) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
@@ -118,19 +65,17 @@ export class JobSchedules extends Context.Service<
       const create = Effect.fn("JobSchedules.create")(function* (input: typeof CreateJobSchedule.Type) {
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
-        const timezone = input.timezone ?? "UTC"
-        const nextAt = yield* Effect.fromResult(nextFiring(input.cron, timezone, now)).pipe(
-          Effect.mapError((error) => new InvalidRequest({ error: `${error}.` })),
-        )
+        const { active = true, cron, overlap = "allow", timezone = "UTC", workflow } = input
+        const nextAt = yield* orInvalid(nextFiring(cron, timezone, now))
         const scheduleId = yield* random.ulid
-        const { workflow, cron } = input
         const schedule = {
           ...(yield* templates.prepare(input, scheduleId)),
           scheduleId,
           orgId,
           cron,
           timezone,
-          nextAt,
+          overlap,
+          nextAt: active ? nextAt : null,
           now,
         }
         const details = { workflow, cron, timezone }
@@ -143,6 +88,32 @@ export class JobSchedules extends Context.Service<
         const orgId = yield* currentTenant
         const found = yield* repository.list(orgId, wholeListPage(asked))
         return { schedules: found.items, ...nextCursorIfMore(found, (schedule) => schedule.schedule_id) }
+      })
+
+      const get = Effect.fn("JobSchedules.get")(function* (scheduleId: string) {
+        const orgId = yield* currentTenant
+        const { lastJob, schedule } = yield* repository.find(orgId, scheduleId)
+        const { active, cron, timezone } = schedule
+        const next_times = active ? nextFirings(cron, timezone, yield* DateTime.now, shownFirings) : []
+        return { ...schedule, next_times, last_job: lastJob }
+      })
+
+      const update = Effect.fn("JobSchedules.update")(function* (input: typeof UpdateJobSchedule.Type) {
+        const orgId = yield* currentTenant
+        const { active, cron, overlap, schedule_id: scheduleId, timezone, workflow } = input
+        const timing = present({ active, cron, overlap, timezone })
+        const changes = { ...(yield* templates.change(input, scheduleId)), ...timing }
+        const details = present({ workflow, ...timing })
+        const entry = yield* audit.entry({ action: "schedule.update", target: scheduleId, details })
+        yield* repository.update(orgId, scheduleId, changes, yield* DateTime.now, entry)
+      })
+
+      const run = Effect.fn("JobSchedules.run")(function* (scheduleId: string) {
+        const orgId = yield* currentTenant
+        const jobId = yield* random.ulid
+        yield* repository.run(orgId, scheduleId, jobId, yield* DateTime.now)
+        yield* wakeups.jobs(orgId)
+        return jobId
       })
 
       const remove = Effect.fn("JobSchedules.remove")(function* (scheduleId: string) {
@@ -160,7 +131,7 @@ export class JobSchedules extends Context.Service<
         }),
       )
 
-      return JobSchedules.of({ create, list, remove, fireDue })
+      return JobSchedules.of({ create, list, get, update, run, remove, fireDue })
     }),
   )
 }

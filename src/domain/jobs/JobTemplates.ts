@@ -4,6 +4,10 @@ import type { InvalidRequest } from "../Errors.ts"
 import { checkUrl, ReceiverRules } from "../webhooks/ReceiverRules.ts"
 import type { jobFields } from "./Job.ts"
 
+/** The fields that are present. */
+export const present = <A extends object>(fields: A): { [K in keyof A]?: Exclude<A[K], undefined> } =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
+
 /** The contents of a new job. A schedule has one and copies it at each firing. */
 export interface JobTemplate {
   readonly workflow: string
@@ -13,17 +17,33 @@ export interface JobTemplate {
   /** Encrypted for the id of the job or schedule. */
   readonly callbackSecret: string | null
   readonly skipCallbacks: boolean
+  readonly priority: number
+  readonly maxAttempts: number
+  readonly retryDelaySeconds: number
 }
+
+/** What a job has if its request says nothing else. */
+const defaults = {
+  input: null,
+  deploymentId: null,
+  callbackUrl: null,
+  callbackSecret: null,
+  skipCallbacks: false,
+  priority: 0,
+  maxAttempts: 3,
+  retryDelaySeconds: 10,
+} as const
+
+type Fields = Schema.Struct.Type<typeof jobFields>
 
 /** Makes templates of the fields of a request. */
 export class JobTemplates extends Context.Service<
   JobTemplates,
   {
     /** Checks the callback URL, and encrypts the callback secret for `owner`: the id of the job or schedule. */
-    readonly prepare: (
-      fields: Schema.Struct.Type<typeof jobFields>,
-      owner: string,
-    ) => Effect.Effect<JobTemplate, InvalidRequest>
+    readonly prepare: (fields: Fields, owner: string) => Effect.Effect<JobTemplate, InvalidRequest>
+    /** `prepare` for the fields that change. */
+    readonly change: (fields: Partial<Fields>, owner: string) => Effect.Effect<Partial<JobTemplate>, InvalidRequest>
   }
 >()("gatehouse/domain/JobTemplates") {
   static readonly layer = Layer.effect(
@@ -31,20 +51,28 @@ export class JobTemplates extends Context.Service<
     Effect.gen(function* () {
       const cipher = yield* Cipher
       const rules = yield* ReceiverRules
+
+      const change = Effect.fnUntraced(function* (fields: Partial<Fields>, owner: string) {
+        const { callback_secret: secret, callback_url: url } = fields
+        if (url != null) yield* checkUrl("callback_url", url, rules)
+        const template = {
+          workflow: fields.workflow,
+          input: fields.input,
+          deploymentId: fields.deployment_id,
+          callbackUrl: url,
+          callbackSecret: secret == null ? secret : yield* cipher.encrypt(Redacted.make(secret), owner),
+          skipCallbacks: fields.skip_callbacks,
+          priority: fields.priority,
+          maxAttempts: fields.max_attempts,
+          retryDelaySeconds: fields.retry_delay_seconds,
+        }
+        return present(template)
+      })
+
       return JobTemplates.of({
-        prepare: Effect.fnUntraced(function* (fields, owner) {
-          const { workflow, input = null, deployment_id = null, callback_url = null, callback_secret = null } = fields
-          if (callback_url !== null) yield* checkUrl("callback_url", callback_url, rules)
-          return {
-            workflow,
-            input,
-            deploymentId: deployment_id,
-            callbackUrl: callback_url,
-            callbackSecret:
-              callback_secret === null ? null : yield* cipher.encrypt(Redacted.make(callback_secret), owner),
-            skipCallbacks: fields.skip_callbacks ?? false,
-          }
-        }),
+        change,
+        prepare: (fields, owner) =>
+          Effect.map(change(fields, owner), (given) => ({ ...defaults, workflow: fields.workflow, ...given })),
       })
     }),
   )

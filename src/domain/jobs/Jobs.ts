@@ -1,9 +1,11 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
-import type { Conflict, InvalidRequest, LimitReached, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { type Conflict, InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
+import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "./Job.ts"
-import { completed, failed, type JobEnd } from "./JobEnd.ts"
+import { makeDelayed } from "./DelayedJobs.ts"
+import { completed, failed, type JobReport } from "./JobEnd.ts"
 import { type JobFilter, JobRepository } from "./JobRepository.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { makeExpiry } from "./Leases.ts"
@@ -16,6 +18,24 @@ import * as WaitingJobs from "./WaitingJobs.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
 const defaultLeaseSeconds = 60
+/** How far ahead `run_at` may be. */
+const maxDelayDays = 366
+
+/** The time from which claims may take a new job; `null` for now. Fails when it is too far ahead. */
+const timeToRun = (runAt: DateTime.Utc | undefined, now: DateTime.Utc) => {
+  if (runAt === undefined || DateTime.isLessThanOrEqualTo(runAt, now)) return Effect.succeed(null)
+  return DateTime.isGreaterThan(runAt, DateTime.add(now, { days: maxDelayDays }))
+    ? Effect.fail(new InvalidRequest({ error: "run_at must be at most a year ahead." }))
+    : Effect.succeed(runAt)
+}
+
+/** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
+const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
+  if (workflow !== undefined && workflows !== undefined) {
+    return Effect.fail(new InvalidRequest({ error: "workflow and workflows must not be used together." }))
+  }
+  return Effect.succeed(workflow === undefined ? workflows && [...new Set(workflows)].toSorted() : [workflow])
+}
 
 /** Claims jobs, at once or after a wait. */
 const makeClaim = Effect.gen(function* () {
@@ -26,7 +46,7 @@ const makeClaim = Effect.gen(function* () {
   const claimNow = Effect.fnUntraced(function* (key: WaitingJobs.PollKey, limit: number) {
     const now = yield* DateTime.now
     const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
-    return yield* repository.claim(key.orgId, { workflow: key.workflow, limit, now, leaseUntil })
+    return yield* repository.claim(key.orgId, { workflows: key.workflows, limit, now, leaseUntil })
   })
   const waiting = yield* WaitingJobs.make(
     (key, limit) => Effect.provideService(claimNow(key, limit), RequestOrg, key.orgId),
@@ -36,25 +56,22 @@ const makeClaim = Effect.gen(function* () {
 
   return Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
     const orgId = yield* currentTenant
-    const { workflow, limit = 1, lease_seconds: leaseSeconds = defaultLeaseSeconds, wait_seconds: wait = 0 } = input
-    const key = { orgId, workflow, leaseSeconds }
+    const { limit = 1, lease_seconds: leaseSeconds = defaultLeaseSeconds, wait_seconds: wait = 0 } = input
+    const key = { orgId, workflows: yield* claimedWorkflows(input), leaseSeconds }
     if (wait === 0) return yield* claimNow(key, limit)
     return yield* limited(orgId, waiting.wait(key, limit, wait))
   })
 })
 
-/** Finishes jobs with a nonce for their event, and signals the deliveries. */
-const makeFinish = Effect.gen(function* () {
+/** Reports about jobs, with a nonce for an event, and signals the deliveries. */
+const makeReport = Effect.gen(function* () {
+  const repository = yield* JobRepository
   const random = yield* SecureRandom.SecureRandom
   const wakeups = yield* Wakeups
 
-  return Effect.fnUntraced(function* (
-    orgId: string,
-    jobId: string,
-    finish: (end: JobEnd) => ReturnType<JobRepository["Service"]["failExpired"]>,
-  ) {
+  return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
     const nonce = Hex.encode(yield* random.randomBytes(16))
-    const hasSweep = yield* finish({ orgId, jobId, nonce, now: yield* DateTime.now })
+    const { hasSweep } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
     yield* wakeups.deliveries
     if (hasSweep) yield* wakeups.sweeps
   })
@@ -68,12 +85,16 @@ export class Jobs extends Context.Service<
       input: typeof CreateJob.Type,
     ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
     /**
-     * Claims queued jobs. With `wait_seconds`, waits that long for the first one. Fails with `LimitReached` when too many
+     * Claims queued jobs, the highest priority first, then the oldest. With `wait_seconds`, waits that long for the first one. Fails with `LimitReached` when too many
      * claims of the org wait in this replica.
      */
     readonly claim: (
       input: typeof ClaimJobs.Type,
-    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      ReadonlyArray<ClaimedJob>,
+      InvalidRequest | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     readonly heartbeat: (
       input: typeof HeartbeatJob.Type,
     ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
@@ -83,6 +104,10 @@ export class Jobs extends Context.Service<
     readonly fail: (
       input: typeof FailJob.Type,
     ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Cancels a job that is not finished. It makes no event; its worker gets a `Conflict`. */
+    readonly cancel: (
+      jobId: string,
+    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
     readonly get: (jobId: string) => Effect.Effect<Job, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly list: (
       query: Page & JobFilter,
@@ -91,8 +116,10 @@ export class Jobs extends Context.Service<
       Unauthorized | Unavailable,
       CurrentPrincipal
     >
-    /** Queues all jobs with an expired lease again, or fails them after their third lease; orgs take turns. */
+    /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
     readonly expireLeases: Effect.Effect<void, Unavailable>
+    /** Opens all delayed jobs whose time to run has come to claims; orgs take turns. */
+    readonly queueDelayed: Effect.Effect<void, Unavailable>
   }
 >()("gatehouse/domain/Jobs") {
   static readonly layer = Layer.effect(
@@ -103,14 +130,16 @@ export class Jobs extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const wakeups = yield* Wakeups
       const claim = yield* makeClaim
-      const finish = yield* makeFinish
+      const report = yield* makeReport
 
       const create = Effect.fn("Jobs.create")(function* (input: typeof CreateJob.Type) {
         const orgId = yield* currentTenant
         const jobId = yield* random.ulid
         const template = yield* templates.prepare(input, jobId)
         const idempotencyKey = input.idempotency_key ?? null
-        const id = yield* repository.insert({ ...template, jobId, orgId, idempotencyKey, now: yield* DateTime.now })
+        const now = yield* DateTime.now
+        const runAt = yield* timeToRun(input.run_at, now)
+        const id = yield* repository.insert({ ...template, jobId, orgId, idempotencyKey, runAt, now })
         yield* wakeups.jobs(orgId)
         return id
       })
@@ -119,18 +148,25 @@ export class Jobs extends Context.Service<
         const orgId = yield* currentTenant
         const now = yield* DateTime.now
         const leaseUntil = DateTime.add(now, { seconds: input.lease_seconds ?? defaultLeaseSeconds })
-        yield* repository.extendLease(orgId, input.job_id, leaseUntil, now)
+        const { attempt, note, progress } = input
+        yield* repository.extendLease(orgId, input.job_id, { leaseUntil, now, attempt, progress, note })
       })
 
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
         const orgId = yield* currentTenant
-        yield* finish(orgId, input.job_id, (end) => repository.finish(end, completed(input.result ?? null)))
+        const { attempt, job_id, result = null } = input
+        yield* report(orgId, job_id, { _tag: "Ended", outcome: completed(result), attempt, retry: false })
       })
 
       const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
         const orgId = yield* currentTenant
-        const { error, mapped_stack = null } = input
-        yield* finish(orgId, input.job_id, (end) => repository.finish(end, failed(error, mapped_stack)))
+        const { attempt, error, job_id, mapped_stack = null, retry = false } = input
+        yield* report(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
+      })
+
+      const cancel = Effect.fn("Jobs.cancel")(function* (jobId: string) {
+        const orgId = yield* currentTenant
+        yield* report(orgId, jobId, { _tag: "Canceled" })
       })
 
       const get = Effect.fn("Jobs.get")(function* (jobId: string) {
@@ -145,10 +181,11 @@ export class Jobs extends Context.Service<
       })
 
       const expireLeases = makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
-        finish(orgId, jobId, repository.failExpired),
+        report(orgId, jobId, { _tag: "LeaseExpired" }),
       )
+      const queueDelayed = makeDelayed(repository.queueDelayed, wakeups.jobs)
 
-      return Jobs.of({ create, claim, heartbeat, complete, fail, get, list, expireLeases })
+      return Jobs.of({ create, claim, heartbeat, complete, fail, cancel, get, list, expireLeases, queueDelayed })
     }),
   )
 }

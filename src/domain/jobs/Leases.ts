@@ -5,8 +5,6 @@ import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
 /** The request of one batch of expired leases. */
 export interface LeaseBatch extends TurnBatch {
   readonly now: DateTime.Utc
-  /** A job with this many claims is not queued again. */
-  readonly maxAttempts: number
 }
 
 /** A job whose last lease expired. */
@@ -24,8 +22,6 @@ export interface ExpiredLeases {
   readonly next: string | null
 }
 
-/** A job fails when this many leases have expired. */
-const maxAttempts = 3
 /** Leases that one statement reads. */
 const maxLeaseBatch = 1_000
 /** Jobs that are failed at the same time. */
@@ -76,7 +72,7 @@ export const makeExpiry = (
   return inTurns(
     maxLeaseBatch,
     Effect.fnUntraced(function* (batch) {
-      const { exhausted, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now, maxAttempts })
+      const { exhausted, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now })
       return { moved: queued + (yield* failAll(exhausted)), next }
     }),
   )

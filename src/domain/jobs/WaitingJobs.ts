@@ -8,7 +8,8 @@ type Claimed = ReadonlyArray<ClaimedJob>
 /** Claims with the same key share one poll. */
 export interface PollKey {
   readonly orgId: string
-  readonly workflow: string | undefined
+  /** Sorted, without duplicates; `undefined` for any workflow. */
+  readonly workflows: ReadonlyArray<string> | undefined
   readonly leaseSeconds: number
 }
 
@@ -65,7 +66,7 @@ export const distribute = <W extends { readonly limit: number }, J>(waiters: Ite
 /** The polls of this replica, by org and key. Bounded by the claims that wait. */
 const makePolls = () => {
   const orgs = new Map<string, Map<string, Poll>>()
-  const nameOf = ({ workflow, leaseSeconds }: PollKey) => JSON.stringify([leaseSeconds, workflow])
+  const nameOf = ({ workflows, leaseSeconds }: PollKey) => JSON.stringify([leaseSeconds, workflows])
 
   return {
     find: (key: PollKey) => orgs.get(key.orgId)?.get(nameOf(key)),

@@ -1,5 +1,7 @@
 import { Schema } from "effect"
 import { Id, Name, Timestamp } from "../Schemas.ts"
+import { changedSettings, Metadata, newSettings, RateLimit, Refill, whole } from "./KeySettings.ts"
+import { NeededPermissions } from "./Permission.ts"
 
 /** The prefix of every key. People and secret scanners recognize a key by it. */
 export const keyPrefix = "svc_"
@@ -59,16 +61,6 @@ const Prefix = Schema.String.annotate({
 })
 const exampleKey = "svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"
 
-const whole = (minimum: number, maximum: number) =>
-  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
-
-/** The rate limit of a key: `limit` validations at once, and `limit` more in every `window` seconds. */
-export const RateLimit = Schema.Struct({
-  limit: whole(1, 1_000_000).annotate({ description: "The number of validations in a window.", examples: [600] }),
-  window: whole(1, 86_400).annotate({ description: "The length of the window, in seconds.", examples: [60] }),
-}).annotate({ identifier: "RateLimit" })
-export interface RateLimit extends Schema.Schema.Type<typeof RateLimit> {}
-
 /** A key without its secret. */
 export const ApiKey = Schema.Struct({
   id: Id,
@@ -81,6 +73,27 @@ export const ApiKey = Schema.Struct({
   lastUsedAt: Schema.NullOr(Timestamp).annotate({
     description: "The last use of the key. It is written some seconds later. null: the key was never used.",
   }),
+  enabled: Schema.Boolean.annotate({ description: "false: the key is refused." }),
+  leakedAt: Schema.NullOr(Timestamp).annotate({
+    description: "When the key was reported as leaked, which disabled it for good. null: it was not.",
+    examples: [null],
+  }),
+  permissions: Schema.Array(Schema.String).annotate({
+    description: "What the key may do.",
+    examples: [["models.gpt-5.use", "files.*"]],
+  }),
+  externalId: Schema.NullOr(Schema.String).annotate({
+    description: "Your own id of whoever holds the key.",
+    examples: ["customer_42"],
+  }),
+  metadata: Schema.NullOr(Metadata),
+  credits: Schema.NullOr(Schema.Int).annotate({
+    description:
+      "The credits that are left. Other replicas may hold up to 1 % of them each, which they return when they are idle. " +
+      "null: the key has no credits.",
+    examples: [99_500],
+  }),
+  refill: Schema.NullOr(Refill).annotate({ description: "How the credits are refilled. null: never." }),
 }).annotate({ identifier: "ApiKey" })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
@@ -101,12 +114,27 @@ const newKey = {
   expiresAt: Schema.optionalKey(
     Timestamp.annotate({ description: "When the key expires; a time in the future. Absent: never." }),
   ),
-  rateLimit: Schema.optionalKey(RateLimit).annotate({
-    description: "How often the key may be validated, counted by each replica. Absent: no limit.",
-  }),
+  ...newSettings,
 }
 export const CreateProjectKey = Schema.Struct({ ...newKey, projectId: Id }).annotate({ identifier: "CreateProjectKey" })
 export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "CreateOrgKey" })
+
+/** The changes of a key. An absent field does not change; `null` clears. */
+export const UpdateKey = Schema.Struct({
+  name: Schema.optionalKey(Name.annotate({ examples: ["ci"] })),
+  expiresAt: Schema.optionalKey(Schema.NullOr(Timestamp)).annotate({
+    description: "When the key expires; a time in the future. null: never.",
+    examples: [null],
+  }),
+  ...changedSettings,
+})
+  .check(
+    Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
+      expected: "an object with at least one field",
+    }),
+  )
+  .annotate({ identifier: "UpdateKey" })
+export type UpdateKey = typeof UpdateKey.Type
 
 /** The default overlap of a rotation: one day. */
 export const defaultOverlapSeconds = 86_400
@@ -123,6 +151,7 @@ export const RotateKey = Schema.Struct({
       "When the new key expires; a time in the future. null: never. Absent: when the old key would have expired.",
     examples: [null],
   }),
+  ...changedSettings,
 }).annotate({ identifier: "RotateKey" })
 
 export const ValidateKey = Schema.Struct({
@@ -131,7 +160,23 @@ export const ValidateKey = Schema.Struct({
     description: "The key to check.",
     examples: [exampleKey],
   }),
+  permissions: Schema.optionalKey(
+    NeededPermissions.annotate({
+      description: "What the key must be permitted to do, all of it: 1 to 20 permissions. Else the answer is a 403.",
+      examples: [["models.gpt-5.use"]],
+    }),
+  ),
+  cost: Schema.optionalKey(
+    whole(0, 1_000_000).annotate({
+      description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
+      examples: [1],
+    }),
+  ),
+  details: Schema.optionalKey(
+    Schema.Boolean.annotate({ description: "true: the answer has the details of the key.", examples: [true] }),
+  ),
 }).annotate({ identifier: "ValidateKey" })
+export type ValidateKey = typeof ValidateKey.Type
 
 /** The owner of a valid key. */
 export const ValidKey = Schema.Struct({
@@ -143,3 +188,15 @@ export const ValidKey = Schema.Struct({
   }),
 }).annotate({ identifier: "ValidKey" })
 export interface ValidKey extends Schema.Schema.Type<typeof ValidKey> {}
+
+/** The answer of a validation; the further fields are those of `details`. */
+export const ValidatedKey = Schema.Struct({
+  ...ValidKey.fields,
+  name: Schema.optionalKey(KeyName),
+  externalId: Schema.optionalKey(ApiKey.fields.externalId),
+  metadata: Schema.optionalKey(ApiKey.fields.metadata),
+  permissions: Schema.optionalKey(ApiKey.fields.permissions),
+  expiresAt: Schema.optionalKey(ApiKey.fields.expiresAt),
+  credits: Schema.optionalKey(ApiKey.fields.credits),
+}).annotate({ identifier: "ValidatedKey" })
+export interface ValidatedKey extends Schema.Schema.Type<typeof ValidatedKey> {}

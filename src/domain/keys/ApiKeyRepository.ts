@@ -1,20 +1,27 @@
 import { Context, type DateTime, type Effect } from "effect"
-import type { ApiKey, RateLimit, ValidKey } from "./ApiKey.ts"
+import type { ApiKey, ValidKey } from "./ApiKey.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { OrgScope } from "../Principal.ts"
 import type { LimitReached, Unavailable } from "../Errors.ts"
 import { Conflict, NotFound } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
+import type { KeySettings, Metadata, RateLimit, SettingsChange } from "./KeySettings.ts"
+import type { PermissionSet } from "./Permission.ts"
 
 /** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */
-export interface NewApiKey {
+export interface NewApiKey extends KeySettings {
   readonly id: string
   readonly name: string
   readonly prefix: string
   readonly hash: string
   readonly createdAt: DateTime.Utc
   readonly expiresAt: DateTime.Utc | null
-  readonly rateLimit: RateLimit | null
+}
+
+/** A change of a key; an absent field does not change. */
+export interface KeyChange extends SettingsChange {
+  readonly name?: string
+  readonly expiresAt?: DateTime.Utc | null
 }
 
 /** The new key of a rotation. */
@@ -24,12 +31,38 @@ export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"
   readonly expiresAt: DateTime.Utc | null | undefined
   /** The end of the overlap. The old key expires then, or earlier by its own expiry. */
   readonly oldKeyUntil: DateTime.Utc
+  /** The settings that differ from those of the old key. Limits are of both keys, which have one counter. */
+  readonly settings: SettingsChange
 }
 
-/** A key that exists, valid or expired. */
-export interface KeyGrant extends ValidKey {
-  readonly expiresAt: DateTime.Utc | null
+/** The limits of a key. */
+export interface KeyLimits {
+  /** The counter of the limits, which a rotated key and its replacement share. */
+  readonly counterId: string
+  /** The version of the counter. */
+  readonly version: number
   readonly rateLimit: RateLimit | null
+  readonly hasCredits: boolean
+}
+
+/** A key that exists: valid, disabled or expired. */
+export interface KeyGrant extends ValidKey {
+  readonly name: string
+  readonly enabled: boolean
+  readonly expiresAt: DateTime.Utc | null
+  readonly permissions: PermissionSet
+  readonly externalId: string | null
+  readonly metadata: Metadata | null
+  /** `null`: the key has neither a rate limit nor credits. */
+  readonly limits: KeyLimits | null
+}
+
+/** A key that was reported as leaked. */
+export interface LeakedKey {
+  readonly orgId: string
+  readonly keyId: string
+  /** Whether this report disabled it; an earlier one may have. */
+  readonly isNew: boolean
 }
 
 /** The API keys of orgs. */
@@ -52,7 +85,28 @@ export class ApiKeyRepository extends Context.Service<
     /** Deletes a key of the org, and notifies every replica. Fails when the org has no such key. */
     readonly remove: (orgId: string, keyId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Replaces a key of the org by a new one with the same name, project and rate limit. Sets the expiry of the old key, and
+     * Changes a key of the org, and notifies every replica. Fails with a `Conflict` when it would enable a leaked key.
+     * Returns the changed key, and the ids of all keys whose limits changed with it: those that share its counter.
+     */
+    readonly update: (
+      orgId: string,
+      keyId: string,
+      change: KeyChange,
+      entry: AuditEntry,
+    ) => Effect.Effect<
+      { readonly key: ApiKey; readonly changed: ReadonlyArray<string> },
+      NotFound | Conflict | Unavailable
+    >
+    /**
+     * Disables the key of this hash for good, and notifies every replica. Returns `undefined` when there is no such key.
+     * Writes the entry of the key's id, with its event, when the key was not reported before.
+     */
+    readonly disableLeaked: (
+      hash: string,
+      entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
+    ) => Effect.Effect<LeakedKey | undefined, Unavailable>
+    /**
+     * Replaces a key of the org by a new one with the same name, project and settings. Sets the expiry of the old key, and
      * notifies every replica. Fails with a `Conflict` when the old key has expired or was rotated before. Adds the name to
      * the details of the entry. Both keys count towards the limit until the old one is deleted.
      */
@@ -62,9 +116,15 @@ export class ApiKeyRepository extends Context.Service<
       replacement: KeyReplacement,
       entry: AuditEntry,
     ) => Effect.Effect<{ readonly name: string }, NotFound | Conflict | LimitReached | Unavailable>
-    /** Keys of the org, oldest first. */
-    readonly list: (orgId: string, page: Page) => Effect.Effect<Found<ApiKey>, Unavailable>
-    /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be expired. */
+    /** Keys of the org, oldest first; all, or those of an external id. */
+    readonly list: (
+      orgId: string,
+      page: Page,
+      externalId?: string | undefined,
+    ) => Effect.Effect<Found<ApiKey>, Unavailable>
+    /** Whether the org has this key. */
+    readonly exists: (orgId: string, keyId: string) => Effect.Effect<boolean, Unavailable>
+    /** The existing keys with these hashes (SHA-256 in hex), by hash. They can be disabled or expired. */
     readonly findByHashes: (hashes: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, KeyGrant>, Unavailable>
     /** Sets when keys were last used, by id. A time earlier than the stored one changes nothing. */
     readonly touch: (usage: ReadonlyMap<string, DateTime.Utc>) => Effect.Effect<void, Unavailable>
@@ -72,5 +132,7 @@ export class ApiKeyRepository extends Context.Service<
 >()("gatehouse/domain/ApiKeys/ApiKeyRepository") {}
 
 export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
+export const keyLeaked = () =>
+  new Conflict({ error: "The key was reported as leaked and stays disabled: create a new one." })
 export const keyExpired = () => new Conflict({ error: "The key has expired: create a new one." })
 export const keyReplaced = () => new Conflict({ error: "The key was rotated before: rotate the one that replaced it." })

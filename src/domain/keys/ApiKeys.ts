@@ -1,15 +1,24 @@
 import type { Redacted } from "effect"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { ApiKey, CreatedApiKey, CreateOrgKey, CreateProjectKey, RotateKey, ValidKey } from "./ApiKey.ts"
+import type {
+  ApiKey,
+  CreatedApiKey,
+  CreateOrgKey,
+  CreateProjectKey,
+  RotateKey,
+  UpdateKey,
+  ValidatedKey,
+} from "./ApiKey.ts"
 import { defaultOverlapSeconds } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import { ApiKeyRepository, type KeyChange, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { CurrentPrincipal } from "../Principal.ts"
 import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import type {
   Conflict,
+  CreditsExhausted,
   Forbidden,
   InvalidRequest,
   LimitReached,
@@ -20,7 +29,8 @@ import type {
 } from "../Errors.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { KeyHash } from "./KeyHash.ts"
-import { KeyLookup, type ValidationSource } from "./KeyLookup.ts"
+import { KeyLookup } from "./KeyLookup.ts"
+import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import type { Page } from "../Page.ts"
@@ -29,6 +39,10 @@ import { nextCursor } from "../Page.ts"
 type Refused = Unauthorized | Forbidden | Unavailable
 
 const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
+
+/** Settings as the audit log has them: of metadata, which may be personal, only that it was set. */
+const auditedSettings = ({ metadata, ...settings }: SettingsChange) =>
+  metadata === undefined ? settings : { ...settings, metadata: metadata === null ? null : "set" }
 
 const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]) =>
   Effect.fnUntraced(function* <E>(
@@ -41,9 +55,16 @@ const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]
     const { key, stored } = yield* mint
     const { name, expiresAt = null, rateLimit = null } = input
     const { id, prefix } = stored
-    const details = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
-    const entry = yield* audit.entry({ action: "key.create", target: id, details })
-    yield* insert({ ...stored, name, createdAt: now, expiresAt, rateLimit }, entry)
+    const settings = settingsChange(input)
+    const owner = { name, prefix, projectId, expiresAt: isoOrNull(expiresAt), rateLimit }
+    const data = { key_id: id, project_id: projectId, name, prefix, expires_at: isoOrNull(expiresAt) }
+    const entry = yield* audit.entry({
+      action: "key.create",
+      target: id,
+      details: { ...owner, ...auditedSettings(settings) },
+      announces: { type: "key.created", data },
+    })
+    yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings }, entry)
     return { id, name, prefix, key }
   })
 
@@ -58,6 +79,12 @@ export class ApiKeys extends Context.Service<
       orgId: string,
       input: typeof CreateOrgKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
+    /** Changes a key of the org. Every replica knows it at once. */
+    readonly update: (
+      orgId: string,
+      keyId: string,
+      input: UpdateKey,
+    ) => Effect.Effect<ApiKey, InvalidRequest | NotFound | Conflict | Refused, CurrentPrincipal>
     readonly remove: (orgId: string, keyId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
     /** Replaces a key of the org by a new one. The old key stays valid during the overlap. */
     readonly rotate: (
@@ -65,9 +92,10 @@ export class ApiKeys extends Context.Service<
       keyId: string,
       input: typeof RotateKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | Conflict | LimitReached | Refused, CurrentPrincipal>
+    /** A page of the org's keys; all, or those of an external id. */
     readonly list: (
       orgId: string,
-      page: Page,
+      query: Page & { readonly externalId?: string | undefined },
     ) => Effect.Effect<
       { readonly keys: ReadonlyArray<ApiKey>; readonly nextCursor: string | null },
       NotFound | Refused,
@@ -78,21 +106,35 @@ export class ApiKeys extends Context.Service<
     /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
     readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
-     * Returns the owner of a valid key that is not the caller's credential. Fails with `TooManyRequests` when the key has
-     * reached its rate limit, or an anonymous caller has failed 600 times in a minute from its `address` (IPv6: from its
-     * /64 network).
+     * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a permission
+     * that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed
+     * 600 times in a minute from its `address` (IPv6: from its /64 network); with `CreditsExhausted` when it has no credits.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,
       address: string,
-    ) => Effect.Effect<ValidKey, Unauthorized | TooManyRequests | Unavailable, CurrentPrincipal>
+      use?: KeyChecks.KeyUse,
+    ) => Effect.Effect<
+      ValidatedKey,
+      Unauthorized | Forbidden | TooManyRequests | CreditsExhausted | Unavailable,
+      CurrentPrincipal
+    >
     /**
      * `authenticate` without a fiber, for the hot path. Calls `done` with the owner of a valid key, or with `undefined`;
      * then `authenticate` returns the reason. Calls it synchronously when memory has the answer.
      */
-    readonly recognize: (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) => void
+    readonly recognize: (key: string, done: (grant: KeyGrant | undefined) => void) => void
+    /**
+     * `validate` without a fiber, for the hot path and a caller that is known. Calls `done` with the answer to a use that is
+     * valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
+     */
+    readonly tryValidate: (key: string, use: KeyChecks.KeyUse, done: (answer: ValidatedKey | undefined) => void) => void
     /** Writes the uses since the last call. Uses that could not be written are written by the next call. */
     readonly flushUsage: Effect.Effect<void, Unavailable>
+    /** Returns the portions of limits that are idle or past their lifetime. */
+    readonly returnIdlePortions: Effect.Effect<void>
+    /** Returns all portions of limits, at shutdown. */
+    readonly returnPortions: Effect.Effect<void>
   }
 >()("gatehouse/domain/ApiKeys") {
   static readonly layer = Layer.effect(
@@ -124,14 +166,37 @@ export class ApiKeys extends Context.Service<
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        yield* repository.remove(orgId, keyId, yield* audit.entry({ action: "key.delete", target: keyId, details: {} }))
+        const announces = { type: "key.deleted", data: { key_id: keyId } } as const
+        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, announces })
+        yield* repository.remove(orgId, keyId, entry)
         yield* forget(keyId)
+      })
+
+      const update = Effect.fn("ApiKeys.update")(function* (orgId: string, keyId: string, input: UpdateKey) {
+        yield* requireOrg(orgId)
+        const { expiresAt, name, ...asked } = input
+        yield* checkExpiry(expiresAt, yield* DateTime.now)
+        const settings = settingsChange(asked)
+        const change: KeyChange = {
+          ...settings,
+          ...(name === undefined ? {} : { name }),
+          ...(expiresAt === undefined ? {} : { expiresAt }),
+        }
+        const details = {
+          ...auditedSettings(settings),
+          ...(name === undefined ? {} : { name }),
+          ...(expiresAt === undefined ? {} : { expiresAt: isoOrNull(expiresAt) }),
+        }
+        const entry = yield* audit.entry({ action: "key.update", target: keyId, details })
+        const { changed, key } = yield* repository.update(orgId, keyId, change, entry)
+        yield* Effect.forEach(changed, forget, { discard: true })
+        return key
       })
 
       const rotate = Effect.fn("ApiKeys.rotate")(function* (
         orgId: string,
         keyId: string,
-        { expiresAt, overlapSeconds = defaultOverlapSeconds }: typeof RotateKey.Type,
+        { expiresAt, overlapSeconds = defaultOverlapSeconds, ...asked }: typeof RotateKey.Type,
       ) {
         yield* requireOrg(orgId)
         const now = yield* DateTime.now
@@ -139,22 +204,33 @@ export class ApiKeys extends Context.Service<
         const { key, stored } = yield* mint
         const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
         const { id, prefix } = stored
-        const details = { replacedBy: id, prefix, overlapSeconds }
-        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details })
-        const replacement = { ...stored, now, expiresAt, oldKeyUntil }
+        const settings = settingsChange(asked)
+        const details = { replacedBy: id, prefix, overlapSeconds, ...auditedSettings(settings) }
+        const data = {
+          key_id: id,
+          prefix,
+          replaced_key_id: keyId,
+          replaced_key_valid_until: DateTime.formatIso(oldKeyUntil),
+        }
+        const announces = { type: "key.rotated", data } as const
+        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, announces })
+        const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
         const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
         yield* forget(keyId)
         return { id, name, prefix, key }
       })
 
-      const list = Effect.fn("ApiKeys.list")(function* (orgId: string, page: Page) {
+      const list = Effect.fn("ApiKeys.list")(function* (
+        orgId: string,
+        { externalId, ...page }: Page & { readonly externalId?: string | undefined },
+      ) {
         yield* requireOrg(orgId)
-        const found = yield* repository.list(orgId, page)
+        const found = yield* repository.list(orgId, page, externalId)
         if (found.items.length === 0) yield* orgs.find(orgId)
         return { keys: found.items, nextCursor: nextCursor(found, (key) => key.id) }
       })
 
-      return ApiKeys.of({ createForProject, createForOrg, remove, rotate, list, ...checks })
+      return ApiKeys.of({ createForProject, createForOrg, update, remove, rotate, list, ...checks })
     }),
   )
 }

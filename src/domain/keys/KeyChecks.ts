@@ -1,19 +1,17 @@
-import { Clock, DateTime, Effect, Exit, Redacted } from "effect"
-import { apiKeyLength, isWellFormed } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyGrant } from "./ApiKeyRepository.ts"
+import { Clock, Effect, Exit, Redacted } from "effect"
+import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
+import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import type { Unavailable } from "../Errors.ts"
-import { Unauthorized } from "../Errors.ts"
+import { Forbidden, Unauthorized } from "../Errors.ts"
 import * as FailureLimit from "./FailureLimit.ts"
 import { KeyHash } from "./KeyHash.ts"
 import { KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
-import * as KeyRateLimit from "./KeyRateLimit.ts"
+import * as KeyPortions from "./KeyPortions.ts"
+import * as KeyUsage from "./KeyUsage.ts"
 
 /** The invalid keys that an anonymous caller may send in a minute. */
 const maxFailuresPerMinute = 600
-
-/** Keys whose last use one statement writes. */
-const usageBatchSize = 1_000
 
 // One value: the error does not reveal why a key is invalid.
 const notValid = new Unauthorized({ error: "The key is not valid." })
@@ -24,30 +22,24 @@ interface Lookup {
   readonly source: ValidationSource
 }
 
-/** Collects when keys were last used, and writes it in batches. */
-const makeUsage = (repository: ApiKeyRepository["Service"]) => {
-  // The time of the last use in milliseconds, by key id.
-  let usage = new Map<string, number>()
-
-  const flush = Effect.suspend(() => {
-    const flushing = [...usage]
-    usage = new Map()
-    let written = 0
-    const write = Effect.gen(function* () {
-      while (written < flushing.length) {
-        const batch = flushing.slice(written, written + usageBatchSize)
-        yield* repository.touch(new Map(batch.map(([keyId, at]) => [keyId, DateTime.makeUnsafe(at)])))
-        written += batch.length
-      }
-    })
-    // Also after an interruption: the last flush follows at shutdown.
-    return Effect.onError(write, () =>
-      Effect.sync(() => void (usage = new Map([...flushing.slice(written), ...usage]))),
-    )
-  })
-
-  return { record: (keyId: string, at: number) => void usage.set(keyId, at), flush }
+/** What a validation asks for, beside the key. */
+export interface KeyUse {
+  readonly permissions?: ReadonlyArray<string> | undefined
+  readonly cost?: number | undefined
+  readonly details?: boolean | undefined
 }
+
+/** The answer of a validation. */
+const answerOf = (grant: KeyGrant, { details }: KeyUse, credits: number | null): ValidatedKey => {
+  const { keyId, orgId, projectId } = grant
+  if (details !== true) return { keyId, orgId, projectId }
+  const { expiresAt, externalId, metadata, name, permissions } = grant
+  return { keyId, orgId, projectId, name, externalId, metadata, permissions: permissions.list, expiresAt, credits }
+}
+
+/** Whether a use takes nothing of a limit, and does not ask what is left. */
+const isUnlimited = (limits: KeyLimits | null, cost: number, { details }: KeyUse): limits is null =>
+  limits === null || (cost === 0 && details !== true)
 
 /** The part of `ApiKeys` that serves every request of a gateway: it finds and validates keys. */
 export const make = Effect.gen(function* () {
@@ -56,16 +48,22 @@ export const make = Effect.gen(function* () {
   const clock = yield* Clock.Clock
   const count = yield* ValidationCounter
   const failures = FailureLimit.make(maxFailuresPerMinute)
-  const rateLimit = KeyRateLimit.make()
   const lookup = yield* KeyLookup
-  const usage = makeUsage(repository)
+  const portions = yield* KeyPortions.make(notValid)
+  const usage = KeyUsage.make(repository, yield* KeyUsage.KeyUsageRepository)
 
-  /** Returns the grant unless it has expired, and records its use. */
+  /** Returns the grant if it is valid at a time. */
+  const validAt = (grant: KeyGrant | undefined, now: number) =>
+    grant === undefined || !grant.enabled || (grant.expiresAt !== null && grant.expiresAt.epochMilliseconds <= now)
+      ? undefined
+      : grant
+
+  /** Returns the grant if it is valid, and records its use. */
   const accept = (grant: KeyGrant | undefined) => {
     const now = clock.currentTimeMillisUnsafe()
-    if (grant === undefined || (grant.expiresAt !== null && grant.expiresAt.epochMilliseconds <= now)) return undefined
-    usage.record(grant.keyId, now)
-    return grant
+    const valid = validAt(grant, now)
+    if (valid !== undefined) usage.seen(valid, now)
+    return valid
   }
 
   const lookUp = (
@@ -81,8 +79,26 @@ export const make = Effect.gen(function* () {
     lookup.lookUp(hash, (found) => done(found, "database"))
   }
 
-  const recognize = (key: string, done: (grant: KeyGrant | undefined, source: ValidationSource) => void) =>
-    lookUp(key, (found, source) => done(Exit.isSuccess(found) ? accept(found.value) : undefined, source))
+  const recognize = (key: string, done: (grant: KeyGrant | undefined) => void) =>
+    lookUp(key, (found) => done(Exit.isSuccess(found) ? accept(found.value) : undefined))
+
+  /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
+  const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
+    isUnlimited(limits, cost, use) ? null : portions.takeFromMemory(orgId, limits, cost)
+
+  const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
+    lookUp(key, (found, source) => {
+      const now = clock.currentTimeMillisUnsafe()
+      const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
+      if (grant === undefined) return done(undefined)
+      const { cost = 1, permissions } = use
+      if (permissions !== undefined && grant.permissions.missing(permissions) !== undefined) return done(undefined)
+      const credits = takeFromMemory(grant, cost, use)
+      if (credits === undefined) return done(undefined)
+      count("valid", source, grant.orgId)
+      usage.count(grant, "valid", cost, now)
+      done(answerOf(grant, use, credits))
+    })
 
   const find = (key: string) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
@@ -103,27 +119,51 @@ export const make = Effect.gen(function* () {
       lookup.lookUp(hash, resume)
     }).pipe(Effect.flatMap(orInvalid))
 
-  const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string) {
+  /** Validates a use of a key that was found: permissions first, then the limits. */
+  const useKey = Effect.fnUntraced(function* (grant: KeyGrant, use: KeyUse, source: ValidationSource) {
+    const now = clock.currentTimeMillisUnsafe()
+    const { cost = 1, permissions = [] } = use
+    const missing = grant.permissions.missing(permissions)
+    if (missing !== undefined) {
+      count("forbidden", source, grant.orgId)
+      usage.count(grant, "forbidden", 0, now)
+      return yield* new Forbidden({ error: `The key does not have the permission ${missing}.` })
+    }
+    const { limits, orgId } = grant
+    const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : portions.take(orgId, limits, cost)
+    const credits = yield* Effect.tapError(taken, ({ _tag }) =>
+      Effect.sync(() => {
+        const isLimited = _tag === "TooManyRequests" || _tag === "CreditsExhausted"
+        count(isLimited ? "limited" : _tag === "Unauthorized" ? "invalid" : "unavailable", source, orgId)
+        if (isLimited) usage.count(grant, "limited", 0, now)
+      }),
+    )
+    count("valid", source, grant.orgId)
+    usage.count(grant, "valid", cost, now)
+    return answerOf(grant, use, credits)
+  })
+
+  const validate = Effect.fnUntraced(function* (key: Redacted.Redacted<string>, address: string, use: KeyUse = {}) {
     const { principal } = yield* CurrentPrincipal
     const isAnonymous = principal._tag === "Anonymous"
-    const counted = (outcome: ValidationOutcome, source: ValidationSource, orgId?: string) => () =>
-      Effect.sync(() => count(outcome, source, orgId))
+    const counted = (outcome: ValidationOutcome, source: ValidationSource) => () =>
+      Effect.sync(() => count(outcome, source))
     if (isAnonymous) yield* Effect.tapError(failures.check(address), counted("limited", "memory"))
     const { grant: found, source } = yield* Effect.tapError(
       find(Redacted.value(key)),
       counted("unavailable", "database"),
     )
     const grant = accept(found)
-    if (grant === undefined) {
-      count("invalid", source)
-      if (isAnonymous) yield* failures.record(address)
-      return yield* notValid
-    }
-    yield* Effect.tapError(rateLimit.check(grant), counted("limited", source, grant.orgId))
-    count("valid", source, grant.orgId)
-    const { keyId, orgId, projectId } = grant
-    return { keyId, orgId, projectId }
+    if (grant !== undefined) return yield* useKey(grant, use, source)
+    count("invalid", source)
+    if (isAnonymous) yield* failures.record(address)
+    return yield* notValid
   })
 
-  return { recognize, authenticate, authenticateHash, validate, flushUsage: usage.flush }
+  return {
+    ...{ recognize, tryValidate, authenticate, authenticateHash, validate },
+    flushUsage: usage.flush,
+    returnIdlePortions: portions.returnIdle,
+    returnPortions: portions.returnAll,
+  }
 })

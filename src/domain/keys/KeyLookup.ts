@@ -12,11 +12,16 @@ export class KeyLookup extends Context.Service<
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void
     /** Removes a key from memory, after the transaction that changes it has committed. */
     readonly forget: (keyId: string) => Effect.Effect<void>
+    /** Removes the keys of an org, or of one of its projects, from memory, after the transaction that deletes it. */
+    readonly forgetOwner: (orgId: string, projectId?: string) => Effect.Effect<void>
   }
 >()("gatehouse/domain/KeyLookup") {}
 
-/** The outcome of a validation. `limited`: too many requests. `unavailable`: the database did not answer. */
-export type ValidationOutcome = "valid" | "invalid" | "limited" | "unavailable"
+/**
+ * The outcome of a validation. `forbidden`: a permission is missing. `limited`: too many requests, or no credits. `unavailable`: the database
+ * did not answer.
+ */
+export type ValidationOutcome = "valid" | "invalid" | "forbidden" | "limited" | "unavailable"
 
 /** Where the answer of a validation comes from: this process alone, or the database. */
 export type ValidationSource = "memory" | "database"

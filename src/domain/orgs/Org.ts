@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
-import { Id, Name, Timestamp } from "../Schemas.ts"
+import { parseOwner } from "../deployments/CiProvider.ts"
+import { Id, Name, Text, Timestamp } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
 export const Org = Schema.Struct({
@@ -17,10 +18,30 @@ export const CreateOrg = Schema.Struct({
 const amounts = <S extends Schema.Top>(field: (name: OrgLimitName) => S) =>
   Object.fromEntries(orgLimitNames.map((name) => [name, field(name)])) as { readonly [Name in OrgLimitName]: S }
 
+const maxOwners = 100
+
+/** Owners of repositories, as `provider:owner`, or `owner` for GitHub. */
+export const Owners = Schema.Array(
+  Text.check(
+    Schema.makeFilter((text: string) => parseOwner(text) !== undefined, {
+      expected: "an owner of repositories, as owner for GitHub or provider:owner, such as gitlab:acme",
+      toJsonSchema: () => [{}, true],
+    }),
+  ),
+)
+  .check(Schema.isMaxLength(maxOwners, { expected: `at most ${maxOwners} owners` }))
+  .annotate({
+    description:
+      "The owners of repositories that belong to the org: owner for GitHub, provider:owner for others. Compared without " +
+      "case. An owner belongs to one org. Their runs may register, and get their projects in this org.",
+    examples: [["octo-org", "gitlab:acme"]],
+  })
+
 /** An org with its limits and its usage. */
 export const OrgDetail = Schema.Struct({
   ...Org.fields,
-  limits: Schema.Struct(amounts(() => Schema.Int)).annotate({
+  owners: Owners,
+  limits: Schema.Struct(amounts((name) => Schema.Int.annotate({ examples: [limits[name].defaultValue] }))).annotate({
     identifier: "OrgLimits",
     description: "The limits of the org.",
   }),
@@ -41,11 +62,13 @@ const Limit = Schema.NullOr(
 
 const isNotEmpty = Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
   expected: "at least one field",
+  toJsonSchema: () => ({ minProperties: 1 }),
 })
 
 /** The changes of an org. An absent field does not change. */
 export const UpdateOrg = Schema.Struct({
   name: Schema.optionalKey(Name.annotate({ examples: ["Acme"] })),
+  owners: Schema.optionalKey(Owners),
   limits: Schema.optionalKey(
     Schema.Struct(amounts((name) => Schema.optionalKey(Limit.annotate({ examples: [limits[name].defaultValue] }))))
       .check(isNotEmpty)

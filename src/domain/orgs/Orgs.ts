@@ -4,7 +4,9 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { CurrentPrincipal, OrgScope } from "../Principal.ts"
 import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
-import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { formatOwner, parseOwner, type RepositoryOwner } from "../deployments/CiProvider.ts"
+import type { Conflict, Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
+import { KeyLookup } from "../keys/KeyLookup.ts"
 import type { CreateOrg, Org, OrgDetail, UpdateOrg } from "./Org.ts"
 import { DefaultLimits, limitsOf, type OrgAmounts, type OrgLimitOverrides } from "./OrgLimits.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
@@ -14,6 +16,15 @@ export interface OrgWithUsage {
   readonly org: Org
   readonly overrides: OrgLimitOverrides
   readonly used: OrgAmounts
+  readonly owners: ReadonlyArray<RepositoryOwner>
+}
+
+/** Changes of an org for its repository. */
+export interface OrgChanges {
+  readonly name?: string | undefined
+  readonly limits?: UpdateOrg["limits"] | undefined
+  /** Replaces the owners. An owner that stays keeps the id that its runs have proved. */
+  readonly owners?: ReadonlyArray<RepositoryOwner> | undefined
 }
 
 /** All orgs. */
@@ -23,10 +34,21 @@ export class OrgRepository extends Context.Service<
     readonly insert: (org: Org, entry: AuditEntry) => Effect.Effect<void, Unavailable>
     readonly find: (orgId: string) => Effect.Effect<Org, NotFound | Unavailable>
     readonly findWithUsage: (orgId: string) => Effect.Effect<OrgWithUsage, NotFound | Unavailable>
-    /** Changes an org's name and limits. */
+    /** The owners of repositories that belong to the org; none for an unknown org. */
+    readonly owners: (orgId: string) => Effect.Effect<ReadonlyArray<RepositoryOwner>, Unavailable>
+    /** Changes an org's name, limits and owners. Fails with a `Conflict` when another org has one of the owners. */
     readonly update: (
       orgId: string,
-      changes: UpdateOrg,
+      changes: OrgChanges,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+    /**
+     * Deletes the org, notifies every replica, and begins its erasure, which is a sweep. From the commit on nothing of the
+     * org is found, and no key of it is valid. The audit log stays.
+     */
+    readonly remove: (
+      orgId: string,
+      now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /** Orgs of the scope, oldest first. */
@@ -46,11 +68,15 @@ export class Orgs extends Context.Service<
     readonly get: (
       orgId: string,
     ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
-    /** Changes an org's name and limits. Only the administrator may do this. */
+    /** Changes an org's name, limits and owners. Only the administrator may do this. */
     readonly update: (
       orgId: string,
       changes: UpdateOrg,
-    ) => Effect.Effect<OrgDetail, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<OrgDetail, NotFound | Conflict | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    /** Deletes an org with everything in it. Only the administrator may do this. */
+    readonly remove: (
+      orgId: string,
+    ) => Effect.Effect<void, NotFound | Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
     /** A page of the orgs. */
     readonly list: (
       page: Page,
@@ -68,6 +94,7 @@ export class Orgs extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const defaults = yield* DefaultLimits
+      const { forgetOwner } = yield* KeyLookup
 
       const create = Effect.fn("Orgs.create")(function* (input: typeof CreateOrg.Type) {
         yield* requireAdministrator
@@ -79,8 +106,9 @@ export class Orgs extends Context.Service<
       })
 
       const detail = (orgId: string) =>
-        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, used }) => ({
+        Effect.map(repository.findWithUsage(orgId), ({ org, overrides, owners, used }) => ({
           ...org,
+          owners: owners.map(formatOwner),
           limits: limitsOf(defaults, overrides),
           used,
         }))
@@ -92,9 +120,18 @@ export class Orgs extends Context.Service<
 
       const update = Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
+        const { limits, name, owners } = changes
+        const parsed = owners?.map((owner) => parseOwner(owner)!)
         const entry = yield* audit.entry({ action: "org.update", target: orgId, details: { ...changes } })
-        yield* repository.update(orgId, changes, entry)
+        yield* repository.update(orgId, { name, limits, owners: parsed }, entry)
         return yield* detail(orgId)
+      })
+
+      const remove = Effect.fn("Orgs.remove")(function* (orgId: string) {
+        yield* requireAdministrator
+        const entry = yield* audit.entry({ action: "org.delete", target: orgId, details: {} })
+        yield* repository.remove(orgId, yield* DateTime.now, entry)
+        yield* forgetOwner(orgId)
       })
 
       const list = Effect.fn("Orgs.list")(function* (page: Page) {
@@ -102,7 +139,7 @@ export class Orgs extends Context.Service<
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }
       })
 
-      return Orgs.of({ create, get, update, list })
+      return Orgs.of({ create, get, update, remove, list })
     }),
   )
 }

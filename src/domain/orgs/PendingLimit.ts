@@ -2,6 +2,7 @@ import { Context, DateTime, Effect, Layer } from "effect"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { Unavailable } from "../Errors.ts"
 import { countReached } from "./OrgLimits.ts"
+import { deactivated } from "../webhooks/ServiceEvents.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 import { WebhookEndpointRepository } from "../webhooks/WebhookEndpointRepository.ts"
 
@@ -45,6 +46,7 @@ export class PendingLimit extends Context.Service<
           action: "webhook_endpoint.deactivate",
           target: endpointId,
           details: { reason: "failing" },
+          announces: deactivated(endpointId, "failing"),
         } as const
         const entry = yield* audit.entryOfService(change)
         if (!(yield* endpoints.deactivate(orgId, endpointId, yield* DateTime.now, entry))) return

@@ -31,9 +31,10 @@ export const CreateProject = Schema.Struct({
   ),
 }).annotate({ identifier: "CreateProject" })
 
-const dnsLabel = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+// With the flag u, the patterns are also in the OpenAPI document.
+const dnsLabel = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/u
 /** GitHub's rule for owners and repository names: letters, digits, dots, hyphens and underscores. */
-const repositoryPart = /^[A-Za-z0-9._-]{1,100}$/
+const repositoryPart = /^[A-Za-z0-9._-]{1,100}$/u
 
 const RepositoryPart = Text.check(
   Schema.isPattern(repositoryPart, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
@@ -58,10 +59,14 @@ export const UpdateProject = Schema.Struct({
       (update: { readonly hostOwner?: string | null; readonly hostRepo?: string | null }) =>
         (update.hostOwner === undefined) === (update.hostRepo === undefined) &&
         (update.hostOwner === null) === (update.hostRepo === null),
-      { expected: "hostOwner and hostRepo together, both text or both null" },
+      {
+        expected: "hostOwner and hostRepo together, both text or both null",
+        toJsonSchema: () => ({ dependentRequired: { hostOwner: ["hostRepo"], hostRepo: ["hostOwner"] } }),
+      },
     ),
     Schema.makeFilter((update: object) => Object.keys(update).length > 0, {
       expected: "at least one of name, defaultBranch, subdomain, hostOwner with hostRepo",
+      toJsonSchema: () => ({ minProperties: 1 }),
     }),
   )
   .annotate({ identifier: "UpdateProject" })

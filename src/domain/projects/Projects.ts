@@ -3,8 +3,12 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Principal.ts"
-import type { Conflict, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
+import { isSameOwner, type RepositoryOwner } from "../deployments/CiProvider.ts"
+import { RegistrationPolicy, unknownProvider } from "../deployments/RegistrationPolicy.ts"
+import type { PutRepositoryLink, RepositoryLink } from "../deployments/RepositoryLink.ts"
+import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
 import { Forbidden, NotFound } from "../Errors.ts"
+import { KeyLookup } from "../keys/KeyLookup.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
@@ -42,10 +46,41 @@ export class ProjectRepository extends Context.Service<
       now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<Project, NotFound | Conflict | Unavailable>
+    /**
+     * Deletes a project, notifies every replica, and begins its erasure, which is a sweep. Its name, subdomain and
+     * repository are free at once. Returns its org.
+     */
+    readonly remove: (
+      scope: OrgScope,
+      projectId: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<string, NotFound | Unavailable>
+    /** The link of a project. Fails when there is no such project, or it has no link. */
+    readonly findLink: (scope: OrgScope, projectId: string) => Effect.Effect<RepositoryLink, NotFound | Unavailable>
+    /**
+     * Links a project and sets its pins. The same repository keeps the ids that its runs have proved. Fails with a
+     * `Conflict` when another project has the repository.
+     */
+    readonly putLink: (
+      scope: OrgScope,
+      projectId: string,
+      link: RepositoryLink,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<RepositoryLink, NotFound | Conflict | Unavailable>
+    /** Removes the link of a project, with its pins. Fails like `findLink`. */
+    readonly removeLink: (
+      scope: OrgScope,
+      projectId: string,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, NotFound | Unavailable>
   }
 >()("gatehouse/domain/Projects/ProjectRepository") {}
 
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
+export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
@@ -71,6 +106,16 @@ export class Projects extends Context.Service<
       projectId: string,
       changes: UpdateProject,
     ) => Effect.Effect<Project, NotFound | Conflict | Refused, CurrentPrincipal>
+    /** Deletes a project with its keys and deployments. */
+    readonly remove: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
+    /** The repository of a project, and the pins of its runs. */
+    readonly getLink: (projectId: string) => Effect.Effect<RepositoryLink, NotFound | Refused, CurrentPrincipal>
+    /** Links a project to a repository of any provider, with pins. In guarded mode, an org key links only its org's owners. */
+    readonly putLink: (
+      projectId: string,
+      link: PutRepositoryLink,
+    ) => Effect.Effect<RepositoryLink, InvalidRequest | NotFound | Conflict | Refused, CurrentPrincipal>
+    readonly removeLink: (projectId: string) => Effect.Effect<void, NotFound | Refused, CurrentPrincipal>
   }
 >()("gatehouse/domain/Projects") {
   static readonly layer = Layer.effect(
@@ -80,6 +125,19 @@ export class Projects extends Context.Service<
       const orgs = yield* OrgRepository
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
+      const rules = yield* RegistrationPolicy
+      const { forgetOwner } = yield* KeyLookup
+
+      /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
+      const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
+        if (scope._tag === "EveryOrg") return
+        const owners = yield* orgs.owners(scope.orgId)
+        if (owners.some((own) => isSameOwner(own, owner))) return
+        return yield* new Forbidden({
+          error:
+            "An org key links only repositories of the org's owners. The administrator sets owners, or links this one.",
+        })
+      })
 
       // `Effect.fn` would take a stack trace at each call, which costs a tenth of a creation.
       const create = Effect.fnUntraced(function* (input: typeof CreateProject.Type) {
@@ -114,11 +172,39 @@ export class Projects extends Context.Service<
 
       const update = Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
         const scope = yield* managedScope
+        if (changes.hostOwner != null) yield* mayLink(scope, { provider: "github", owner: changes.hostOwner })
         const entry = yield* audit.entry({ action: "project.update", target: projectId, details: { ...changes } })
         return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
       })
 
-      return Projects.of({ create, list, get, update })
+      const remove = Effect.fn("Projects.remove")(function* (projectId: string) {
+        const scope = yield* managedScope
+        const entry = yield* audit.entry({ action: "project.delete", target: projectId, details: {} })
+        const orgId = yield* repository.remove(scope, projectId, yield* DateTime.now, entry)
+        yield* forgetOwner(orgId, projectId)
+      })
+
+      const getLink = Effect.fn("Projects.getLink")(function* (projectId: string) {
+        return yield* repository.findLink(yield* managedScope, projectId)
+      })
+
+      const putLink = Effect.fn("Projects.putLink")(function* (projectId: string, asked: PutRepositoryLink) {
+        const scope = yield* managedScope
+        const { provider, hostOwner: owner, environment = null, workflow = null } = asked
+        if (!rules.issuers.has(provider)) return yield* unknownProvider("provider", rules)
+        yield* mayLink(scope, { provider, owner })
+        const link = { ...asked, workflow, environment }
+        const entry = yield* audit.entry({ action: "project.link", target: projectId, details: { ...link } })
+        return yield* repository.putLink(scope, projectId, link, yield* DateTime.now, entry)
+      })
+
+      const removeLink = Effect.fn("Projects.removeLink")(function* (projectId: string) {
+        const scope = yield* managedScope
+        const entry = yield* audit.entry({ action: "project.unlink", target: projectId, details: {} })
+        yield* repository.removeLink(scope, projectId, yield* DateTime.now, entry)
+      })
+
+      return Projects.of({ create, list, get, update, remove, getLink, putLink, removeLink })
     }),
   )
 }

@@ -1,14 +1,11 @@
 import { Schema } from "effect"
 import { Id, Timestamp } from "../Schemas.ts"
 
-export const EventType = Schema.Literals(["job.completed", "job.failed"])
-export type EventType = typeof EventType.Type
-
 export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", "canceled", "skipped"]).annotate({
   description:
     "pending: an attempt is in flight or follows. delivered: the receiver answered with a 2xx status. failed: no attempt " +
     "is left. canceled: the endpoint was deleted or deactivated before the delivery. skipped: the endpoint was inactive " +
-    "when the job finished.",
+    "when the event was created.",
 })
 export type DeliveryState = typeof DeliveryState.Type
 
@@ -16,11 +13,11 @@ export type DeliveryState = typeof DeliveryState.Type
 export const Delivery = Schema.Struct({
   delivery_id: Id.annotate({ description: "The id of the delivery. Every attempt sends it as the webhook-id header." }),
   event_id: Id,
-  job_id: Id,
+  job_id: Schema.NullOr(Id).annotate({ description: "The finished job. null: the event has no job." }),
   webhook_endpoint_id: Schema.NullOr(Id).annotate({
     description: "The endpoint that receives the event. null: the job's callback_url receives it.",
   }),
-  event: EventType,
+  event: Schema.String.annotate({ description: "The type of the event.", examples: ["job.completed"] }),
   state: DeliveryState,
   attempts: Schema.Int,
   next_attempt_at: Schema.NullOr(Timestamp).annotate({

@@ -10,6 +10,12 @@ import { Wakeups } from "./Wakeups.ts"
 export interface DeliveryFilter {
   readonly webhook_endpoint_id?: string | undefined
   readonly job_id?: string | undefined
+  readonly event_id?: string | undefined
+  readonly event_type?: string | undefined
+  /** Deliveries that were created at this time or later. */
+  readonly since?: DateTime.Utc | undefined
+  /** Deliveries that were created before this time. */
+  readonly until?: DateTime.Utc | undefined
   readonly state?: DeliveryState | undefined
 }
 

@@ -1,9 +1,14 @@
 import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
-import type { EventType } from "./Delivery.ts"
 import type { Unavailable } from "../Errors.ts"
 import type { Verdict } from "./Verdict.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
+
+/** An encrypted secret, and the id that it is encrypted for. */
+export interface StoredSecret {
+  readonly stored: string
+  readonly owner: string
+}
 
 /** A delivery that a worker has claimed for the time of a lease. Only a record with the same `claimId` changes it. */
 export interface ClaimedDelivery {
@@ -16,8 +21,19 @@ export interface ClaimedDelivery {
   readonly lane: string
   readonly url: string
   /** The encrypted secrets, the current one first, each with the id that it is encrypted for. */
-  readonly secrets: ReadonlyArray<{ readonly stored: string; readonly owner: string }>
-  readonly event: EventType
+  readonly secrets: ReadonlyArray<StoredSecret>
+  /** The encrypted private keys of the org, the newest first; empty without `ed25519`. */
+  readonly signingKeys: ReadonlyArray<StoredSecret>
+  /** The encrypted extra headers, as JSON. */
+  readonly headers: StoredSecret | null
+  /** The waits before the retries, in seconds; `null` for the schedule of the service. */
+  readonly retryDelays: ReadonlyArray<number> | null
+  /** Whether its lane sends one delivery at a time, in order. */
+  readonly ordered: boolean
+  /** When it may be sent, in milliseconds after the claim's `now`; `null` in a lane without a limit per second. */
+  readonly delayMillis: number | null
+  readonly eventId: string
+  readonly event: string
   readonly body: string
   /** All attempts so far. */
   readonly attempts: number
@@ -89,6 +105,8 @@ export interface Claimed {
   readonly more: boolean
   /** Whether an org has due deliveries beyond its share, so that a claim may find more when its share has room. */
   readonly short: boolean
+  /** When a lane with a limit per second may send its next delivery; `null` when none waits for its limit. */
+  readonly pacedUntil: DateTime.Utc | null
 }
 
 /** The request of one batch that corrects the times of pending deliveries. */

@@ -1,8 +1,9 @@
 import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import { Cipher } from "../Cipher.ts"
-import type { AttemptRecord, ClaimedDelivery } from "./DeliveryQueue.ts"
+import type { AttemptRecord, ClaimedDelivery, StoredSecret } from "./DeliveryQueue.ts"
 import { delayAfter, parseRetryAfter, RetryDelays } from "./RetryPolicy.ts"
+import { prepareSign } from "./prepareSign.ts"
 import { type Sign, Signer } from "./Signature.ts"
 import { isDelivered, judge, type Verdict } from "./Verdict.ts"
 import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
@@ -13,7 +14,11 @@ class SecretUnreadable extends Data.TaggedError("SecretUnreadable") {}
 /** The endpoints and jobs whose prepared secrets stay in memory. To prepare one costs as much as the rest of an attempt. */
 const maxPreparedSecrets = 1_000
 
-const areSame = (some: ClaimedDelivery["secrets"], others: ClaimedDelivery["secrets"]) =>
+/** All that is decrypted for a delivery. */
+const secretsOf = ({ secrets, signingKeys, headers }: ClaimedDelivery) =>
+  headers === null && signingKeys.length === 0 ? secrets : [...secrets, ...signingKeys, ...(headers ? [headers] : [])]
+
+const areSame = (some: ReadonlyArray<StoredSecret>, others: ReadonlyArray<StoredSecret>) =>
   some.length === others.length &&
   some.every(({ stored, owner }, n) => stored === others[n]!.stored && owner === others[n]!.owner)
 
@@ -32,26 +37,29 @@ const makePreparer = Effect.gen(function* () {
   const cipher = yield* Cipher
   const signer = yield* Signer
   // By the owner of the current secret, so that changed secrets replace the old ones.
-  const prepared = new LRUCache<string, { readonly secrets: ClaimedDelivery["secrets"]; readonly sign: Sign }>({
+  const prepared = new LRUCache<string, { readonly secrets: ReadonlyArray<StoredSecret>; readonly sign: Sign }>({
     max: maxPreparedSecrets,
   })
 
-  const find = ({ secrets }: ClaimedDelivery) => {
-    const known = prepared.get(secrets[0]!.owner)
-    return known !== undefined && areSame(known.secrets, secrets) ? known.sign : undefined
+  const find = (delivery: ClaimedDelivery) => {
+    const known = prepared.get(delivery.secrets[0]!.owner)
+    return known !== undefined && areSame(known.secrets, secretsOf(delivery)) ? known.sign : undefined
   }
 
-  const prepare = ({ secrets, orgId, deliveryId }: ClaimedDelivery) =>
-    Effect.forEach(secrets, ({ stored, owner }) => cipher.decrypt(stored, owner)).pipe(
+  const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
+
+  const prepare = (delivery: ClaimedDelivery) =>
+    prepareSign(signer, decryptAll, delivery).pipe(
       // The attempt is recorded and retried like any other, so that the delivery log shows why nothing arrives.
       Effect.catchDefect((defect) =>
         Effect.logError("A signing secret cannot be read", defect).pipe(
-          Effect.annotateLogs({ orgId, deliveryId }),
+          Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
           Effect.andThen(new SecretUnreadable()),
         ),
       ),
-      Effect.flatMap(signer.prepare),
-      Effect.tap((sign) => Effect.sync(() => void prepared.set(secrets[0]!.owner, { secrets, sign }))),
+      Effect.tap((sign) =>
+        Effect.sync(() => void prepared.set(delivery.secrets[0]!.owner, { secrets: secretsOf(delivery), sign })),
+      ),
     )
 
   return { find, prepare }
@@ -68,7 +76,10 @@ const settle = Effect.fnUntraced(function* (
   const { failingSince, failures, attemptsSinceResend } = delivery
   const verdict = judge(
     outcome,
-    yield* delayAfter(delays, attemptsSinceResend + 1),
+    yield* delayAfter(
+      delivery.retryDelays?.map((seconds) => Duration.seconds(seconds)) ?? delays,
+      attemptsSinceResend + 1,
+    ),
     parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
     failingSince === null ? undefined : { duration: DateTime.distance(failingSince, now), failures: failures + 1 },
   )

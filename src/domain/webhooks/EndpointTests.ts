@@ -4,6 +4,8 @@ import * as Hex from "effect/encoding/Hex"
 import { Cipher } from "../Cipher.ts"
 import { Conflict } from "../Errors.ts"
 import { eventBody, eventType } from "./Event.ts"
+import type { StoredSecret } from "./DeliveryQueue.ts"
+import { prepareSign } from "./prepareSign.ts"
 import { Signer } from "./Signature.ts"
 import { isDelivered } from "./Verdict.ts"
 import { WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
@@ -64,15 +66,20 @@ export const make = Effect.gen(function* () {
   const sender = yield* WebhookSender
   const random = yield* SecureRandom.SecureRandom
   const limited = makeLimit()
+  const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
 
   const send = Effect.fnUntraced(function* (orgId: string, id: string) {
     const now = yield* DateTime.now
-    const { url, secrets } = yield* repository.findSigning(orgId, id, now)
+    const { url, ...stored } = yield* repository.findSigning(orgId, id, now)
     const status = "completed"
     const ids = { job_id: yield* random.ulid, workflow: "test", deployment_id: null }
     const result = { result: { test: true }, error: null, mapped_stack: null }
     const body = eventBody({ ...ids, status, ...result }, Hex.encode(yield* random.randomBytes(16)))
-    const sign = yield* signer.prepare(yield* Effect.forEach(secrets, (stored) => cipher.decrypt(stored, id)))
+    const sign = yield* prepareSign(signer, decryptAll, {
+      secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),
+      signingKeys: stored.signingKeys.map((key) => ({ stored: key, owner: orgId })),
+      headers: stored.headers === null ? null : { stored: stored.headers, owner: id },
+    })
     const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
     const headers = sign({ deliveryId: yield* random.ulid, event: eventType(status), body, timestamp })
     const outcome = yield* sender.send({ url, headers, body })

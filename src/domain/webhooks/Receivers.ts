@@ -5,7 +5,7 @@ export interface Routing {
   readonly skip_callbacks: boolean
 }
 
-/** An endpoint of the org that finished the job. */
+/** An endpoint of the org whose patterns match the event. */
 export interface Candidate {
   readonly id: string
   readonly active: boolean
@@ -18,9 +18,12 @@ export interface Receiver {
   readonly state: "pending" | "skipped"
 }
 
-/** Returns all endpoints of the org as receivers. The delivery to an inactive endpoint is `skipped`. */
+/** The first state of a delivery to an active, or to an inactive endpoint. */
+export const firstState = (isActive: boolean): Receiver["state"] => (isActive ? "pending" : "skipped")
+
+/** Returns all endpoints whose patterns match as receivers. The delivery to an inactive endpoint is `skipped`. */
 export const endpointReceivers = (endpoints: ReadonlyArray<Candidate>): ReadonlyArray<Receiver> =>
-  endpoints.map(({ id, active }) => ({ endpointId: id, state: active ? "pending" : "skipped" }))
+  endpoints.map(({ id, active }) => ({ endpointId: id, state: firstState(active) }))
 
 /**
  * The receivers of a finished job's event: nobody for a job with `skip_callbacks`; else only the callback when the job

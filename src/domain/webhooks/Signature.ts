@@ -13,10 +13,21 @@ export class Hmac extends Context.Service<
   }
 >()("gatehouse/domain/Signature/Hmac") {}
 
+/** Ed25519 (RFC 8032). */
+export class Ed25519 extends Context.Service<
+  Ed25519,
+  {
+    /** A new key pair: the 32 bytes of the public key in base64, and the private key as text for `sign`. */
+    readonly generate: Effect.Effect<{ readonly publicKey: string; readonly privateKey: string }>
+    /** Prepares a private key, and returns a function that signs messages, in base64. */
+    readonly sign: (privateKey: string) => (message: string) => string
+  }
+>()("gatehouse/domain/Signature/Ed25519") {}
+
 /** The parts of an attempt that are signed. */
 export interface Signable {
   readonly deliveryId: string
-  /** `job.completed` or `job.failed`. */
+  /** The type of the event. */
   readonly event: string
   /** The exact request body. */
   readonly body: string
@@ -48,20 +59,27 @@ export class Signer extends Context.Service<
     /**
      * Prepares secrets for any number of attempts: the current secret, then the previous one during its overlap.
      * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
-     * `webhook-signature` has one signature for each secret (Standard Webhooks 1.0). An empty list is a defect.
+     * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No secret
+     * is a defect.
      */
-    readonly prepare: (secrets: ReadonlyArray<Redacted.Redacted<string>>) => Effect.Effect<Sign>
+    readonly prepare: (
+      secrets: ReadonlyArray<Redacted.Redacted<string>>,
+      signingKeys?: ReadonlyArray<Redacted.Redacted<string>>,
+    ) => Effect.Effect<Sign>
   }
 >()("gatehouse/domain/Signature/Signer") {
   static readonly layer = Layer.effect(
     Signer,
-    Hmac.useSync(({ sha256 }) => {
-      const prepare = (secrets: ReadonlyArray<Redacted.Redacted<string>>) =>
+    Effect.gen(function* () {
+      const { sha256 } = yield* Hmac
+      const ed25519 = yield* Ed25519
+      const prepare: Signer["Service"]["prepare"] = (secrets, signingKeys = []) =>
         Effect.sync((): Sign => {
           const [current] = secrets
           if (current === undefined) throw new Error("A delivery has no secret")
           const plain = sha256(Redacted.value(current))
           const standard = secrets.map((secret) => sha256(standardKey(Redacted.value(secret))))
+          const keys = signingKeys.map((key) => ed25519.sign(Redacted.value(key)))
           return ({ body, deliveryId, event, timestamp }) => {
             const content = `${deliveryId}.${timestamp}.${body}`
             return {
@@ -71,7 +89,10 @@ export class Signer extends Context.Service<
               "x-event-type": event,
               "webhook-id": deliveryId,
               "webhook-timestamp": String(timestamp),
-              "webhook-signature": standard.map((digest) => `v1,${digest(content, "base64")}`).join(" "),
+              "webhook-signature": [
+                ...standard.map((digest) => `v1,${digest(content, "base64")}`),
+                ...keys.map((sign) => `v1a,${sign(content)}`),
+              ].join(" "),
             }
           }
         })

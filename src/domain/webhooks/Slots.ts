@@ -1,6 +1,8 @@
+import type { Duration } from "effect"
 import type { ClaimedDelivery } from "./DeliveryQueue.ts"
 import type { AttemptRecord, Claim, Claimed } from "./DeliveryQueue.ts"
 import { laneId } from "./lanes.ts"
+import { maxPaceLateMillis } from "./pace.ts"
 import {
   free,
   type Lane,
@@ -14,7 +16,14 @@ import {
 
 /** An event of the worker. `at` is a monotonic time in milliseconds. */
 export type SlotEvent =
-  | { readonly _tag: "Claimed"; readonly claim: Claim; readonly claimed: Claimed; readonly at: number }
+  /** `startedAt` is the monotonic time of the claim's `now`. */
+  | {
+      readonly _tag: "Claimed"
+      readonly claim: Claim
+      readonly claimed: Claimed
+      readonly startedAt: number
+      readonly at: number
+    }
   | { readonly _tag: "LaneTurn"; readonly lane: string; readonly at: number }
   | { readonly _tag: "AttemptEnded"; readonly record: AttemptRecord; readonly at: number }
   | { readonly _tag: "AttemptDied"; readonly delivery: ClaimedDelivery; readonly at: number }
@@ -27,6 +36,10 @@ export type SlotCommand =
   | { readonly _tag: "Attempt"; readonly delivery: ClaimedDelivery }
   /** Send a `LaneTurn` for each lane, one after the other. */
   | { readonly _tag: "TakeTurns"; readonly lanes: ReadonlyArray<string> }
+  /** Send a `LaneTurn` for the lane at this monotonic time. */
+  | { readonly _tag: "TakeTurnAt"; readonly lane: string; readonly at: number }
+  /** Claim again after this time: a lane that sends in order waits for a retry. */
+  | { readonly _tag: "ClaimAfter"; readonly wait: Duration.Duration }
   | { readonly _tag: "Release"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
   /** Claim: there may be due deliveries with a free slot. */
   | { readonly _tag: "Claim" }
@@ -59,13 +72,24 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
   commands.push({ _tag: "Release", deliveries: lane.prefetched.splice(0).map(({ delivery }) => delivery) })
 }
 
+/** Asks for a turn of the lane at the time of its next attempt, unless it has one before. */
+const takeTurnAt = (lane: Lane, id: string, sendAt: number, at: number, commands: Commands) => {
+  if (lane.turnAt > at && lane.turnAt <= sendAt) return
+  lane.turnAt = sendAt
+  commands.push({ _tag: "TakeTurnAt", lane: id, at: sendAt })
+}
+
 /** Starts the prefetched attempts that have a slot. A lane with an unrecorded failure releases them instead. */
 const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const { laneCap } = slots.limits
   const { prefetched } = lane
   if (lane.unrecordedFailures > 0) return releasePrefetched(slots, lane, commands)
-  while (lane.inFlight < laneCap && prefetched.length > 0) {
-    if (prefetched[0]!.claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
+  while (lane.inFlight < (lane.ordered ? 1 : laneCap) && prefetched.length > 0) {
+    const { claimedAt, delivery, sendAt } = prefetched[0]!
+    if (claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
+    if (sendAt !== null && sendAt > at) return takeTurnAt(lane, laneId(delivery), sendAt, at, commands)
+    // All of them, so that the order stays, and their times with it.
+    if (sendAt !== null && sendAt < at - maxPaceLateMillis) return releasePrefetched(slots, lane, commands)
     lane.inFlight++
     commands.push({ _tag: "Attempt", delivery: prefetched.shift()!.delivery })
   }
@@ -79,13 +103,15 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
 }
 
 /** Adds claimed deliveries, and returns how many each lane got. */
-const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
+const addClaimed = (slots: Slots, { deliveries }: Claimed, startedAt: number, at: number) => {
   const taken = new Map<string, number>()
   for (const delivery of deliveries) {
     const id = laneId(delivery)
     const lane = slots.lanes.get(id) ?? newLane(delivery.orgId, slots.limits.laneCap)
     slots.lanes.set(id, lane)
-    lane.prefetched.push({ delivery, claimedAt: at })
+    const sendAt = delivery.delayMillis === null ? null : startedAt + delivery.delayMillis
+    lane.prefetched.push({ delivery, claimedAt: at, sendAt })
+    lane.ordered = delivery.ordered
     lane.claimedAt = at
     occupy(slots, delivery, 1)
     taken.set(id, (taken.get(id) ?? 0) + 1)
@@ -94,8 +120,8 @@ const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
   return taken
 }
 
-const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, commands: Commands) => {
-  const taken = addClaimed(slots, claimed, at)
+const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, startedAt: number, at: number, commands: Commands) => {
+  const taken = addClaimed(slots, claimed, startedAt, at)
   slots.leftForShare = claimed.short
   slots.mayHaveMore ||= claimed.deliveries.length >= claim.limit
   for (const [id, lane] of slots.lanes) {
@@ -149,6 +175,9 @@ const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: num
     const lane = slots.lanes.get(laneId(delivery))
     // After a failure a lane makes one attempt at a time: its next delivery waited for this record.
     claims ||= delivery.failures > 0 || delivery.failingSince !== null
+    // A lane that sends in order is claimed again when all of its deliveries are recorded.
+    claims ||= delivery.ordered && (lane === undefined || lane.inFlight + lane.prefetched.length === 0)
+    if (delivery.ordered && verdict._tag === "Retry") commands.push({ _tag: "ClaimAfter", wait: verdict.wait })
     if (verdict._tag === "Delivered") {
       if (lane !== undefined) lane.lastRecordFailed = false
       continue
@@ -163,10 +192,12 @@ const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: num
   if (claims) commands.push({ _tag: "Claim" })
 }
 
-const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>) => {
+const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>, commands: Commands) => {
   slots.total -= deliveries.length
   slots.releasing -= deliveries.length
   for (const delivery of deliveries) occupy(slots, delivery, -1)
+  // Those that were too late for their limit get another time. No attempt of their lane may be left to claim after it.
+  if (deliveries.some(({ delayMillis }) => delayMillis !== null)) commands.push({ _tag: "Claim" })
 }
 
 /**
@@ -180,11 +211,14 @@ export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand>
   const commands: Commands = []
   switch (event._tag) {
     case "Claimed":
-      onClaimed(slots, event.claim, event.claimed, event.at, commands)
+      onClaimed(slots, event.claim, event.claimed, event.startedAt, event.at, commands)
       break
     case "LaneTurn": {
       const lane = slots.lanes.get(event.lane)
-      if (lane !== undefined) proceed(slots, lane, event.at, commands)
+      if (lane === undefined) break
+      // A timer may be early: the lane then asks for another turn.
+      lane.turnAt = 0
+      proceed(slots, lane, event.at, commands)
       break
     }
     case "AttemptEnded":
@@ -197,7 +231,7 @@ export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand>
       onRecorded(slots, event.records, event.at, commands)
       break
     case "Released":
-      onReleased(slots, event.deliveries)
+      onReleased(slots, event.deliveries, commands)
       break
     case "Stopping":
       for (const lane of slots.lanes.values()) releasePrefetched(slots, lane, commands)

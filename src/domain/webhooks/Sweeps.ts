@@ -6,12 +6,13 @@ import { Wakeups } from "./Wakeups.ts"
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel
  * the pending deliveries of an endpoint that was deactivated or deleted. `recover`: resend the unsuccessful deliveries of
- * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints.
+ * an endpoint. `deliver`: create the deliveries of an event to the rest of many endpoints. `announce`: create the deliveries
+ * of events of the service's own. `erase`: remove the rows of a deleted org or project.
  */
 export interface Sweep {
   readonly sweepId: string
   readonly orgId: string
-  readonly kind: "cancel" | "recover" | "deliver"
+  readonly kind: "cancel" | "recover" | "deliver" | "announce" | "erase"
 }
 
 /** The result of one batch. */
@@ -20,7 +21,19 @@ export interface Swept {
   readonly rows: number
   /** Whether the sweep is finished. */
   readonly isDone: boolean
+  /** Whether it has nothing to do for now, and continues after a minute. */
+  readonly isWaiting?: boolean
 }
+
+/**
+ * How long an erasure looks for rows after its org or project was deleted. A request that began before the deletion may
+ * commit a row after it; requests have deadlines far below this.
+ */
+const settleTime = Duration.minutes(1)
+
+/** Whether an erasure is finished after a pass: the pass found nothing, and no request from before can be running. */
+export const isErased = (hasFound: boolean, deletedAt: DateTime.Utc, now: DateTime.Utc): boolean =>
+  !hasFound && DateTime.isGreaterThanOrEqualTo(now, DateTime.addDuration(deletedAt, settleTime))
 
 /** The open sweeps of all orgs. */
 export class SweepRepository extends Context.Service<
@@ -49,7 +62,7 @@ const maxFailed = 100
 /** The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work. */
 const maxBatchPause = Duration.seconds(1)
 
-const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver"]
+const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver", "announce", "erase"]
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
   description: "Rows that background sweeps have looked at, by what the sweep does.",
   incremental: true,
@@ -72,8 +85,14 @@ const makeFailures = () => {
     )
   })
 
+  /** Sets a sweep aside that has nothing to do for now. */
+  const wait = Effect.fnUntraced(function* ({ sweepId }: Sweep) {
+    failed.set(sweepId, { limit: maxBatchRows, until: DateTime.addDuration(yield* DateTime.now, setAsideTime) })
+  })
+
   return {
     record,
+    wait,
     forget: ({ sweepId }: Sweep) => void failed.delete(sweepId),
     limitOf: ({ sweepId }: Sweep) => failed.get(sweepId)?.limit ?? maxBatchRows,
     setAside: (now: DateTime.Utc) =>
@@ -103,8 +122,9 @@ export class Sweeps extends Context.Service<
         const swept = yield* repository.advance(sweep.sweepId, yield* DateTime.now, limit)
         if (swept === null || swept.isDone) failures.forget(sweep)
         if (swept === null) return
+        if (swept.isWaiting === true) yield* failures.wait(sweep)
         yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
-        if (sweep.kind !== "cancel") yield* wakeups.deliveries
+        if (sweep.kind === "recover" || sweep.kind === "deliver") yield* wakeups.deliveries
       })
 
       const run = Effect.gen(function* () {
@@ -127,7 +147,8 @@ export class Sweeps extends Context.Service<
             ),
           )
           // A lone event does not wait.
-          if (isSameOrg || sweep.kind !== "deliver") yield* Effect.sleep(Duration.min(took, maxBatchPause))
+          const isOfEvents = sweep.kind === "deliver" || sweep.kind === "announce"
+          if (isSameOrg || !isOfEvents) yield* Effect.sleep(Duration.min(took, maxBatchPause))
         }
       })
 

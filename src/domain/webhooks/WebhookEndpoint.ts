@@ -1,5 +1,7 @@
 import { Schema } from "effect"
 import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
+import { EndpointHeaders } from "./EndpointHeaders.ts"
+import { EventPatterns } from "./EventTypes.ts"
 
 const Secret = SigningSecret.annotate({
   description:
@@ -15,6 +17,63 @@ const Url = Text.annotate({
 })
 const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })
 
+/** Which signatures the requests to an endpoint have. Those with the secret are always among them. */
+export const SignatureKind = Schema.Literals(["hmac", "ed25519"])
+
+/** The optional settings of an endpoint, in requests. `null` is the default. */
+const settingFields = {
+  event_types: Schema.optionalKey(Schema.NullOr(EventPatterns)),
+  headers: Schema.optionalKey(Schema.NullOr(EndpointHeaders)),
+  max_per_second: Schema.optionalKey(
+    Schema.NullOr(
+      Schema.Int.check(
+        Schema.isBetween({ minimum: 1, maximum: 1000 }, { expected: "a whole number from 1 to 1000" }),
+      ).annotate({
+        description:
+          "The most attempts in any second, over all replicas, retries included: 1 to 1,000. The service spreads them. " +
+          "null: no limit.",
+        examples: [50],
+      }),
+    ),
+  ),
+  ordered: Schema.optionalKey(
+    Schema.NullOr(
+      Schema.Boolean.annotate({
+        description:
+          "true: one delivery at a time, in the order of the events. A delivery that is retried holds the later ones back " +
+          "until it is delivered or has failed. A resent one joins at the end. Default: false.",
+        examples: [true],
+      }),
+    ),
+  ),
+  retry_delays: Schema.optionalKey(
+    Schema.NullOr(
+      Schema.Array(
+        Schema.Int.check(
+          Schema.isBetween({ minimum: 0, maximum: 86_400 }, { expected: "a whole number of seconds from 0 to 86400" }),
+        ),
+      )
+        .check(Schema.isMaxLength(20, { expected: "at most 20 waits" }))
+        .annotate({
+          description:
+            "The waits before the retries in seconds, each ± 20 %: 0 to 20 numbers up to 86,400. null: the schedule of the " +
+            "service. An empty list: no retries.",
+          examples: [[5, 60, 600]],
+        }),
+    ),
+  ),
+  signature: Schema.optionalKey(
+    Schema.NullOr(
+      SignatureKind.annotate({
+        description:
+          "ed25519: webhook-signature also has a signature (v1a) that the org's public key verifies. See " +
+          "webhooks/public-key. Default: hmac.",
+        examples: ["ed25519"],
+      }),
+    ),
+  ),
+}
+
 export const CreateWebhookEndpoint = Schema.Struct({
   url: Url,
   signing_secret: Secret,
@@ -22,7 +81,10 @@ export const CreateWebhookEndpoint = Schema.Struct({
   active: Schema.optionalKey(Schema.Boolean).annotate({
     description: "Default: true. An inactive endpoint receives no deliveries.",
   }),
+  ...settingFields,
 }).annotate({ identifier: "CreateWebhookEndpoint" })
+
+const changeableFields = ["url", "signing_secret", "description", "active", ...Object.keys(settingFields)]
 
 /** The changes of an endpoint. An absent field does not change. */
 export const UpdateWebhookEndpoint = Schema.Struct({
@@ -31,15 +93,13 @@ export const UpdateWebhookEndpoint = Schema.Struct({
   signing_secret: Schema.optionalKey(Secret),
   description: Schema.optionalKey(Description),
   active: Schema.optionalKey(Schema.Boolean),
+  ...settingFields,
 })
   .check(
-    Schema.makeFilter(
-      (update: object) => ["url", "signing_secret", "description", "active"].some((key) => key in update),
-      {
-        expected: "id with at least one of url, signing_secret, description, active",
-        toJsonSchema: () => [{}, true],
-      },
-    ),
+    Schema.makeFilter((update: object) => changeableFields.some((key) => key in update), {
+      expected: `id with at least one of ${changeableFields.join(", ")}`,
+      toJsonSchema: () => ({ minProperties: 2 }),
+    }),
   )
   .annotate({
     identifier: "UpdateWebhookEndpoint",
@@ -62,9 +122,27 @@ export const DeactivatedReason = Schema.Literals(["gone", "failing", "by_request
 
 const count = Schema.Int.annotate({ examples: [0] })
 
-/** An endpoint with its health. */
+/** An endpoint with its settings and its health. */
 export const WebhookEndpointDetail = Schema.Struct({
   ...WebhookEndpoint.fields,
+  event_types: Schema.NullOr(Schema.Array(Schema.String)).annotate({
+    description: "Which events the endpoint receives. null: every event except the service's own.",
+    examples: [["invoice.*", "job.failed"]],
+  }),
+  headers: Schema.NullOr(Schema.Array(Schema.String)).annotate({
+    description: "The names of the extra headers. null: none.",
+    examples: [["authorization"]],
+  }),
+  max_per_second: Schema.NullOr(Schema.Int).annotate({
+    description: "The most attempts in any second. null: no limit.",
+    examples: [50],
+  }),
+  ordered: Schema.Boolean.annotate({ description: "Whether deliveries are sent one at a time, in order." }),
+  retry_delays: Schema.NullOr(Schema.Array(Schema.Int)).annotate({
+    description: "The waits before the retries, in seconds. null: the schedule of the service.",
+    examples: [null],
+  }),
+  signature: SignatureKind.annotate({ description: "The signatures of the requests.", examples: ["hmac"] }),
   failing_since: Schema.NullOr(Timestamp).annotate({
     description: "When the endpoint began to fail. null: its last attempt succeeded.",
     examples: [null],

@@ -2,10 +2,34 @@ import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
-import type { WebhookEndpoint, WebhookEndpointDetail } from "./WebhookEndpoint.ts"
+import type { SignatureKind, WebhookEndpoint, WebhookEndpointDetail } from "./WebhookEndpoint.ts"
+
+/** The optional settings of an endpoint. */
+export interface EndpointSettings {
+  /** `null`: every event except the service's own. */
+  readonly eventTypes: ReadonlyArray<string> | null
+  /** The extra headers as JSON, encrypted for the endpoint's id, and their names. */
+  readonly headers: { readonly stored: string; readonly names: ReadonlyArray<string> } | null
+  /** The most attempts in any second; `null` for no limit. */
+  readonly maxPerSecond: number | null
+  readonly ordered: boolean
+  /** The waits before the retries, in seconds; `null` for the schedule of the service. */
+  readonly retryDelays: ReadonlyArray<number> | null
+  readonly signature: typeof SignatureKind.Type
+}
+
+/** The settings of an endpoint that has none. */
+export const defaultSettings: EndpointSettings = {
+  eventTypes: null,
+  headers: null,
+  maxPerSecond: null,
+  ordered: false,
+  retryDelays: null,
+  signature: "hmac",
+}
 
 /** A new endpoint. Its secret is encrypted for its id. */
-export interface NewWebhookEndpoint {
+export interface NewWebhookEndpoint extends EndpointSettings {
   readonly id: string
   readonly orgId: string
   readonly url: string
@@ -16,7 +40,7 @@ export interface NewWebhookEndpoint {
 }
 
 /** The changes of an endpoint. A field that is `undefined` does not change. */
-export interface WebhookEndpointChanges {
+export interface WebhookEndpointChanges extends Partial<EndpointSettings> {
   readonly url: string | undefined
   readonly secret: string | undefined
   /** When `secret` replaces a secret: until when the replaced one also signs. */
@@ -26,10 +50,15 @@ export interface WebhookEndpointChanges {
   readonly now: DateTime.Utc
 }
 
-/** The URL of an endpoint, and the encrypted secrets that sign now, the current one first. */
+/** The URL of an endpoint, and what its requests are signed with now. */
 export interface SigningEndpoint {
   readonly url: string
+  /** The encrypted secrets, the current one first. */
   readonly secrets: ReadonlyArray<string>
+  /** The encrypted extra headers. */
+  readonly headers: string | null
+  /** The encrypted private keys of the org, the newest first; empty without `ed25519`. */
+  readonly signingKeys: ReadonlyArray<string>
 }
 
 /** The endpoints of orgs. */

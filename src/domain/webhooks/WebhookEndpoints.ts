@@ -7,6 +7,7 @@ import type { Conflict, InvalidRequest, LimitReached, NotFound, Unauthorized, Un
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { checkUrl, ReceiverRules } from "./ReceiverRules.ts"
+import { deactivated } from "./ServiceEvents.ts"
 import { Wakeups } from "./Wakeups.ts"
 import type {
   CreateWebhookEndpoint,
@@ -14,7 +15,8 @@ import type {
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "./WebhookEndpoint.ts"
-import { WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
+import { SigningKeys } from "./SigningKeys.ts"
+import { defaultSettings, type EndpointSettings, WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
 
 /** How long a replaced secret also signs. */
 const secretOverlapHours = 24
@@ -41,6 +43,32 @@ const updateDetails = ({ url, active, description }: typeof UpdateWebhookEndpoin
   ...(url === undefined ? {} : { host: new URL(url).host }),
   ...(active === undefined ? {} : { active }),
   ...(description === undefined ? {} : { description }),
+})
+
+type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type
+
+/** The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the result. */
+const settingsOf = Effect.fnUntraced(function* (cipher: Cipher["Service"], id: string, input: SettingFields) {
+  const { event_types, headers, max_per_second, ordered, retry_delays, signature } = input
+  const stored = headers && {
+    stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
+    names: Object.keys(headers),
+  }
+  const settings: Partial<EndpointSettings> = {
+    ...(event_types === undefined ? {} : { eventTypes: event_types }),
+    ...(stored === undefined ? {} : { headers: stored }),
+    ...(max_per_second === undefined ? {} : { maxPerSecond: max_per_second }),
+    ...(ordered === undefined ? {} : { ordered: ordered ?? defaultSettings.ordered }),
+    ...(retry_delays === undefined ? {} : { retryDelays: retry_delays }),
+    ...(signature === undefined ? {} : { signature: signature ?? defaultSettings.signature }),
+  }
+  return settings
+})
+
+/** The settings in the audit log: headers only by their names. */
+const settingDetails = ({ headers, ...settings }: Partial<EndpointSettings>) => ({
+  ...settings,
+  ...(headers === undefined ? {} : { headers: headers?.names ?? null }),
 })
 
 /** The webhook endpoints of the current tenant. */
@@ -80,6 +108,7 @@ export class WebhookEndpoints extends Context.Service<
       const rules = yield* ReceiverRules
       const audit = yield* AuditLog
       const wakeups = yield* Wakeups
+      const signingKeys = yield* SigningKeys
       const sendTest = yield* EndpointTests.make
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
@@ -88,8 +117,11 @@ export class WebhookEndpoints extends Context.Service<
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
         const secret = yield* cipher.encrypt(Redacted.make(input.signing_secret), id)
-        const endpoint = { id, orgId, url, secret, description, active, now: yield* DateTime.now }
-        const details = { host: new URL(url).host, active }
+        const given = yield* settingsOf(cipher, id, input)
+        const settings = { ...defaultSettings, ...given }
+        if (settings.signature === "ed25519") yield* signingKeys.ensure
+        const endpoint = { id, orgId, url, secret, description, active, now: yield* DateTime.now, ...settings }
+        const details = { host: new URL(url).host, active, ...settingDetails(given) }
         const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
         return id
@@ -113,10 +145,16 @@ export class WebhookEndpoints extends Context.Service<
         const secret = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input
         const previousSecretUntil = DateTime.add(now, { hours: secretOverlapHours })
-        const details = { ...updateDetails(input), secretChanged: secret !== undefined }
-        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details })
-        yield* repository.update(orgId, id, { url, secret, previousSecretUntil, description, active, now }, entry)
+        const settings = yield* settingsOf(cipher, id, input)
+        if (settings.signature === "ed25519") yield* signingKeys.ensure
+        const details = { ...updateDetails(input), ...settingDetails(settings), secretChanged: secret !== undefined }
+        const announces = active === false ? deactivated(id, "by_request") : undefined
+        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, announces })
+        const changes = { url, secret, previousSecretUntil, description, active, now, ...settings }
+        yield* repository.update(orgId, id, changes, entry)
         if (active === false) yield* wakeups.sweeps
+        // Without a limit or an order, what waits for them can be sent now.
+        yield* wakeups.deliveries
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {

@@ -1,6 +1,9 @@
 import type { ClaimedDelivery } from "./DeliveryQueue.ts"
 import type { Claim, LaneShare, OrgShare } from "./DeliveryQueue.ts"
 
+/** Deliveries that a claim takes of a lane that sends in order: one claim at a time has deliveries of such a lane. */
+export const orderedBatchSize = 20
+
 /** The limits of one process. */
 export interface SlotLimits {
   readonly slots: number
@@ -12,8 +15,20 @@ export interface SlotLimits {
   readonly claimBatchSize: number
 }
 
+/** A claimed delivery that waits for a slot, or for its time. */
+export interface Prefetched {
+  readonly delivery: ClaimedDelivery
+  readonly claimedAt: number
+  /** When it may be sent, in monotonic milliseconds; `null` in a lane without a limit per second. */
+  readonly sendAt: number | null
+}
+
 export interface Lane {
   readonly orgId: string
+  /** Whether it sends one delivery at a time, in order. */
+  ordered: boolean
+  /** When the lane has a turn for an attempt that has its time, in monotonic milliseconds; 0 without one. */
+  turnAt: number
   /** Attempts in flight, and failed attempts that are not recorded. */
   inFlight: number
   /** Failed attempts that are not recorded. The lane begins no attempt while there is one. */
@@ -23,7 +38,7 @@ export interface Lane {
   /** Whether the last recorded attempt failed. A claim takes one delivery of such a lane. */
   lastRecordFailed: boolean
   /** Deliveries that are claimed before a slot is free, so that the lane does not wait for the database. */
-  prefetched: Array<{ readonly delivery: ClaimedDelivery; readonly claimedAt: number }>
+  prefetched: Array<Prefetched>
   /** Doubles when the lane runs low within `fastDrainMillis` of a claim. */
   prefetchLimit: number
   /** When a claim last took a delivery of this lane. */
@@ -69,6 +84,8 @@ export const makeSlots = (limits: SlotLimits): Slots => ({
 
 export const newLane = (orgId: string, prefetchLimit: number): Lane => ({
   orgId,
+  ordered: false,
+  turnAt: 0,
   inFlight: 0,
   unrecordedFailures: 0,
   lastSucceeded: false,

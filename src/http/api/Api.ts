@@ -4,19 +4,23 @@ import { ApiKeysGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
+import { EventsGroup } from "./Events.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
 import { LiveGroup } from "./Live.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
+import { SecretScanningGroup } from "./SecretScanning.ts"
 import { PortalGroup, SessionsGroup } from "./Sessions.ts"
 import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
 import { describeApi } from "./openapi.ts"
+import { knownFieldsOnly } from "./parseOptions.ts"
 
 /** The definition of all operations. The server, the client and the OpenAPI document come from it. */
 export class Api extends HttpApi.make("gatehouse")
   .add(ApiKeysGroup)
+  .add(SecretScanningGroup)
   .add(OrgsGroup)
   .add(AuditGroup)
   .add(ProjectsGroup)
@@ -29,31 +33,34 @@ export class Api extends HttpApi.make("gatehouse")
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)
+  .add(EventsGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
   .add(PortalGroup)
-  // One answer names all errors of a body.
-  .annotate(HttpApi.PayloadParseOptions, { errors: "all" })
+  .annotate(HttpApi.PayloadParseOptions, knownFieldsOnly)
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
       version: "0.1.0",
       license: { name: "MIT" },
       description: [
-        "API keys, webhooks, background jobs, and deployments that CI registers with its own OIDC token.",
+        "Gatehouse creates and validates API keys for your tenants, delivers signed webhooks and retries them, queues background",
+        "jobs, and registers deployments that CI proves with its own OIDC token.",
         "",
         "**Open mode** (without `ADMIN_TOKEN`; the server listens on loopback only): operations under `/api/v0` need no",
         "credential. The empty security requirement `{}` on an operation says so. **Guarded mode** (with `ADMIN_TOKEN`): an",
         "operation needs one of its listed credentials. The empty one does not count, except on",
         "`POST /api/v0/keys/validate`. In both modes, a credential that is sent is checked: an invalid one is a 401.",
         "",
-        "Operations under `/v1` need an API key in `x-api-key` in both modes; the tenant is the org of the key. The",
-        "administrator (open mode: anyone) acts for an org with `x-org-id: <orgId>`; an unknown org is a 404.",
+        "Operations under `/v1` need an API key in both modes, as a bearer token or in `x-api-key`. The tenant is the org of",
+        "the key. The administrator (open mode: anyone) acts for an org with `x-org-id: <orgId>`; an unknown org is a 404.",
         "",
         "Operations that create something accept an `Idempotency-Key`. The same request with the same key within 24 hours",
         "creates nothing more and gets the same answer.",
         "",
-        "Unknown fields are ignored, so check the spelling: `/api/v0` uses `expiresAt`, `/v1` uses `lease_seconds`.",
+        "A field that the operation does not have is a 400 that names it and the nearest field: `/api/v0` uses `expiresAt`,",
+        "`/v1` uses `lease_seconds`. Only the chat, `register-deployment` and secret scanning ignore",
+        "further fields.",
         "",
         'Every answer that is not 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`. Under `/v1` it is',
         '`{ "success": false, "message": "<sentence>", "code": "<snake_case>" }`. Every answer has an `x-request-id`: the',
@@ -61,7 +68,7 @@ export class Api extends HttpApi.make("gatehouse")
         "`WWW-Authenticate: Bearer`.",
         "",
         "A request body has at most 1 MiB (4 KiB for `/api/v0/keys/validate`, 1 KiB for `/api/v0/register-deployment`, 8 MiB",
-        "for `/api/svc/chat`) and at most 100,000 JSON values. The server first checks the length, then the credential, and",
+        "for `/api/svc/chat` and `/v1/events/publish-batch`) and at most 100,000 JSON values. The server first checks the length, then the credential, and",
         "then reads the body.",
       ].join("\n"),
       transform: describeApi,

@@ -7,16 +7,24 @@ import {
   CreateOrgKey,
   CreateProjectKey,
   RotateKey,
+  UpdateKey,
+  ValidatedKey,
   ValidateKey,
-  ValidKey,
 } from "../../domain/keys/ApiKey.ts"
+import { ExternalId } from "../../domain/keys/KeySettings.ts"
+import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsages.ts"
 import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { Authorization, Idempotent } from "./middleware.ts"
-import { TooManyRequestsWithRetryAfter } from "./responses.ts"
+import { Deleted, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
+
+const UsageAnswer = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
+const usageDescription =
+  "Validations by interval, empty intervals included, at most 1,000 intervals. They are written every few seconds and kept " +
+  "for `RETENTION_DAYS`."
 
 export class ApiKeysGroup extends HttpApiGroup.make("keys")
   .add(
@@ -45,7 +53,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Description, "Only this answer contains the full key. Gatehouse stores its hash."),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
-      query: pageQuery,
+      query: { ...pageQuery, externalId: Schema.optionalKey(ExternalId) },
       success: Schema.Struct({ keys: Schema.Array(ApiKey), nextCursor: NextCursor }).annotate({
         identifier: "ApiKeyPage",
       }),
@@ -56,11 +64,26 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Summary, "List the API keys of an org")
       .annotate(
         OpenApi.Description,
-        "The keys of the org and of its projects, oldest first. Only their prefixes are shown.",
+        "The keys of the org and of its projects, oldest first; with `externalId`, those of one holder. Only their " +
+          "prefixes are shown.",
+      ),
+    HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
+      params: { orgId: Id, id: Id },
+      payload: UpdateKey,
+      success: ApiKey,
+      error: [Forbidden, NotFound, Conflict],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Change an API key")
+      .annotate(
+        OpenApi.Description,
+        "Absent fields do not change; null clears. Every replica knows the change at once. New limits also hold for keys " +
+          "that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
-      success: Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" }),
+      success: Deleted,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
@@ -83,13 +106,34 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Summary, "Rotate an API key")
       .annotate(
         OpenApi.Description,
-        "Creates a new key with the same name, project and rate limit. Only this answer contains it. The old key stays valid " +
-          "for the overlap, but not longer than before. A key that has expired or was rotated before is a 409.",
+        "Creates a new key with the same name, project and settings, unless the request sets others. Only this answer " +
+          "contains it. The old key stays valid for the overlap, but not longer than before. Both keys share one counter of " +
+          "the rate limit and of the credits. A key that has expired or was rotated before is a 409.",
       ),
+    HttpApiEndpoint.get("usage", "/api/v0/orgs/:orgId/keys/:id/usage", {
+      params: { orgId: Id, id: Id },
+      query: usageQuery,
+      success: UsageAnswer,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Show the usage of an API key")
+      .annotate(OpenApi.Description, usageDescription),
+    HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
+      params: { orgId: Id },
+      query: usageQuery,
+      success: UsageAnswer,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Show the usage of all API keys of an org")
+      .annotate(OpenApi.Description, usageDescription),
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
-      success: ValidKey,
-      error: [Unauthorized, TooManyRequestsWithRetryAfter],
+      success: ValidatedKey,
+      error: [Unauthorized, Forbidden, KeyLimitedWithRetryAfter],
     })
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
@@ -98,7 +142,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(
         OpenApi.Description,
         "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
-          "times a minute; a gateway should send a credential of its own. A key above its rate limit is a 429.",
+          "times a minute; a gateway should send a credential of its own. A missing permission is a 403, and takes nothing. A " +
+          "key above its rate limit, or without credits, is a 429.",
       ),
   )
   .annotateMerge(

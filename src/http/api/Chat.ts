@@ -1,10 +1,12 @@
 import { ByteSize, Schema } from "effect"
 import { Sse } from "effect/encoding"
 import { HttpIncomingMessage } from "effect/http"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ChatRequest } from "../../domain/chat/Chat.ts"
 import { Forbidden, UnprocessableContent } from "../../domain/Errors.ts"
 import { Authorization, ChatBodies } from "./middleware.ts"
+import { chatParts } from "./openapi/chatParts.ts"
+import { furtherFieldsIgnored } from "./parseOptions.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
@@ -35,7 +37,9 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       .middleware(ChatBodies)
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(access.chat)
+      .annotateMerge(chatParts)
       .annotate(OpenApi.Summary, "Chat over documentation")
       .annotate(
         OpenApi.Description,

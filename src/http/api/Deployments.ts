@@ -1,12 +1,14 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Deployment } from "../../domain/deployments/Deployment.ts"
 import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Registration } from "../../domain/deployments/Registration.ts"
-import { Id } from "../../domain/Schemas.ts"
+import { Project } from "../../domain/projects/Project.ts"
+import { Id, NonEmptyText } from "../../domain/Schemas.ts"
 import { Authorization } from "./middleware.ts"
+import { furtherFieldsIgnored } from "./parseOptions.ts"
 import { access } from "./security.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
@@ -24,15 +26,24 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       .middleware(Authorization)
       .annotateMerge(access.ci)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotate(OpenApi.Summary, "Register a deployment from CI")
       .annotate(
         OpenApi.Description,
-        "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with GitHub's published keys. " +
+        "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with the published keys of its CI provider. " +
           "Repository, branch and run come from its claims. The same run gets the same answer again.",
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {
       params: { projectId: Id },
-      query: pageQuery,
+      query: {
+        ...pageQuery,
+        branch: Schema.optionalKey(
+          NonEmptyText.annotate({ description: "Only deployments of this branch or tag.", examples: ["main"] }),
+        ),
+        preview: Schema.optionalKey(
+          Schema.Boolean.annotate({ description: "true: only previews. false: no previews. Absent: all." }),
+        ),
+      },
       success: Schema.Struct({ deployments: Schema.Array(Deployment), nextCursor: NextCursor }).annotate({
         identifier: "DeploymentPage",
       }),
@@ -41,6 +52,19 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       .middleware(Authorization)
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "List the deployments of a project")
-      .annotate(OpenApi.Description, "Newest first."),
+      .annotate(OpenApi.Description, "Newest first, of one branch if asked for, with or without previews."),
+    HttpApiEndpoint.post("promote", "/api/v0/projects/:projectId/deployments/:deploymentId/promote", {
+      params: { projectId: Id, deploymentId: Id },
+      success: Project,
+      error: [Forbidden, NotFound],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Promote a deployment, or roll back")
+      .annotate(
+        OpenApi.Description,
+        "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
+          "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",
+      ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "Deployments that CI runs register." })) {}

@@ -11,7 +11,7 @@ import {
   JobStatus,
   WorkflowName,
 } from "../../domain/jobs/Job.ts"
-import { CreateJobSchedule, JobSchedule } from "../../domain/jobs/JobSchedule.ts"
+import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
@@ -48,7 +48,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Claim jobs")
       .annotate(
         OpenApi.Description,
-        "Returns the oldest queued jobs: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after the third lease it fails. Any worker may finish a job: the first outcome stays, also after the lease has expired.",
+        "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: then a worker whose lease has expired cannot change a job that another worker has claimed since.",
       ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,
@@ -56,7 +56,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       error: [NotFound, Conflict],
     })
       .annotate(OpenApi.Summary, "Extend the lease of a job")
-      .annotate(OpenApi.Description, "The lease starts again from now."),
+      .annotate(
+        OpenApi.Description,
+        "The lease starts again from now. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
+      ),
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
       payload: CompleteJob,
       success: Done,
@@ -65,13 +68,23 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       .annotate(OpenApi.Summary, "Complete a job")
       .annotate(
         OpenApi.Description,
-        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed job is a 409.",
+        "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running.",
       ),
     HttpApiEndpoint.post("fail", "/v1/jobs/fail", { payload: FailJob, success: Done, error: [NotFound, Conflict] })
       .annotate(OpenApi.Summary, "Fail a job")
       .annotate(
         OpenApi.Description,
-        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. A completed job is a 409.",
+        "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. A completed or canceled job is a 409, and so is an attempt that is not running.",
+      ),
+    HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {
+      payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "CancelJob" }),
+      success: Done,
+      error: [NotFound, Conflict],
+    })
+      .annotate(OpenApi.Summary, "Cancel a job")
+      .annotate(
+        OpenApi.Description,
+        "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409.",
       ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
@@ -123,6 +136,33 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       .annotate(
         OpenApi.Description,
         "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
+      ),
+    HttpApiEndpoint.post("get", "/v1/schedules/get", {
+      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "GetJobSchedule" }),
+      success: JobScheduleDetail,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Get a schedule")
+      .annotate(OpenApi.Description, "Returns the schedule with its next five firings and its last job."),
+    HttpApiEndpoint.post("update", "/v1/schedules/update", {
+      payload: UpdateJobSchedule,
+      success: Done,
+      error: [NotFound, LimitReached],
+    })
+      .annotate(OpenApi.Summary, "Update a schedule")
+      .annotate(
+        OpenApi.Description,
+        "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, fires next after now.",
+      ),
+    HttpApiEndpoint.post("run", "/v1/schedules/run", {
+      payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "RunJobSchedule" }),
+      success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobScheduleRun" }),
+      error: [NotFound, Conflict, LimitReached],
+    })
+      .annotate(OpenApi.Summary, "Run a schedule now")
+      .annotate(
+        OpenApi.Description,
+        "Creates a job of the schedule now, beside its firings, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
       ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),

@@ -1,11 +1,12 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Forbidden, NotFound } from "../../domain/Errors.ts"
+import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "../../domain/orgs/Org.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { Authorization, Idempotent } from "./middleware.ts"
+import { Deleted } from "./responses.ts"
 import { access } from "./security.ts"
 
 export class OrgsGroup extends HttpApiGroup.make("orgs")
@@ -31,19 +32,32 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     })
       .annotateMerge(access.management)
       .annotate(OpenApi.Summary, "Get an org")
-      .annotate(OpenApi.Description, "Returns the org with its limits and their current use."),
+      .annotate(OpenApi.Description, "Returns the org with its owners, its limits and their current use."),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       payload: UpdateOrg,
       success: OrgDetail,
-      error: [Forbidden, NotFound],
+      error: [Forbidden, NotFound, Conflict],
     })
       .annotateMerge(access.administrator)
       .annotate(OpenApi.Summary, "Change an org")
       .annotate(
         OpenApi.Description,
-        "Changes the name and the limits. Absent fields stay. null sets a limit to the default again. A limit below the " +
+        "Changes the name, the limits and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
+      ),
+    HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId", {
+      params: { orgId: Id },
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.administrator)
+      .annotate(OpenApi.Summary, "Delete an org")
+      .annotate(
+        OpenApi.Description,
+        "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the answer on, its keys are " +
+          "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
+          "background, within an hour; then its owners are free. The administrator can still read its audit log.",
       ),
   )
   .middleware(Authorization)

@@ -1,11 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Conflict, Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
+import { PutRepositoryLink, RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { Authorization, Idempotent } from "./middleware.ts"
+import { Deleted } from "./responses.ts"
 import { access } from "./security.ts"
 
 export class ProjectsGroup extends HttpApiGroup.make("projects")
@@ -51,7 +53,54 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .annotate(
         OpenApi.Description,
         "Absent fields stay; null clears a field. hostOwner with hostRepo links a repository before its first CI run. A " +
-          "repository that is linked to another project is a 409.",
+          "repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
+          "its org's owners; another one is a 403.",
+      ),
+    HttpApiEndpoint.delete("remove", "/api/v0/projects/:projectId", {
+      params: { projectId: Id },
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Delete a project")
+      .annotate(
+        OpenApi.Description,
+        "Deletes the project with its keys and deployments, for good. From the answer on, its keys are refused at every " +
+          "replica, and its subdomain and repository are free. Its rows are erased in the background, within an hour.",
+      ),
+    HttpApiEndpoint.get("getLink", "/api/v0/projects/:projectId/link", {
+      params: { projectId: Id },
+      success: RepositoryLink,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Get the repository of a project")
+      .annotate(OpenApi.Description, "Returns the linked repository and its pins. A project without a link is a 404."),
+    HttpApiEndpoint.put("putLink", "/api/v0/projects/:projectId/link", {
+      params: { projectId: Id },
+      payload: PutRepositoryLink,
+      success: RepositoryLink,
+      error: [Forbidden, NotFound, Conflict],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Link a project to a repository")
+      .annotate(
+        OpenApi.Description,
+        "Links a repository of any configured CI provider, and sets the pins; an absent pin is removed. A run of another " +
+          "workflow or environment than the pinned ones registers as a preview, and never becomes current. A repository " +
+          "that is linked to another project is a 409. In guarded mode, an org key links only repositories of its org's " +
+          "owners; another one is a 403.",
+      ),
+    HttpApiEndpoint.delete("removeLink", "/api/v0/projects/:projectId/link", {
+      params: { projectId: Id },
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Unlink the repository of a project")
+      .annotate(
+        OpenApi.Description,
+        "Removes the link, its pins, and what its runs have proved. Deployments stay. A project without a link is a 404.",
       ),
   )
   .middleware(Authorization)

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/Delivery.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { Id, Timestamp } from "../../domain/Schemas.ts"
+import { Id, Text, Timestamp } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
   UpdateWebhookEndpoint,
@@ -14,6 +14,12 @@ import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from ".
 import { access } from "./security.ts"
 import { Conflict, LimitReached, NotFound } from "./webhookErrors.ts"
 import { Done } from "./webhookResponses.ts"
+
+const PublicKeys = Schema.Struct({
+  public_keys: Schema.Array(
+    Schema.String.annotate({ examples: ["whpk_nUbiW9KRvZRsIjcbE6Yb8SMcsGvWnVzJgHzzfMn2wXc="] }),
+  ),
+}).annotate({ identifier: "PublicKeys" })
 
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
@@ -86,6 +92,20 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
           "time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
   )
+  .add(
+    HttpApiEndpoint.post("publicKey", "/v1/webhooks/public-key", { success: PublicKeys })
+      .annotate(OpenApi.Summary, "Get the public keys")
+      .annotate(
+        OpenApi.Description,
+        "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
+          "Makes the first key if there is none.",
+      ),
+    HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", { success: PublicKeys })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Rotate the public key")
+      .annotate(OpenApi.Description, "Makes a new key pair. For 24 hours, both keys sign."),
+  )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
   .annotateEndpointsMerge(access.webhooks)
@@ -99,7 +119,18 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       payload: Schema.Struct({
         webhook_endpoint_id: Schema.optionalKey(Id),
         job_id: Schema.optionalKey(Id),
+        event_id: Schema.optionalKey(Id),
+        event_type: Schema.optionalKey(Text).annotate({
+          description: "Only deliveries of events of this type.",
+          examples: ["job.completed"],
+        }),
         state: Schema.optionalKey(DeliveryState),
+        since: Schema.optionalKey(Timestamp).annotate({
+          description: "Only deliveries that were created at this time or later.",
+        }),
+        until: Schema.optionalKey(Timestamp).annotate({
+          description: "Only deliveries that were created before this time.",
+        }),
         ...pageQuery,
       }).annotate({ identifier: "ListDeliveries" }),
       success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: NextCursor }).annotate({
@@ -107,7 +138,10 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       }),
     })
       .annotate(OpenApi.Summary, "List deliveries")
-      .annotate(OpenApi.Description, "Newest first. Filter by endpoint, job and state."),
+      .annotate(
+        OpenApi.Description,
+        "Newest first. Filter by endpoint, job, event, type of the event, state and time. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
+      ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),
       success: DeliveryDetail,

@@ -1,15 +1,4 @@
-/** The parts of a JSON schema that examples need. */
-interface JsonSchema {
-  readonly $ref?: string
-  readonly type?: string
-  readonly const?: unknown
-  readonly enum?: ReadonlyArray<unknown>
-  readonly examples?: ReadonlyArray<unknown>
-  readonly anyOf?: ReadonlyArray<JsonSchema>
-  readonly properties?: Record<string, JsonSchema>
-  readonly required?: ReadonlyArray<string>
-  readonly items?: JsonSchema
-}
+import { type JsonSchema, resolved, type Schemas } from "./openapi/JsonSchema.ts"
 
 const scalars: Record<string, unknown> = { string: "text", integer: 1, number: 1, boolean: true, null: null }
 
@@ -17,14 +6,15 @@ const scalars: Record<string, unknown> = { string: "text", integer: 1, number: 1
  * Builds an example of a schema from the examples of its fields. It has the required fields, or all fields if none is
  * required.
  */
-export const exampleOf = (schema: JsonSchema, schemas: Readonly<Record<string, unknown>>): unknown => {
-  if (schema.$ref !== undefined) return exampleOf(schemas[schema.$ref.split("/").at(-1)!] as JsonSchema, schemas)
+export const exampleOf = (raw: JsonSchema, schemas: Schemas): unknown => {
+  const schema = resolved(raw, schemas)
   if (schema.examples !== undefined) return schema.examples[0]
   if ("const" in schema) return schema.const
   if (schema.enum !== undefined) return schema.enum[0]
   if (schema.anyOf !== undefined) return exampleOf(schema.anyOf[0]!, schemas)
   if (schema.items !== undefined) return [exampleOf(schema.items, schemas)]
-  if (schema.type !== "object") return scalars[schema.type ?? "null"]
+  const type = [schema.type ?? "null"].flat()[0]!
+  if (type !== "object") return type === "integer" ? Math.max(1, schema.minimum ?? 1) : scalars[type]
   const { properties = {}, required = [] } = schema
   const shown = Object.entries(properties).filter(([name]) => required.length === 0 || required.includes(name))
   return Object.fromEntries(shown.map(([name, field]) => [name, exampleOf(field, schemas)]))

@@ -29,6 +29,11 @@ export class ChatBodies extends HttpApiMiddleware.Service<ChatBodies, { requires
   { error: [Unavailable] },
 ) {}
 
+/** Reports of leaked keys: the body must have GitHub's signature. */
+export class GithubSignature extends HttpApiMiddleware.Service<GithubSignature>()("gatehouse/http/GithubSignature", {
+  error: [Unauthorized, PayloadTooLarge, InvalidRequest, Unavailable],
+}) {}
+
 /** `RequestErrors` for the webhook interface. */
 export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookRequestErrors>()(
   "gatehouse/http/WebhookRequestErrors",

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { TooManyRequests } from "../../domain/Errors.ts"
+import { CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
 
 /** `TooManyRequests` on the wire: the seconds to wait are in the `Retry-After` header. */
 export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
@@ -22,6 +22,43 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
       encode: ({ error, code, retryAfterSeconds }) => ({
         body: { error, code },
         headers: { "retry-after": retryAfterSeconds },
+      }),
+    },
+  ),
+)
+
+/** The answer of an operation that deletes something. */
+export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })
+
+/**
+ * `TooManyRequests` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After` header. It is absent
+ * for credits that are never refilled. One schema, because a status has one definition of its headers.
+ */
+export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CreditsExhausted]).pipe(
+  HttpApiSchema.encodeToWithHeaders(
+    {
+      body: Schema.Struct({
+        error: Schema.String.annotate({ description: "A sentence for a person." }),
+        code: Schema.Literals(["too_many_requests", "credits_exhausted"]),
+      }).annotate({
+        identifier: "KeyLimited",
+        httpApiStatus: 429,
+        description:
+          "The rate limit is reached or the credits are used up; the Retry-After header says how many seconds to wait. " +
+          "Credits that are never refilled have none.",
+      }),
+      headers: { "retry-after": Schema.optionalKey(Schema.Int.annotate({ description: "Seconds to wait." })) },
+    },
+    {
+      decode: ({ body: { code, error }, headers }) => {
+        const retryAfterSeconds = headers["retry-after"]
+        if (code === "too_many_requests")
+          return new TooManyRequests({ error, retryAfterSeconds: retryAfterSeconds ?? 1 })
+        return new CreditsExhausted(retryAfterSeconds === undefined ? { error } : { error, retryAfterSeconds })
+      },
+      encode: ({ error, code, retryAfterSeconds }) => ({
+        body: { error, code },
+        headers: retryAfterSeconds === undefined ? {} : { "retry-after": retryAfterSeconds },
       }),
     },
   ),

@@ -26,15 +26,22 @@ export const securitySchemes = {
       "A session of the console (behind TLS the cookie is __Host-gatehouse_session). Requests that are not a GET also send " +
       "its csrfToken in x-csrf-token; the administrator's under /v1 also send x-org-id.",
   },
-  ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a GitHub Actions run." },
+  githubSignature: {
+    type: "apiKey",
+    in: "header",
+    name: "Github-Public-Key-Signature",
+    description: "GitHub's ECDSA signature of the raw body, by the key that Github-Public-Key-Identifier names.",
+  },
+  ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a CI run." },
 } as const
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
- * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key in `x-api-key`, or the administrator with `x-org-id`. `webhooks`: the same, or a portal session. `ciRun`:
- * the OIDC token of a run that may register.
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key, or the administrator with
+ * `x-org-id`. `webhooks`: the same, or a portal session. `ciRun`: the OIDC token of a run that may register. `signed`:
+ * whoever has signed the body, which another middleware checks.
  */
-export const Admits = Context.Reference<"credential" | "anyone" | "key" | "webhooks" | "ciRun">(
+export const Admits = Context.Reference<"credential" | "anyone" | "key" | "webhooks" | "ciRun" | "signed">(
   "gatehouse/http/security/Admits",
   { defaultValue: () => "credential" },
 )
@@ -69,7 +76,7 @@ const describe = (
   }).pipe(Context.add(Admits, admits), Context.add(Callers, callers))
 
 const ownCredentials = ["adminToken", "apiKey", "apiKeyHeader"] as const
-const ofTenants = ["apiKeyHeader", ["adminToken", "orgId"], "session"] as const
+const ofTenants = ["apiKeyHeader", "apiKey", ["adminToken", "orgId"], "session"] as const
 const tenantSentence =
   "Any valid API key, in both modes; the tenant is the org of the key. Also the administrator (open mode: anyone) with " +
   "x-org-id; the tenant is that org."
@@ -112,5 +119,6 @@ export const access = {
     "session",
   ]),
   link: describe("anyone", [...holders, "anonymous"], "Whoever has the token of a portal link.", []),
+  github: describe("signed", [], "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
   ci: describe("ciRun", [], "A CI run, with its OIDC token.", ["ciToken"]),
 }

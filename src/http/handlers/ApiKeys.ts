@@ -1,19 +1,23 @@
 import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { KeyUsages } from "../../domain/keys/KeyUsages.ts"
 import { Api } from "../api/Api.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
-  Effect.map(ApiKeys, (keys) =>
+  Effect.zipWith(ApiKeys, KeyUsages, (keys, usages) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),
       list: ({ params, query }) => keys.list(params.orgId, query),
       remove: ({ params }) => Effect.as(keys.remove(params.orgId, params.id), { deleted: true }),
+      update: ({ params, payload }) => keys.update(params.orgId, params.id, payload),
+      usage: ({ params, query }) => usages.ofKey(params.orgId, params.id, query),
+      orgUsage: ({ params, query }) => usages.ofOrg(params.orgId, query),
       rotate: ({ params, payload }) => keys.rotate(params.orgId, params.id, payload),
-      validate: ({ payload }) =>
-        Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(payload.key), address)),
+      validate: ({ payload: { key, ...use } }) =>
+        Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(key), address, use)),
     }),
   ),
 )

@@ -8,6 +8,7 @@ export const layer = HttpApiBuilder.group(Api, "deployments", (handlers) =>
   Effect.map(Deployments, (deployments) =>
     handlers.handleAll({
       register: () => Effect.flatMap(currentRun, deployments.register),
+      promote: ({ params }) => deployments.promote(params.projectId, params.deploymentId),
       list: ({ params, query }) => deployments.list(params.projectId, query),
     }),
   ),

@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { type CreateJob, Job } from "../../domain/jobs/Job.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
+import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { Api } from "../api/Api.ts"
 import { ClaimedJobs, JobPage, JobSchedulePage } from "../api/Jobs.ts"
 import { jsonAnswer } from "../server/jsonAnswer.ts"
@@ -16,6 +17,7 @@ const created = ({ idempotency_key }: typeof CreateJob.Type) =>
 const claimedAnswer = jsonAnswer(ClaimedJobs, true)
 const jobAnswer = jsonAnswer(Job)
 const jobPageAnswer = jsonAnswer(JobPage)
+const scheduleAnswer = jsonAnswer(JobScheduleDetail)
 const schedulePageAnswer = jsonAnswer(JobSchedulePage)
 
 const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
@@ -25,7 +27,16 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedAnswer),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
       complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
-      fail: ({ payload }) => Effect.as(jobs.fail(payload), done("The job is failed.")),
+      fail: ({ payload }) =>
+        Effect.as(
+          jobs.fail(payload),
+          done(
+            payload.retry === true
+              ? "The job is queued again, or failed after its last attempt."
+              : "The job is failed.",
+          ),
+        ),
+      cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled.")),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),
       list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),
     }),
@@ -41,6 +52,10 @@ const schedules = HttpApiBuilder.group(Api, "schedules", (handlers) =>
           schedule_id,
         })),
       list: ({ payload }) => schedules.list(payload).pipe(schedulePageAnswer),
+      get: ({ payload }) => schedules.get(payload.schedule_id).pipe(scheduleAnswer),
+      update: ({ payload }) => Effect.as(schedules.update(payload), done("The schedule is changed.")),
+      run: ({ payload }) =>
+        Effect.map(schedules.run(payload.schedule_id), (job_id) => ({ ...done("The job is queued."), job_id })),
       delete: ({ payload }) => Effect.as(schedules.remove(payload.schedule_id), done("The schedule is deleted.")),
     }),
   ),

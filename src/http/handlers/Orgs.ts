@@ -9,6 +9,7 @@ export const layer = HttpApiBuilder.group(Api, "orgs", (handlers) =>
       create: ({ payload }) => orgs.create(payload),
       get: ({ params }) => orgs.get(params.orgId),
       update: ({ params, payload }) => orgs.update(params.orgId, payload),
+      remove: ({ params }) => Effect.as(orgs.remove(params.orgId), { deleted: true }),
       list: ({ query }) => orgs.list(query),
     }),
   ),

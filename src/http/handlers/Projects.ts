@@ -10,6 +10,10 @@ export const layer = HttpApiBuilder.group(Api, "projects", (handlers) =>
       list: ({ query }) => projects.list(query),
       get: ({ params }) => projects.get(params.projectId),
       update: ({ params, payload }) => projects.update(params.projectId, payload),
+      remove: ({ params }) => Effect.as(projects.remove(params.projectId), { deleted: true }),
+      getLink: ({ params }) => projects.getLink(params.projectId),
+      putLink: ({ params, payload }) => projects.putLink(params.projectId, payload),
+      removeLink: ({ params }) => Effect.as(projects.removeLink(params.projectId), { deleted: true }),
     }),
   ),
 )

@@ -1,12 +1,13 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
+import { SigningKeys } from "../../domain/webhooks/SigningKeys.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { Api } from "../api/Api.ts"
 import { done } from "../api/webhookResponses.ts"
 
 const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
-  Effect.map(WebhookEndpoints, (endpoints) =>
+  Effect.zipWith(WebhookEndpoints, SigningKeys, (endpoints, keys) =>
     handlers.handleAll({
       create: ({ payload }) =>
         Effect.map(endpoints.create(payload), (id) => ({
@@ -18,6 +19,8 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
       update: ({ payload }) => Effect.as(endpoints.update(payload), done("The webhook endpoint is changed.")),
       delete: ({ payload }) => Effect.as(endpoints.remove(payload.id), done("The webhook endpoint is deleted.")),
       test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
+      publicKey: () => Effect.map(keys.list, (public_keys) => ({ public_keys })),
+      rotatePublicKey: () => Effect.map(keys.rotate, (public_keys) => ({ public_keys })),
     }),
   ),
 )

@@ -68,6 +68,7 @@ const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cau
     const error = reason._tag === "Fail" ? reason.error : reason._tag === "Die" ? reason.defect : undefined
     if (error instanceof PayloadTooLarge) return Effect.succeed(reply(413, error))
     if (error instanceof InvalidRequest) return Effect.succeed(reply(400, error))
+    if (error instanceof UnsupportedMediaType) return Effect.succeed(reply(415, error))
     if (error instanceof Unavailable) return Effect.succeed(reply(503, error))
     if (!HttpServerError.isHttpServerError(error)) continue
     if (error.reason._tag === "RouteNotFound") return Effect.succeed(notRouted(request))

@@ -1,23 +1,54 @@
-import { Effect, Layer, SchemaIssue } from "effect"
+import { Effect, Layer, type SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
 import type { HttpApiError } from "effect/http-api"
 import { HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { RequestErrors, WebhookRequestErrors } from "../api/middleware.ts"
+import { nearestField } from "./nearestField.ts"
 
-const format = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => {
-    if (issue._tag === "MissingKey") return "is required"
-    if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
-    return SchemaIssue.defaultLeafHook(issue)
-  },
-})
+/** How many faults a sentence has, of the first ones that are read. */
+const maxFaults = 3
+const maxRead = 16
+
+const fieldsOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
+  ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
+
+/** Marks the message of an unknown field; the index of its `fields` follows. */
+const unknownField = "\0"
+
+/** Returns the faults of an issue, and the fields that there are beside each unknown one. */
+const format = (issue: SchemaIssue.Issue) => {
+  const fields: Array<ReadonlyArray<string>> = []
+  const toFaults = SchemaIssue.makeFormatterStandardSchemaV1({
+    leafHook: (issue) => {
+      if (issue._tag === "MissingKey") return "is required"
+      if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
+      if (issue._tag !== "UnexpectedKey") return SchemaIssue.defaultLeafHook(issue)
+      return `${unknownField}${fields.push(fieldsOf(issue.ast)) - 1}`
+    },
+  })
+  return { faults: toFaults(issue).issues, fields }
+}
+
+/** A path that may be repeated to the caller: each field is short, for a longer one may be a secret in the wrong place. */
+const printable = /^[\w-]{1,32}(\.[\w-]{1,32}){0,3}$/
+
+/** What is wrong with a field that does not exist. */
+const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>) => {
+  const nearest = nearestField(name, fields)
+  const hint = nearest === undefined ? "" : ` (the nearest is ${nearest})`
+  return `${printable.test(path) ? path : "A field with an unusual name"} is not a field of this operation${hint}`
+}
 
 /** The name of a type in schema messages, and in ours. */
 const words: Record<string, string> = {
   string: "a string",
   array: "an array",
   "string | null": "a string or null",
+  object: "an object",
+  "object | null": "an object or null",
+  "boolean | null": "true, false or null",
+  "array | null": "an array or null",
   number: "a number",
   boolean: "true or false",
   "a string representing a finite number": "a number",
@@ -37,20 +68,24 @@ const whole: Record<string, string> = {
 }
 
 /**
- * One sentence for an invalid request: up to three fields, and what is wrong with each. Never contains a value.
+ * One sentence for an invalid request: up to three fields, and what is wrong with each. Never contains a value. Names the
+ * nearest field beside an unknown one.
  *
  * @param query of the request; a parameter that was sent several times is an array
  */
 const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerRequest.ParsedSearchParams["Service"]) => {
   // The payload schema is a union, and no member accepts a value that is not an object.
   if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
-  const faults = format(issue).issues.map(({ path, message }) => {
-    const at = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
+  const { faults: found, fields } = format(issue)
+  const faults = found.slice(0, maxRead).map(({ path, message }) => {
+    const names = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part))
+    const at = names.join(".")
+    if (message.startsWith(unknownField)) return unknownFault(at, names.at(-1)!, fields[Number(message.slice(1))]!)
     if (kind === "Query" && Array.isArray(query[at])) return `${at} was sent more than once`
     const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
     return at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
   })
-  return `${[...new Set(faults)].slice(0, 3).join("; ")}.`
+  return `${[...new Set(faults)].slice(0, maxFaults).join("; ")}.`
 }
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError) =>

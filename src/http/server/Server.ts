@@ -12,13 +12,16 @@ import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
 import * as Deployments from "../handlers/Deployments.ts"
+import * as Events from "../handlers/Events.ts"
 import * as Jobs from "../handlers/Jobs.ts"
 import * as Live from "../handlers/Live.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as Projects from "../handlers/Projects.ts"
+import * as SecretScanning from "../handlers/SecretScanning.ts"
 import * as Sessions from "../handlers/Sessions.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
+import * as GithubSignature from "./GithubSignature.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
@@ -26,8 +29,9 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Jobs.layer, Chat.layer, Sessions.layer]),
-  Layer.provide([Authorization.layer, ChatBodies.layer, RequestErrors.layer, Idempotency.layer]),
+  Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
+  Layer.provide([SecretScanning.layer, Sessions.layer]),
+  Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
 /** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */

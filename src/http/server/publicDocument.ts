@@ -9,13 +9,13 @@ export interface PublicDocument {
   readonly contentType: string
   readonly text: string | Uint8Array
   /** Whether the URL contains the hash: then clients cache the document for good. */
-  readonly isImmutable: boolean
+  readonly isImmutable?: boolean
 }
 
 type Coding = "br" | "gzip" | "identity"
 
-/** The hash of a document, for its ETag and its file name. */
-export const hashOf = (text: string | Uint8Array): string => createHash("sha256").update(text).digest("base64url")
+/** The hash of a document, for its ETag. */
+const hashOf = (text: string | Uint8Array): string => createHash("sha256").update(text).digest("base64url")
 
 /** Whether an `Accept-Encoding` accepts a coding. Source: RFC 9110, section 12.5.3. */
 const accepts = (header: string, coding: Coding): boolean => {
@@ -41,7 +41,7 @@ const hasTag = (header: string | undefined, tag: string) =>
 const answersOf = ({ contentType, isImmutable }: PublicDocument, hash: string, coding: Coding, bytes: Uint8Array) => {
   const headers = {
     etag: coding === "identity" ? `"${hash}"` : `"${hash}-${coding}"`,
-    "cache-control": isImmutable ? "public, max-age=31536000, immutable" : "no-cache",
+    "cache-control": isImmutable === true ? "public, max-age=31536000, immutable" : "no-cache",
     vary: "accept-encoding",
   }
   const encoding = coding === "identity" ? {} : { "content-encoding": coding }

@@ -2,7 +2,7 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import type { IncomingMessage, ServerResponse } from "node:http"
-import { InvalidRequest, PayloadTooLarge, Unavailable } from "../../domain/Errors.ts"
+import { InvalidRequest, PayloadTooLarge, Unavailable, UnsupportedMediaType } from "../../domain/Errors.ts"
 import { hasTooManyValues, maxValues } from "./jsonValues.ts"
 
 const KiB = 1024
@@ -19,6 +19,7 @@ const tooManyValues = new InvalidRequest({
   error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values.`,
 })
 const unreadable = new InvalidRequest({ error: "The request could not be read." })
+const notUtf8 = new UnsupportedMediaType({ error: "The request body must be UTF-8: leave out charset, or send utf-8." })
 const noRoom = new Unavailable({ error: "Too many request bodies are being received; try again." })
 
 /** Collects a body in one buffer that doubles, and takes its size from the budget. */
@@ -64,7 +65,7 @@ class BodyBuffer {
 export const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): number | undefined =>
   headers["content-length"] === undefined ? undefined : Number(headers["content-length"])
 
-type Failure = PayloadTooLarge | InvalidRequest | Unavailable
+type Failure = PayloadTooLarge | InvalidRequest | Unavailable | UnsupportedMediaType
 
 const receivedBodies = new WeakMap<IncomingMessage, Uint8Array>()
 
@@ -124,6 +125,12 @@ const sendContinue = (request: IncomingMessage, response: ServerResponse) => {
 }
 
 const decoder = new TextDecoder()
+/** Whether a content type declares no charset, or UTF-8. */
+const isUtf8 = (contentType: string | undefined) =>
+  contentType === undefined ||
+  !/;\s*charset\s*=/i.test(contentType) ||
+  /;\s*charset\s*=\s*(?:utf-?8|"utf-?8")\s*(?:;|$)/i.test(contentType)
+
 /** Methods whose operations read no body. */
 const withoutBody = new Set<string>(["GET", "HEAD"])
 
@@ -143,6 +150,7 @@ export const withBoundedBody = (
   let known: Uint8Array | undefined
   const bytes = Effect.suspend(() => {
     if (known !== undefined) return Effect.succeed(known)
+    if (!isUtf8(source.headers["content-type"])) return Effect.fail(notUtf8)
     sendContinue(source, response)
     return Effect.tap(read(source, limit), (body) =>
       hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => void (known = keeps ? body : undefined)),

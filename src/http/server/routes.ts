@@ -20,7 +20,7 @@ const route = (method: string, path: string, readsBody: boolean): Route => ({
 })
 
 const pages = [
-  ...["/openapi.json", "/docs", "/docs/:file", "/metrics", "/console"].map((path) => route("GET", path, false)),
+  ...["/openapi.json", "/docs", "/metrics", "/console"].map((path) => route("GET", path, false)),
   { ...route("GET", "/console/*", false), path: /^\/console\// },
 ]
 const operations: Array<Route> = []

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { LiveFeed } from "../../domain/activity/LiveFeed.ts"
-import { DeploymentRepository } from "../../domain/deployments/Deployments.ts"
+import { DeploymentRepository } from "../../domain/deployments/DeploymentRepository.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { OrgScope } from "../../domain/Principal.ts"
 import { ProjectRepository } from "../../domain/projects/Projects.ts"
@@ -59,9 +59,14 @@ export const jobs = Layer.effect(
         Effect.tap(repository.claim(orgId, claim), (claimed) =>
           Effect.forEach(claimed, ({ job_id }) => changed(orgId, job_id, "running"), { discard: true }),
         ),
-      finish: (end, outcome) =>
-        Effect.tap(repository.finish(end, outcome), () => changed(end.orgId, end.jobId, outcome.status)),
-      failExpired: (end) => Effect.tap(repository.failExpired(end), () => changed(end.orgId, end.jobId, "failed")),
+      release: (orgId, jobs, now) =>
+        Effect.tap(repository.release(orgId, jobs, now), () =>
+          Effect.forEach(jobs, ({ job_id }) => changed(orgId, job_id, "queued"), { discard: true }),
+        ),
+      report: (end, report) =>
+        Effect.tap(repository.report(end, report), ({ status }) =>
+          status === null ? Effect.void : changed(end.orgId, end.jobId, status),
+        ),
     })
   }),
 )

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
@@ -30,20 +31,19 @@ export const deliveries = Layer.effect(
   }),
 )
 
-/** Decorates the jobs: counts those that finish. A worker that says the same outcome twice is counted twice. */
+/** Decorates the jobs: counts those that end. A retry, and a report that changes nothing, are not counted. */
 export const jobs = Layer.effect(
   JobRepository,
   Effect.gen(function* () {
     const repository = yield* JobRepository
     const recorder = yield* ActivityRecorder
-    const counted =
-      (orgId: string, outcome: "completed" | "failed") =>
-      <A, E>(finish: Effect.Effect<A, E>) =>
-        Effect.tap(finish, () => Effect.sync(() => recorder.count(orgId, "jobs", outcome)))
+    const count = (orgId: string, status: JobStatus | null) => {
+      if (status === "completed" || status === "failed" || status === "canceled") recorder.count(orgId, "jobs", status)
+    }
     return JobRepository.of({
       ...repository,
-      finish: (end, outcome) => repository.finish(end, outcome).pipe(counted(end.orgId, outcome.status)),
-      failExpired: (end) => repository.failExpired(end).pipe(counted(end.orgId, "failed")),
+      report: (end, report) =>
+        Effect.tap(repository.report(end, report), ({ status }) => Effect.sync(() => count(end.orgId, status))),
     })
   }),
 )

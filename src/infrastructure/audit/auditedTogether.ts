@@ -1,9 +1,10 @@
-import { Effect, Exit, Option } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
-import type { Unavailable } from "../../domain/Errors.ts"
-import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
+import { announceAll, toldColumns } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxBatchSize = 64
@@ -16,9 +17,6 @@ interface Changed {
   readonly orgId: string
 }
 
-/** The outcome of a change: the row that it returned, if any. */
-type Outcome<Row> = Exit.Exit<Row | undefined, Unavailable>
-
 /**
  * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a transaction
  * runs alone in that transaction. When a statement fails, each of its changes runs again alone, so that no change fails
@@ -26,56 +24,54 @@ type Outcome<Row> = Exit.Exit<Row | undefined, Unavailable>
  *
  * @param columns the fields of a change, with its id, as column definitions of `json_to_recordset`
  * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and any other columns
+ * @param also a change that follows from the rows in `changed`
  */
 export const auditedTogether = <Asked extends { readonly id: string }, Row extends Changed = Changed>(
   sql: SqlClient.SqlClient,
   columns: string,
   insert: Statement.Fragment,
+  also: Statement.Fragment = sql.literal("SELECT 1"),
 ) => {
   interface Wanted {
     readonly asked: Asked
     readonly entry: AuditEntry
   }
 
-  const runBatch = (all: ReadonlyArray<Wanted>) => {
-    const rows = JSON.stringify(all.map(({ asked, entry }) => ({ ...asked, entry })))
+  const run: RunTogether<Wanted, Row> = (all) => {
+    const rows = JSON.stringify(
+      all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && toldColumns(event) })),
+    )
     return sql<Row>`
-      WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json)),
+      WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json, event json)),
       changed AS (${insert}),
+      followed AS (${also}),
       written AS (
         INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
         FROM changed JOIN asked USING (id), json_to_record(entry)
           AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
-      )
+      ), told AS (
+        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+        FROM changed JOIN asked USING (id), json_to_record(event)
+          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
+        WHERE asked.event IS NOT NULL
+      ), ${announceAll(sql)}
       SELECT * FROM changed`.pipe(
       orUnavailable,
-      Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))),
-      Effect.exit,
+      Effect.map((rows) => {
+        const ofId = new Map(rows.map((row) => [row.id, row]))
+        return new Map(
+          all.flatMap((wanted) => {
+            const row = ofId.get(wanted.asked.id)
+            return row === undefined ? [] : [[wanted, row] as const]
+          }),
+        )
+      }),
     )
   }
 
-  const outcomeOf = (made: Effect.Success<ReturnType<typeof runBatch>>, { asked }: Wanted): Outcome<Row> =>
-    Exit.map(made, (rows) => rows.get(asked.id))
-
-  const alone = (wanted: Wanted) => Effect.map(runBatch([wanted]), (made) => outcomeOf(made, wanted))
-
-  const together = (all: ReadonlyArray<Wanted>) =>
-    Effect.flatMap(runBatch(all), (made) =>
-      all.length > 1 && Exit.hasDies(made)
-        ? Effect.forEach(all, alone)
-        : Effect.succeed(all.map((wanted) => outcomeOf(made, wanted))),
-    ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
-
   return Effect.map(
-    Batches.make(together, maxBatchSize),
-    (changeTogether) => (asked: Asked, entry: AuditEntry) =>
-      Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) => {
-        const wanted = { asked, entry }
-        if (Option.isSome(transaction)) return Effect.flatten(alone(wanted))
-        return answerOrUnavailable<Row | undefined, Unavailable>((done) =>
-          changeTogether(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
-        )
-      }),
+    Batches.make(orAlone(run), maxBatchSize),
+    (batch) => (asked: Asked, entry: AuditEntry) => inBatch(sql, run, batch, { asked, entry }),
   )
 }

@@ -11,6 +11,9 @@ import * as IndexThreads from "./indexThreads.ts"
 const memoryDeadline = "10 seconds"
 /** Limit of the chats of one owner that wait for memory. */
 const maxWaiting = 64
+/** The share of the memory that only small indexes use, and of the largest small one: small chats need not wait for large ones. */
+const reservedShare = 1 / 8
+const smallShare = 1 / 32
 
 interface Entry {
   readonly owner: string
@@ -62,14 +65,16 @@ export const layer = (maxBytes: number) =>
         if (found !== undefined) drop(...found)
         return found !== undefined
       }
+      const reserved = { bytes: maxBytes * reservedShare, maxSmall: maxBytes * smallShare }
       const budget = ByteBudget.make({
         bytes: maxBytes,
+        reserved,
         deadline: memoryDeadline,
         maxWaiting,
         error: "Too much documentation is being indexed; try again.",
         reclaim,
       })
-      const thread = yield* IndexThreads.make(maxBytes, () => {
+      const thread = yield* IndexThreads.make({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes }, () => {
         for (const [key, entry] of entries) if (entry.bytes > 0) drop(key, entry)
       })
 

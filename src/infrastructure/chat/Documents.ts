@@ -1,10 +1,11 @@
-import { type Duration, Effect, Layer, Semaphore } from "effect"
+import { type Duration, Effect, Layer } from "effect"
 import { Digest } from "effect/crypto"
 import { Yaml } from "effect/encoding"
+import * as ByteBudget from "../../domain/ByteBudget.ts"
 import * as BoundedCache from "../../domain/BoundedCache.ts"
 import { splitFrontMatter } from "../../domain/chat/DocsPassages.ts"
 import { type Archive, Documents, type Skill, type Source } from "../../domain/chat/Documents.ts"
-import { UnprocessableContent } from "../../domain/Errors.ts"
+import { Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { FetchFault, type Fetched, fetchDocument } from "./fetchDocument.ts"
 import { SafeHttp } from "../net/SafeHttp.ts"
@@ -18,10 +19,16 @@ const maxSkillBytes = MiB
 const freshMillis = 60_000
 /** While its server is down, a document is used this long after the last answer. */
 const staleMillis = 3_600_000
-/** Limit of concurrent fetches of each kind of document: more than one key may have in flight in ten seconds. */
+/** Limits of concurrent fetches, of all owners and of one. */
 const maxFetches = 32
-/** Limit of concurrent unpackings: each may take 70 MiB of memory. */
+const maxFetchesOfOwner = 4
+/** Limits of concurrent unpackings, of all owners and of one: each may take 70 MiB of memory. */
 const maxUnpackings = 2
+const maxUnpackingsOfOwner = 1
+/** Limit of the fetches, and of the unpackings, of one owner that wait. */
+const maxWaiting = 64
+
+const tooLate = new FetchFault({ message: "cannot be fetched in time", isTransient: true })
 
 interface Document<A> {
   readonly value: A
@@ -35,18 +42,26 @@ interface Document<A> {
 /** Shortens a text to one line, because names and descriptions are lines of the model's instructions. */
 const oneLine = (text: string, length: number) => text.replace(/\s+/g, " ").trim().slice(0, length)
 
+/** A field of front matter that is no YAML, because its text contains a colon. */
+const lineOf = (matter: string, field: string) => {
+  const [, value] = new RegExp(`^${field}:[ \\t]*(\\S[^\\n]*)$`, "m").exec(matter) ?? []
+  return value?.trim().replace(/^(["'])(.*)\1$/, "$2")
+}
+
+const fieldsOf = (matter: string): { readonly name?: unknown; readonly description?: unknown } => {
+  try {
+    return (Yaml.parse(matter) as Record<string, unknown> | null) ?? {}
+  } catch {
+    return { name: lineOf(matter, "name"), description: lineOf(matter, "description") }
+  }
+}
+
 const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   const markdown = new TextDecoder().decode(bytes)
-  const { matter } = splitFrontMatter(markdown)
-  const fault = new FetchFault({ message: "has no front matter with name and description", isTransient: false })
-  return Effect.try({ try: () => Yaml.parse(matter) as Record<string, unknown> | null, catch: () => fault }).pipe(
-    Effect.flatMap((fields) => {
-      const { name, description } = fields ?? {}
-      return typeof name === "string" && typeof description === "string" && name.trim() !== ""
-        ? Effect.succeed({ name: oneLine(name, 100), description: oneLine(description, 1_000), markdown })
-        : Effect.fail(fault)
-    }),
-  )
+  const { name, description } = fieldsOf(splitFrontMatter(markdown).matter)
+  return typeof name === "string" && typeof description === "string" && name.trim() !== ""
+    ? Effect.succeed({ name: oneLine(name, 100), description: oneLine(description, 1_000), markdown })
+    : Effect.fail(new FetchFault({ message: "has no front matter with name and description", isTransient: false }))
 }
 
 /** A kind of document. */
@@ -88,49 +103,70 @@ const skills: Kind<Skill> = {
   size: ({ markdown }) => 2 * markdown.length + 1_000,
 }
 
+/** Slots that owners share. The owner with the fewest slots is next. */
+const slots = (all: number, perOwner: number, deadline: Duration.Input) =>
+  ByteBudget.make({
+    bytes: all,
+    perOwner,
+    deadline,
+    maxWaiting,
+    error: "Too many documents are being loaded; try again.",
+  })
+
+interface ReaderOptions {
+  readonly cacheBytes: number
+  readonly timeout: Duration.Input
+  readonly fetching: ReturnType<typeof slots>
+  readonly unpacking: ReturnType<typeof slots>
+}
+
 /** Makes the function that returns documents of one kind, from a cache of `cacheBytes` or from their servers. */
-const makeReader = Effect.fnUntraced(function* <A>(
-  { field, maxBytes, parse, size }: Kind<A>,
-  options: { readonly cacheBytes: number; readonly timeout: Duration.Input; readonly unpacking: Semaphore.Semaphore },
-) {
-  const { cacheBytes, timeout, unpacking } = options
+const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Kind<A>, options: ReaderOptions) {
+  const { cacheBytes, timeout, fetching, unpacking } = options
   const http = yield* SafeHttp
-  const fetching = yield* Semaphore.make(maxFetches)
-  const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent>(cacheBytes)
+  const cache = yield* BoundedCache.make<Document<A>, UnprocessableContent | Unavailable>(cacheBytes)
   const sized = (document: Document<A>) => ({ value: document, bytes: size(document.value) })
   const unprocessable = (url: string, message: string) =>
     new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
 
-  const refresh = (url: string, now: number) => (previous: Document<A> | undefined) =>
-    fetchDocument(url, { maxBytes, timeout }, previous?.fetched).pipe(
-      Effect.provideService(SafeHttp, http),
-      Effect.flatMap((fetched) => {
-        if (fetched === undefined) return Effect.succeed({ ...previous!, answeredAt: now, checkedAt: now })
-        const { bytes, etag, lastModified } = fetched
-        return parse(bytes).pipe(
-          unpacking.withPermits(1),
-          Effect.map((value) => ({ value, fetched: { etag, lastModified }, answeredAt: now, checkedAt: now })),
-        )
-      }),
+  const load = Effect.fnUntraced(function* (owner: string, url: string, now: number, previous?: Document<A>) {
+    const fetched = yield* fetching
+      .take(owner, 1)
+      .pipe(
+        Effect.andThen(fetchDocument(url, { maxBytes, timeout }, previous?.fetched)),
+        Effect.provideService(SafeHttp, http),
+        Effect.scoped,
+      )
+    if (fetched === undefined) return { ...previous!, answeredAt: now, checkedAt: now }
+    const { bytes, etag, lastModified } = fetched
+    const value = yield* unpacking.take(owner, 1).pipe(Effect.andThen(parse(bytes)), Effect.scoped)
+    return { value, fetched: { etag, lastModified }, answeredAt: now, checkedAt: now }
+  })
+
+  const refresh = (owner: string, url: string, now: number) => (previous: Document<A> | undefined) =>
+    load(owner, url, now, previous).pipe(
+      // The time in queues counts.
+      Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(tooLate) }),
       Effect.catchIf(
         (error) =>
-          error instanceof FetchFault &&
-          error.isTransient &&
+          (error instanceof Unavailable || (error instanceof FetchFault && error.isTransient)) &&
           previous !== undefined &&
           now - previous.answeredAt < staleMillis,
         () => Effect.succeed({ ...previous!, checkedAt: now }),
       ),
-      Effect.mapBoth({ onSuccess: sized, onFailure: ({ message }) => unprocessable(url, message) }),
-      fetching.withPermits(1),
+      Effect.mapBoth({
+        onSuccess: sized,
+        onFailure: (error) => (error instanceof Unavailable ? error : unprocessable(url, error.message)),
+      }),
     )
 
-  return (source: Source) =>
+  return ({ url, orgId, owner = orgId ?? "" }: Source) =>
     Effect.flatMap(monotonicMillis, (now) =>
       cache.get(
-        source.orgId ?? "",
-        cacheKey(source),
+        owner,
+        cacheKey({ url, orgId }),
         ({ checkedAt }) => now - checkedAt < freshMillis,
-        refresh(source.url, now),
+        refresh(owner, url, now),
       ),
     ).pipe(Effect.map(({ value }) => value))
 })
@@ -144,14 +180,16 @@ export const layer = ({ maxBytes = 128 * MiB, timeout = "10 seconds" }: Document
     Documents,
     Effect.gen(function* () {
       const digest = yield* Digest.Digest
-      const unpacking = yield* Semaphore.make(maxUnpackings)
+      const fetching = slots(maxFetches, maxFetchesOfOwner, timeout)
+      const unpacking = slots(maxUnpackings, maxUnpackingsOfOwner, timeout)
+      const shared = { timeout, fetching, unpacking }
       const parseArchive = (bytes: Uint8Array) =>
         Effect.all({ version: digest.digestHex(Digest.sha256, bytes), pages: zipPages(bytes) })
       const archive = yield* makeReader<Archive>(
         { ...archives, parse: parseArchive },
-        { cacheBytes: maxBytes, timeout, unpacking },
+        { ...shared, cacheBytes: maxBytes },
       )
-      const skill = yield* makeReader<Skill>(skills, { cacheBytes: maxBytes / 8, timeout, unpacking })
+      const skill = yield* makeReader<Skill>(skills, { ...shared, cacheBytes: maxBytes / 8 })
       return Documents.of({
         archive: Effect.fn("Documents.archive")(archive),
         skill: Effect.fn("Documents.skill")(skill),

@@ -1,5 +1,13 @@
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible"
-import { isStepCount, jsonSchema, streamText, tool, toUIMessageStream, type ToolSet } from "ai"
+import {
+  isStepCount,
+  jsonSchema,
+  streamText,
+  tool,
+  ToolChoiceViolationError,
+  toUIMessageStream,
+  type ToolSet,
+} from "ai"
 import { Effect, Layer, Redacted, Stream } from "effect"
 import type { AnswerPart } from "../../domain/chat/Chat.ts"
 import { type Answer, LanguageModel, type ModelRequest, type ModelTool } from "../../domain/chat/LanguageModel.ts"
@@ -19,6 +27,8 @@ export interface LanguageModelOptions {
 }
 
 const failed = { type: "error", errorText: "The language model failed; try again." } as const
+/** A model that calls a tool on the last step, although it may not. Its answer ends there. */
+const outOfSteps = "out of steps"
 const tooLate = { type: "error", errorText: "The language model did not answer in time; try again." } as const
 
 const asTool = ({ description, parameter, run }: ModelTool) =>
@@ -44,11 +54,23 @@ const asTool = ({ description, parameter, run }: ModelTool) =>
       Effect.runPromise(run(input[parameter.name]!), abortSignal && { signal: abortSignal }),
   })
 
-/** The loggable part of a fault, without the conversation, and without the API key in case the server repeats it. */
-const faultText = (fault: unknown, secret: string) => {
-  const { name, message, statusCode } = fault as { name?: string; message?: string; statusCode?: number }
-  const text = `${name ?? "Error"}${statusCode === undefined ? "" : ` (status ${statusCode})`}: ${message ?? ""}`
-  return (secret === "" ? text : text.replaceAll(secret, "…")).slice(0, 500)
+const codeOf = (fault: unknown): string | undefined => {
+  const { code, cause } = fault as { code?: unknown; cause?: unknown }
+  return typeof code === "string" ? code : typeof cause === "object" && cause !== null ? codeOf(cause) : undefined
+}
+
+/**
+ * The loggable part of a fault: its kind, the status of the answer, and the system's error code. Never its message, which can
+ * contain words of the conversation or of the model.
+ */
+const faultText = (fault: unknown) => {
+  const { name = "Error", statusCode } = fault as { name?: string; statusCode?: number }
+  const code = codeOf(fault)
+  const details = [
+    ...(statusCode === undefined ? [] : [`status ${statusCode}`]),
+    ...(code !== undefined && /^[A-Z0-9_]{1,60}$/.test(code) ? [code] : []),
+  ]
+  return details.length === 0 ? name : `${name} (${details.join(", ")})`
 }
 
 type Provider = ReturnType<typeof createOpenAICompatible>
@@ -73,14 +95,14 @@ const startAnswer = (
     maxRetries: retries,
     timeout: { totalMs: totalMillis },
     abortSignal: abort.signal,
-    onError: ({ error }) => void faults.push(error),
+    onError: ({ error }) => void (ToolChoiceViolationError.isInstance(error) || faults.push(error)),
   })
   return toUIMessageStream({
     stream,
     tools: toolSet,
     sendReasoning: true,
     sendSources: false,
-    onError: () => failed.errorText,
+    onError: (error) => (ToolChoiceViolationError.isInstance(error) ? outOfSteps : failed.errorText),
   }) as ReadableStream<AnswerPart>
 }
 
@@ -106,7 +128,7 @@ export const layer = (options: LanguageModelOptions) =>
           )
           const logFaults = Effect.suspend(() =>
             Effect.forEach(faults.splice(0), (fault) =>
-              Effect.logWarning("The language model failed", faultText(fault, apiKey)),
+              Effect.logWarning("The language model failed", faultText(fault)),
             ),
           )
           return Stream.fromReadableStream({
@@ -122,11 +144,11 @@ export const layer = (options: LanguageModelOptions) =>
             Stream.timeoutOrElse({
               duration: options.maxSilenceMillis ?? 60_000,
               orElse: () => {
-                faults.push(new Error("silent for too long"))
+                faults.push({ name: "SilentForTooLong" })
                 return Stream.succeed(tooLate)
               },
             }),
-            Stream.filter(({ type }) => !type.startsWith("reasoning")),
+            Stream.filter(({ type, errorText }) => !type.startsWith("reasoning") && errorText !== outOfSteps),
             // Here only the deadline aborts: if the client leaves, the stream is interrupted.
             Stream.map((part): AnswerPart => (part.type === "abort" ? tooLate : part)),
             Stream.tap(({ type }) => (type === "error" ? logFaults : Effect.void)),

@@ -15,10 +15,13 @@ const lost = new Unavailable({ error: "The index of the documentation was lost; 
  * A thread that builds and keeps indexes by id. The first task starts it, and the scope ends it. If it runs out of memory it
  * ends with its indexes, and the next task starts a new thread.
  *
- * @param maxBytes limit of the memory of all indexes
+ * @param limits maxBytes: limit of the memory of all indexes; maxIndexBytes: of one index
  * @param onEnd called after a thread and its indexes have ended
  */
-export const make = Effect.fnUntraced(function* (maxBytes: number, onEnd: () => void) {
+export const make = Effect.fnUntraced(function* (
+  { maxBytes, maxIndexBytes }: { readonly maxBytes: number; readonly maxIndexBytes: number },
+  onEnd: () => void,
+) {
   let thread: Worker | undefined
   let calls = 0
   // Bounded by the number of chats: each has one task at a time.
@@ -26,7 +29,7 @@ export const make = Effect.fnUntraced(function* (maxBytes: number, onEnd: () => 
 
   const start = () => {
     const worker = new Worker(source, {
-      workerData: { maxBytes } satisfies IndexThreadData,
+      workerData: { maxBytes: maxIndexBytes } satisfies IndexThreadData,
       resourceLimits: {
         maxOldGenerationSizeMb: Math.ceil((maxBytes + heapOverheadBytes) / MiB),
         maxYoungGenerationSizeMb: 8,

@@ -38,6 +38,28 @@ const secretColumns: ReadonlyArray<SecretColumn> = [
     inUse: "previous_secret_until > now()",
   },
   {
+    what: "headers of endpoints",
+    table: "webhook_endpoints",
+    column: "headers",
+    key: ["id"],
+    ownerOf: (row) => row["id"]!,
+  },
+  {
+    what: "signing keys of orgs",
+    table: "org_signing_keys",
+    column: "private_key",
+    key: ["org_id"],
+    ownerOf: (row) => row["org_id"]!,
+  },
+  {
+    what: "previous signing keys of orgs",
+    table: "org_signing_keys",
+    column: "previous_private_key",
+    key: ["org_id"],
+    ownerOf: (row) => row["org_id"]!,
+    inUse: "previous_until > now()",
+  },
+  {
     what: "callback secrets of schedules",
     table: "job_schedules",
     column: "callback_secret",

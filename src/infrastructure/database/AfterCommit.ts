@@ -7,7 +7,11 @@ import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 export const keys = Layer.effect(
   KeyLookup,
   Effect.zipWith(KeyLookup, SqlClient.SqlClient, (lookup, { afterCommit }) =>
-    KeyLookup.of({ ...lookup, forget: (keyId) => afterCommit(lookup.forget(keyId)) }),
+    KeyLookup.of({
+      ...lookup,
+      forget: (keyId) => afterCommit(lookup.forget(keyId)),
+      forgetOwner: (...owner) => afterCommit(lookup.forgetOwner(...owner)),
+    }),
   ),
 )
 

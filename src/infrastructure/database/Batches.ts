@@ -1,4 +1,6 @@
 import { Cause, Effect, Exit, Request, RequestResolver, Semaphore } from "effect"
+import { LRUCache } from "lru-cache"
+import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 
 /** Limit of concurrent statements: one is answered while the next is sent. */
 const maxStatements = 2
@@ -66,5 +68,33 @@ export const make = <K, A, E>(
         isWithdrawn = true
         remove()
       }
+    }
+  })
+
+/** Orgs with batches of their own in memory. */
+const maxOrgs = 1_000
+
+/**
+ * Batches for each org, so that a statement that waits for the rows of one org delays no other org.
+ *
+ * @param ask finds the answers to questions of one org
+ * @param maxSize the maximum number of questions in a statement
+ */
+export const makeByOrg = <K, A, E>(
+  ask: (orgId: string, questions: ReadonlyArray<K>) => Effect.Effect<ReadonlyMap<K, A>, E>,
+  maxSize: number,
+) =>
+  Effect.map(Effect.context<never>(), (context) => {
+    const makeOne = (orgId: string) =>
+      make((questions: ReadonlyArray<K>) => Effect.provideService(ask(orgId, questions), RequestOrg, orgId), maxSize)
+    // A batch that is removed while it runs ends as usual; its org starts with a new one.
+    const orgs = new LRUCache<string, Effect.Success<ReturnType<typeof makeOne>>>({ max: maxOrgs })
+
+    return (orgId: string) => {
+      const known = orgs.get(orgId)
+      if (known !== undefined) return known
+      const made = Effect.runSyncWith(context)(makeOne(orgId))
+      orgs.set(orgId, made)
+      return made
     }
   })

@@ -9,8 +9,10 @@ const array = (values: ReadonlyArray<unknown>, elementOid: number) =>
 
 /** A parameter of type `text[]`. */
 export const texts = (values: Iterable<string | null>) => array([...values], PgTypes.OID.text)
+export const textsOrNull = (values: Iterable<string> | null) => (values === null ? null : texts(values))
 /** A parameter of type `int[]`. */
 export const integers = (values: Iterable<number | null>) => array([...values], PgTypes.OID.int4)
+export const integersOrNull = (values: Iterable<number> | null) => (values === null ? null : integers(values))
 /** A parameter of type `timestamptz[]`. */
 export const times = (values: Iterable<DateTime.Utc | null>) =>
   array(

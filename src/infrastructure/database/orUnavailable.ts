@@ -2,7 +2,7 @@ import { Cause, Context, Effect, Fiber, Option } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
-import * as ConnectionShares from "./connectionShares.ts"
+import { ConnectionShares, sharesOf } from "./ConnectionShares.ts"
 import { measured } from "./databaseMetrics.ts"
 import { type Deadline, deadlines } from "./deadlines.ts"
 import { poolSize } from "./PostgresDatabase.ts"
@@ -52,7 +52,7 @@ const failTooSlow = (deadline: Deadline) =>
   )
 
 /** The pool's connections, shared by orgs and background work. */
-const connections = ConnectionShares.make(ConnectionShares.sharesOf(poolSize))
+const connections = new ConnectionShares(sharesOf(poolSize))
 
 /** Whether the operation is part of another one that holds a connection. */
 const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailable/IsPart", {

@@ -1,103 +1,74 @@
-import { Effect, Layer, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
-import type { CiRun } from "../../domain/deployments/Deployment.ts"
-import { Deployment, subdomainFor } from "../../domain/deployments/Deployment.ts"
-import type { NewDeployment, Registered } from "../../domain/deployments/Deployments.ts"
-import { DeploymentRepository } from "../../domain/deployments/Deployments.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { DateTime, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { Deployment } from "../../domain/deployments/Deployment.ts"
+import {
+  type DeploymentFilter,
+  deploymentNotFound,
+  DeploymentRepository,
+} from "../../domain/deployments/DeploymentRepository.ts"
+import { newestOf } from "../../domain/deployments/runOrder.ts"
+import type { OrgScope } from "../../domain/Principal.ts"
+import { projectNotFound } from "../../domain/projects/Projects.ts"
+import { audited } from "../audit/audited.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { hasOrg } from "../projects/links.ts"
+import { decodeProjects, projectColumns } from "../projects/projectRows.ts"
+import { findLinkedProjects, registerRun } from "./registerRun.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
 const decode = decodePage(Row)
 
-interface Linked {
-  readonly id: string
-  readonly repositoryId: string | null
+interface PromotedRow {
+  readonly runId: string
+  readonly runAttempt: number
+  readonly at: Date
+  /** Whether the run is of the repository that is linked now: runs of another one have another order. */
+  readonly isOfLink: boolean
 }
 
-/**
- * Records a run in the project of the condition, unless it was recorded before, and updates the project's link, in one
- * statement. Locks the project's row, so that the change of a person at the same time is not overwritten. Returns the
- * project's id, or no row when there is no such project.
- */
-const recordRun = (
+/** Makes a deployment current, in a transaction. */
+const promote = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  { run, deploymentId, now }: NewDeployment,
-  project: Statement.Fragment,
-) => sql<{ id: string }>`
-  WITH project AS (
-    SELECT id, org_id FROM projects WHERE ${project} FOR NO KEY UPDATE
-  ), recorded AS (
-    INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, pull_request, run_id,
-      run_attempt, workflow, actor, event_name, environment, created_at)
-    SELECT ${deploymentId}, org_id, id, 'github', ${run.branch}, ${run.ref}, ${run.sha}, ${run.preview},
-      ${run.pullRequest}::int, ${run.runId}, ${run.runAttempt}, ${run.workflow}, ${run.actor}, ${run.eventName},
-      ${run.environment}, ${date(now)}
-    FROM project
-    ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
-    RETURNING id, project_id, org_id, branch, preview
-  ), linked AS (
-    UPDATE projects SET repository_id = ${run.repositoryId}, host_owner = ${run.owner}, host_repo = ${run.repo},
-      default_branch = coalesce(default_branch, ${run.defaultBranchCandidate}), updated_at = ${date(now)},
-      current_deployment_id = CASE
-        WHEN NOT preview AND branch = coalesce(default_branch, ${run.defaultBranchCandidate}) THEN recorded.id
-        ELSE current_deployment_id END
-    FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
-  )
-  SELECT id FROM project`
-
-const linkedColumns = (sql: SqlClient.SqlClient) => sql.literal(`id, repository_id AS "repositoryId"`)
-
-/** Finds the project that is linked to a repository: by the repository's id, or by its name while no run has proved an id. */
-const findLinked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, run: CiRun) {
-  const [byId] = yield* sql<Linked>`
-    SELECT ${linkedColumns(sql)} FROM projects WHERE repository_id = ${run.repositoryId} FOR NO KEY UPDATE`
-  if (byId !== undefined) return byId
-  const byName =
-    yield* sql<Linked>`SELECT ${linkedColumns(sql)} FROM projects WHERE ${isLinkedByName(sql, run)} FOR NO KEY UPDATE`
-  return byName.find((project) => project.repositoryId === null) ?? byName[0]
-})
-
-/** Creates a project for a repository, with the first free subdomain of its name. */
-const createProject = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  { run, projectId, defaultOrgId, now }: NewDeployment,
+  scope: OrgScope,
+  projectId: string,
+  deploymentId: string,
+  now: DateTime.Utc,
+  entry: AuditEntry,
 ) {
-  const at = date(now)
-  const orgId = yield* defaultOrg(sql, defaultOrgId, at)
-  yield* limit.take(Limited.orgOwner(sql, orgId))
-  for (let n = 1; ; n++) {
-    const [created] = yield* sql<Linked>`
-      INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
-      VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n)}, ${at}, ${at})
-      ON CONFLICT (subdomain) DO NOTHING
-      RETURNING ${linkedColumns(sql)}`
-    if (created !== undefined) return created
-  }
+  const [project] = yield* findLinkedProjects(sql, sql`p.id = ${projectId} AND ${inScope(sql, scope, "p.org_id")}`)
+  if (project === undefined) return yield* projectNotFound()
+  const { issuer, orgId, repositoryId } = project
+  const [run] = yield* sql<PromotedRow>`
+    SELECT run_id AS "runId", run_attempt AS "runAttempt", coalesce(issued_at, created_at) AS at,
+      coalesce(issuer = ${issuer}::text AND repository_id = ${repositoryId}::text, false) AS "isOfLink"
+    FROM deployments WHERE id = ${deploymentId} AND project_id = ${projectId} AND org_id = ${orgId}`
+  if (run === undefined) return yield* deploymentNotFound()
+  const { at, isOfLink, ...position } = run
+  const promoted = isOfLink ? { ...position, at: DateTime.fromDateUnsafe(at) } : null
+  const newest = newestOf([project.newest, promoted])
+  const [row] = yield* audited(
+    sql,
+    entry,
+    sql`
+      UPDATE projects SET current_deployment_id = ${deploymentId}, updated_at = ${date(now)},
+        newest_run_id = ${newest?.runId ?? null}, newest_run_attempt = ${newest?.runAttempt ?? null}::int,
+        newest_run_at = ${newest === null ? null : date(newest.at)}::timestamptz
+      WHERE id = ${projectId} AND org_id = ${orgId}
+      RETURNING ${projectColumns(sql)}`,
+  ).pipe(decodeProjects)
+  return row!
 })
 
-/** Links a project to the repository of a run, creates one if the run may, and records the run, under locks. */
-const linkAndRecord = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  limit: Limited.Limited,
-  deployment: NewDeployment,
-) {
-  const { run } = deployment
-  yield* lockRepositoryId(sql, run.repositoryId)
-  yield* lockRepositoryName(sql, run)
-  const found = yield* findLinked(sql, run)
-  if (found === undefined && !deployment.createProject) return { _tag: "NotLinked" } satisfies Registered
-  if (found !== undefined && found.repositoryId !== null && found.repositoryId !== run.repositoryId) {
-    return { _tag: "NameReused" } satisfies Registered
-  }
-  const { id } = found ?? (yield* createProject(sql, limit, deployment))
-  yield* recordRun(sql, deployment, sql`id = ${id}`)
-  return { _tag: "Registered", projectId: id } satisfies Registered
-})
+/** The conditions of a list's filter. */
+const matches = (sql: SqlClient.SqlClient, { branch, preview }: DeploymentFilter) => {
+  // The digest, because the index has it.
+  const isBranch = branch === undefined ? sql`true` : sql`md5(branch) = md5(${branch}) AND branch = ${branch}`
+  return preview === undefined ? isBranch : sql`${isBranch} AND preview = ${preview}`
+}
 
 /** Deployments in PostgreSQL. */
 export const layer = Layer.effect(
@@ -111,20 +82,9 @@ export const layer = Layer.effect(
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     return DeploymentRepository.of({
-      register: (deployment) => {
-        const { run } = deployment
-        // Nearly every run is of a repository whose id and name are linked: no link changes, so the lock of the project's row
-        // is enough.
-        const isLinked = sql`repository_id = ${run.repositoryId} AND ${isLinkedByName(sql, run)}`
-        return recordRun(sql, deployment, isLinked).pipe(
-          Effect.flatMap(([project]) =>
-            project === undefined
-              ? sql.withTransaction(linkAndRecord(sql, limit, deployment))
-              : Effect.succeed<Registered>({ _tag: "Registered", projectId: project.id }),
-          ),
-          orUnavailable,
-        )
-      },
+      register: (deployment) => registerRun(sql, limit, deployment).pipe(sql.withTransaction, orUnavailable),
+
+      promote: (...asked) => promote(sql, ...asked).pipe(sql.withTransaction, orUnavailable),
 
       list: (scope, projectId, page) =>
         pageOf(
@@ -135,8 +95,10 @@ export const layer = Layer.effect(
             -- with both conditions together the planner sorts all deployments of the project.
             SELECT ${columns} FROM (
               SELECT * FROM deployments
-              WHERE project_id = (SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)})
-                AND ${afterCursor(sql, page, "newest")}
+              WHERE project_id = (
+                  SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(hasOrg())}
+                )
+                AND ${matches(sql, page)} AND ${afterCursor(sql, page, "newest")}
               ORDER BY id DESC LIMIT ${page.limit + 1}
             ) AS newest
             WHERE ${inScope(sql, scope)}`,

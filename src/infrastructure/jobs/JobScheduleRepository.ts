@@ -2,27 +2,78 @@ import { Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { JobSchedule } from "../../domain/jobs/JobSchedule.ts"
-import { JobScheduleRepository, type NewJobSchedule, scheduleNotFound } from "../../domain/jobs/JobSchedules.ts"
+import { JobSchedule, LastJob } from "../../domain/jobs/JobSchedule.ts"
+import {
+  JobScheduleRepository,
+  type NewJobSchedule,
+  scheduleNotFound,
+} from "../../domain/jobs/JobScheduleRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { fireSchedules } from "./fireSchedules.ts"
 import { templateColumns, templateValues } from "./insertJobs.ts"
-import { afterCursor, date, decodePage, JsonText, pageOf, toJsonText, Time } from "../database/fragments.ts"
+import { changeSchedule } from "./changeSchedule.ts"
+import {
+  afterCursor,
+  date,
+  dateOrNull,
+  decodePage,
+  decodeRows,
+  JsonText,
+  pageOf,
+  toJsonText,
+  Time,
+} from "../database/fragments.ts"
 import * as JobRoom from "./jobRoom.ts"
 import * as Limited from "../orgs/limited.ts"
+import { runSchedule } from "./runSchedule.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
   input: JsonText,
-  next_at: Time,
+  next_at: Schema.NullOr(Time),
   created_at: Time,
 })
 const decode = decodePage(Row)
+const decodeFound = decodeRows(
+  Schema.Struct({
+    ...Row.fields,
+    last_job_id: Schema.NullOr(LastJob.fields.job_id),
+    last_status: Schema.NullOr(LastJob.fields.status),
+    last_created_at: Schema.NullOr(Time),
+    last_finished_at: Schema.NullOr(Time),
+  }),
+)
 /** The columns whose length counts towards the bytes of a page. */
 const sizedColumns = ["workflow", "cron", "timezone", "input", "deployment_id", "callback_url"]
+
+/** The columns of a schedule `s`. */
+const scheduleColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    s.id AS schedule_id, s.workflow, s.cron, s.timezone, s.input, s.deployment_id, s.callback_url, s.skip_callbacks,
+    s.priority, s.max_attempts, s.retry_delay_seconds, s.overlap, s.next_at IS NOT NULL AS active, s.next_at, s.created_at`)
+
+/** Reads a schedule with the last job that it created. */
+const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: string) =>
+  sql`
+    SELECT ${scheduleColumns(sql)}, job.id AS last_job_id, job.status AS last_status, job.created_at AS last_created_at,
+      job.finished_at AS last_finished_at
+    FROM job_schedules s LEFT JOIN LATERAL (
+      SELECT id, status, created_at, finished_at FROM jobs WHERE id = s.last_job_id AND org_id = ${orgId} OFFSET 0
+    ) AS job ON true
+    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId}`.pipe(
+    decodeFound,
+    orUnavailable,
+    Effect.flatMap(([row]) => {
+      if (row === undefined) return Effect.fail(scheduleNotFound())
+      const { last_created_at, last_finished_at: finished_at, last_job_id: job_id, last_status, ...schedule } = row
+      const lastJob =
+        job_id === null ? null : { job_id, status: last_status!, created_at: last_created_at!, finished_at }
+      return Effect.succeed({ schedule, lastJob })
+    }),
+  )
 
 /** Inserts a schedule within the limits of its org. */
 const insertSchedule = (
@@ -40,9 +91,9 @@ const insertSchedule = (
       sql,
       entry,
       sql`
-        INSERT INTO job_schedules (id, org_id, cron, timezone, next_at, created_at, ${templateColumns(sql)})
-        SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${date(schedule.nextAt)},
-          ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
+        INSERT INTO job_schedules (id, org_id, cron, timezone, overlap, next_at, created_at, ${templateColumns(sql)})
+        SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${schedule.overlap},
+          ${dateOrNull(schedule.nextAt)}::timestamptz, ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
         FROM orgs org
         WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId, inputBytes)}
         RETURNING org_id AS "orgId"`,
@@ -64,6 +115,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
     const limit = yield* Limited.make("schedules")
+    const jobLimit = yield* Limited.make("unfinishedJobs")
     const bytes = yield* StoredBytes.make
     const findRoom = yield* JobRoom.make
 
@@ -75,12 +127,16 @@ export const layer = Layer.effect(
           sql,
           page,
           sql`
-            SELECT id AS schedule_id, workflow, cron, timezone, input, deployment_id, callback_url, skip_callbacks,
-              next_at, created_at
-            FROM job_schedules WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+            SELECT ${scheduleColumns(sql)} FROM job_schedules s WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
           "schedule_id",
           sizedColumns,
         ).pipe(decode, orUnavailable),
+
+      find: (orgId, scheduleId) => findSchedule(sql, orgId, scheduleId),
+      update: (orgId, scheduleId, changes, now, entry) =>
+        changeSchedule(sql, bytes, orgId, scheduleId, changes, now, entry).pipe(sql.withTransaction, orUnavailable),
+      run: (orgId, scheduleId, jobId, now) =>
+        runSchedule(sql, jobLimit, bytes, orgId, scheduleId, jobId, now).pipe(sql.withTransaction, orUnavailable),
 
       remove: (orgId, scheduleId, entry) =>
         audited(

@@ -11,12 +11,16 @@ const everySecond = (problem: string, effect: Effect.Effect<void, Unavailable>) 
     Effect.forkScoped,
   )
 
-/** Every second: queues or fails jobs whose lease has expired, and creates the jobs of due schedules. */
+/**
+ * Every second: queues or fails jobs whose lease has expired, opens delayed jobs to claims, and creates the jobs of due
+ * schedules.
+ */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const jobs = yield* Jobs
     const schedules = yield* JobSchedules
     yield* everySecond("Leases are not checked", jobs.expireLeases)
+    yield* everySecond("Delayed jobs are not queued", jobs.queueDelayed)
     yield* everySecond("Schedules do not fire", schedules.fireDue)
   }),
 )

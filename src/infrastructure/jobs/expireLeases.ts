@@ -17,7 +17,7 @@ const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
     return {
       picked: sql`
         WITH picked AS MATERIALIZED (
-          SELECT id, org_id, attempt FROM jobs WHERE status = 'running' AND lease_expires_at <= ${date(now)}
+          SELECT id, org_id, attempt, max_attempts FROM jobs WHERE status = 'running' AND lease_expires_at <= ${date(now)}
           ORDER BY lease_expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
         )`,
       next: sql`CASE WHEN (SELECT count(*) FROM picked) = ${limit}::int THEN '' END`,
@@ -27,8 +27,8 @@ const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
   return {
     picked: sql`
       WITH RECURSIVE ${orgsInTurn(sql, running, batch)}, picked AS MATERIALIZED (
-        SELECT job.id, job.org_id, job.attempt FROM due CROSS JOIN LATERAL (
-          SELECT id, org_id, attempt FROM jobs
+        SELECT job.id, job.org_id, job.attempt, job.max_attempts FROM due CROSS JOIN LATERAL (
+          SELECT id, org_id, attempt, max_attempts FROM jobs
           WHERE org_id = due.org_id AND status = 'running' AND lease_expires_at <= ${date(now)}
           ORDER BY lease_expires_at LIMIT ${share(sql, batch)} FOR UPDATE SKIP LOCKED
         ) AS job
@@ -39,16 +39,16 @@ const pick = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
 
 /** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
 export const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
-  const { maxAttempts, now } = batch
+  const { now } = batch
   const { next, picked } = pick(sql, batch)
   return sql<Row>`
     ${picked}, queued AS (
       UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)}
-      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < ${maxAttempts}))
+      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < max_attempts))
     )
     SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
       (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
-       WHERE attempt >= ${maxAttempts}) AS exhausted`.pipe(
+       WHERE attempt >= max_attempts) AS exhausted`.pipe(
     Effect.map(([row]) => ({
       queued: row!.picked - row!.exhausted.length,
       exhausted: row!.exhausted,

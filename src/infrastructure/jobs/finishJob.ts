@@ -1,119 +1,95 @@
-import { DateTime, Effect } from "effect"
+import { DateTime, Effect, Result } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { SqlClient } from "effect/sql"
-import { callbackLane } from "../../domain/webhooks/lanes.ts"
-import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
-import { receivers } from "../../domain/webhooks/Receivers.ts"
-import type { Conflict } from "../../domain/Errors.ts"
-import type { Job, JobStatus } from "../../domain/jobs/Job.ts"
-import type { JobEnd, JobOutcome } from "../../domain/jobs/JobEnd.ts"
+import type { SqlClient, Statement } from "effect/sql"
+import type { Conflict, NotFound } from "../../domain/Errors.ts"
+import { decide, type JobDecision, type JobEnd, type JobReport } from "../../domain/jobs/JobEnd.ts"
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
+import { eventType } from "../../domain/webhooks/Event.ts"
 import { texts } from "../database/arrays.ts"
-import { date, toJsonText } from "../database/fragments.ts"
-import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
+import { wantsType } from "../webhooks/wantedEvents.ts"
+import { type Change, type ReportedJob, type Written, writeReports } from "./writeReports.ts"
 
-interface JobRow {
-  readonly status: JobStatus
-  readonly workflow: string
-  readonly deployment_id: string | null
-  readonly callback_url: string | null
-  readonly has_callback_secret: boolean
-  readonly skip_callbacks: boolean
-  readonly lease_expires_at: Date | null
-  readonly endpoints: ReadonlyArray<string>
-  readonly inactive: ReadonlyArray<string>
+/** A report about a job. */
+export interface Reported {
+  readonly end: JobEnd
+  readonly report: JobReport
 }
 
-/** Reads a job, with the ids of its org's endpoints. */
-const findJob = (sql: SqlClient.SqlClient, { orgId, jobId }: JobEnd) => sql<JobRow>`
-  SELECT status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS has_callback_secret,
-    skip_callbacks, lease_expires_at,
-    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id ORDER BY id) AS endpoints,
-    ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = jobs.org_id AND NOT active) AS inactive
-  FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
+/** What became of a report. */
+export type ReportOutcome = Result.Result<Written, NotFound | Conflict>
 
-/**
- * Deliveries that are inserted together with their event. A sweep inserts the others, so that to finish a job takes as long
- * for an org with hundreds of endpoints as for one with a few.
- */
-const inlineReceivers = 32
+interface Row extends Omit<ReportedJob, "lease_expires_at"> {
+  /** `null`: there is no such job. */
+  readonly id: string | null
+  readonly lease_expires_at: Date | null
+  /** In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive ones. */
+  readonly completed: ReadonlyArray<string> | null
+  readonly failed: ReadonlyArray<string> | null
+  readonly inactive: ReadonlyArray<string> | null
+}
 
-/**
- * Writes the outcome, the event and its deliveries in one statement. Writes nothing when the job has changed since it was
- * read, or when an endpoint that receives the event was deleted or deactivated since.
- */
-const write = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  random: SecureRandom.SecureRandom["Service"],
-  job: JobRow,
-  { orgId, jobId, nonce, now }: JobEnd,
-  outcome: JobOutcome,
-) {
-  const { status, result, error, mapped_stack } = outcome
-  const { workflow, deployment_id } = job
-  const body = eventBody({ job_id: jobId, workflow, deployment_id, ...outcome }, nonce)
-  const at = date(now)
-  const inactive = new Set(job.inactive)
-  const to = receivers(
-    { ...job, hasCallbackSecret: job.has_callback_secret },
-    job.endpoints.map((id) => ({ id, active: !inactive.has(id) })),
-  )
-  const first = to.slice(0, inlineReceivers)
-  const others = to.slice(inlineReceivers).map(({ endpointId }) => endpointId)
-  const endpoints = texts(first.map(({ endpointId }) => endpointId))
-  const states = texts(first.map(({ state }) => state))
-  const callback = first[0]?.endpointId === null ? callbackLane(orgId, job.callback_url!) : null
-  const eventId = yield* random.ulid
-  const ids = texts(yield* Effect.forEach(first, () => random.ulid))
-  const sweepId = yield* random.ulid
-  const [written] = yield* sql<{ bytes: number }>`
-    WITH endpoints AS (
-      -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
-      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
-      WHERE org_id = ${orgId} AND id = ANY(${endpoints}) ORDER BY id FOR SHARE
-    ), receivers AS (
-      SELECT r.id, r.endpoint, r.state, coalesce(w.lane, ${callback}) AS lane
-      FROM unnest(${ids}, ${endpoints}, ${states}) AS r (id, endpoint, state)
-      LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
-      WHERE w.id IS NOT NULL OR r.endpoint IS NULL
-    ), job AS (
-      UPDATE jobs SET status = ${status}, result = ${toJsonText(result)}, error = ${error},
-        mapped_stack = ${toJsonText(mapped_stack)}, lease_expires_at = NULL, finished_at = ${at}, updated_at = ${at}
-      WHERE id = ${jobId} AND org_id = ${orgId} AND status IN ('queued', 'running')
-        AND date_trunc('milliseconds', lease_expires_at) IS NOT DISTINCT FROM ${job.lease_expires_at}::timestamptz
-        AND (SELECT count(*) FROM receivers) = ${first.length}::int
-      RETURNING id, coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
-        + coalesce(octet_length(mapped_stack), 0) AS bytes
-    ), event AS (
-      INSERT INTO events (id, org_id, job_id, type, body, created_at)
-      SELECT ${eventId}, ${orgId}, id, ${eventType(status)}, ${body}, ${at} FROM job
-      RETURNING id, job_id, octet_length(body) AS bytes
-    ), ${insertDeliveries(sql, orgId, now, false)}, sweep AS (
-      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
-      SELECT ${sweepId}, ${orgId}, 'deliver', ${eventId}, ${texts(others)}, ${at} FROM job WHERE ${others.length > 0}::boolean
-    )
-    SELECT job.bytes + event.bytes AS bytes FROM job, event`
-  return written && { hasMore: others.length > 0, bytes: written.bytes }
+/** Reads jobs of an org, and its endpoints. */
+const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, jobIds: ReadonlyArray<string>) {
+  const endpoints = (which: Statement.Fragment) => sql`
+    CASE WHEN place = 1 THEN
+      ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
+    END`
+  const rows = yield* sql<Row>`
+    SELECT job.*,
+      ${endpoints(wantsType(sql, eventType("completed")))} AS completed,
+      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive
+    FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
+      SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
+        skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
+        finished_attempt AS "finishedAttempt", retried_attempts AS "retriedAttempts",
+        coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
+      FROM jobs WHERE id = asked.id AND org_id = ${orgId} OFFSET 0
+    ) AS job ON true ORDER BY place`
+  const [first] = rows
+  const inactive = new Set(first!.inactive)
+  const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
+  return {
+    candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
+    jobs: new Map(
+      rows.flatMap(({ id, lease_expires_at: lease, ...row }): Array<[string, ReportedJob]> =>
+        id === null ? [] : [[id, { ...row, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) }]],
+      ),
+    ),
+  }
 })
 
+const nothing: Written = { bytes: 0, hasSweep: false, status: null }
+
 /**
- * Finishes a job if `isOpen` allows it: writes the outcome, the event and its deliveries, all or nothing. Returns whether a
- * sweep inserts more deliveries, and how many bytes were stored. The event counts once, however many deliveries it has.
+ * Reports about jobs of one org: reads the jobs, decides and writes, each in one statement for all of them. Of two reports
+ * about one job, the second is decided after the first is written. So is a report about a job that changed in between.
  */
-export const finishJob = Effect.fnUntraced(function* (
+export const reportJobs = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
-  job: JobEnd,
-  outcome: JobOutcome,
-  isOpen: (row: Pick<Job, "status" | "lease_expires_at">) => Effect.Effect<boolean, Conflict>,
+  orgId: string,
+  reports: ReadonlyArray<Reported>,
 ) {
-  while (true) {
-    const [row] = yield* findJob(sql, job)
-    if (row === undefined) return yield* jobNotFound()
-    const { status, lease_expires_at: lease } = row
-    const open = yield* isOpen({ status, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) })
-    if (!open) return { hasMore: false, bytes: 0 }
-    const finished = yield* write(sql, random, row, job, outcome)
-    if (finished !== undefined) return finished
+  const outcomes = new Map<Reported, ReportOutcome>()
+  let open = reports
+  while (open.length > 0) {
+    const ofJob = new Map<string, Reported>()
+    for (const one of open) if (!ofJob.has(one.end.jobId)) ofJob.set(one.end.jobId, one)
+    const { candidates, jobs } = yield* readJobs(sql, orgId, [...ofJob.keys()])
+    const changes: Array<Change> = []
+    for (const [jobId, reported] of ofJob) {
+      const job = jobs.get(jobId)
+      const decision: Result.Result<JobDecision, NotFound | Conflict> =
+        job === undefined ? Result.fail(jobNotFound()) : decide(job, reported.report, reported.end.now)
+      if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
+      else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
+      else changes.push({ end: reported.end, job: job!, decision: decision.success })
+    }
+    if (changes.length > 0) {
+      const written = yield* writeReports(sql, random, orgId, changes, candidates)
+      for (const [jobId, done] of written) outcomes.set(ofJob.get(jobId)!, Result.succeed(done))
+    }
+    open = open.filter((one) => !outcomes.has(one))
   }
+  return outcomes
 })

@@ -1,7 +1,10 @@
 import { Effect, Result } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { type FireBatch, nextFiring } from "../../domain/jobs/JobSchedules.ts"
+import { nextFiring } from "../../domain/jobs/firings.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
+import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
+import { type FireBatch, isBlocked } from "../../domain/jobs/JobScheduleRepository.ts"
 import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
@@ -16,12 +19,14 @@ interface DueSchedule {
   readonly orgId: string
   readonly cron: string
   readonly timezone: string
+  readonly overlap: Overlap
+  readonly lastJobId: string | null
 }
 
 /** The CTE `picked`, which locks the schedules of a batch; and `next`, the org after which the next batch begins. */
 const pick = (sql: SqlClient.SqlClient, batch: FireBatch) => {
   const { after, limit, now } = batch
-  const columns = sql.literal(`id, org_id, cron, timezone, next_at,
+  const columns = sql.literal(`id, org_id, cron, timezone, overlap, last_job_id, next_at,
     coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`)
   if (after === null) {
     return {
@@ -56,17 +61,35 @@ const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
     ), summed AS (
       SELECT *, sum(bytes) OVER (ORDER BY rank, next_at, id) - bytes AS bytes_before FROM ranked
     ), fits AS MATERIALIZED (
-      SELECT id, org_id, cron, timezone FROM summed WHERE bytes_before < ${maxBatchBytes}
+      SELECT id, org_id, cron, timezone, overlap, last_job_id FROM summed WHERE bytes_before < ${maxBatchBytes}
     )
     SELECT ${next} AS next,
-      (SELECT coalesce(json_agg(json_build_object('id', id, 'orgId', org_id, 'cron', cron, 'timezone', timezone)), '[]')
-       FROM fits) AS schedules`.pipe(Effect.map(([row]) => row!))
+      (SELECT coalesce(json_agg(json_build_object('id', id, 'orgId', org_id, 'cron', cron, 'timezone', timezone,
+         'overlap', overlap, 'lastJobId', last_job_id)), '[]') FROM fits) AS schedules`.pipe(
+    Effect.map(([row]) => row!),
+  )
 }
 
 /**
+ * Finds which of the locked schedules must not create a job. A statement of its own, so that it sees the last job, which
+ * another transaction may have created just before the lock.
+ */
+const findBlocked = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, schedules: ReadonlyArray<DueSchedule>) {
+  const skipping = schedules.filter(({ lastJobId, overlap }) => overlap === "skip" && lastJobId !== null)
+  if (skipping.length === 0) return new Set<string>()
+  const jobs = yield* sql<{ id: string; status: JobStatus }>`
+    SELECT job.id, job.status FROM unnest(${texts(skipping.map(({ lastJobId }) => lastJobId))},
+      ${texts(skipping.map(({ orgId }) => orgId))}) AS asked (id, org_id)
+    CROSS JOIN LATERAL (SELECT id, status FROM jobs WHERE id = asked.id AND org_id = asked.org_id OFFSET 0) AS job`
+  const statuses = new Map(jobs.map(({ id, status }) => [id, status]))
+  const blocked = skipping.filter(({ lastJobId, overlap }) => isBlocked(overlap, statuses.get(lastJobId!) ?? null))
+  return new Set(blocked.map(({ id }) => id))
+})
+
+/**
  * Fires one batch of due schedules, in a transaction. Creates a job for each, and computes the next firing from now, so that
- * missed firings create one job. Deletes a schedule that never fires again. A schedule whose org has no room for a job moves
- * on without one. Also returns how many bytes each org has stored or freed.
+ * missed firings create one job. Deletes a schedule that never fires again. A schedule that is blocked by its last job, or whose
+ * org has no room for a job, moves on without one. Also returns how many bytes each org has stored or freed.
  */
 export const fireSchedules = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -88,23 +111,26 @@ export const fireSchedules = Effect.fnUntraced(function* (
   const nexts = schedules.map(nextAt)
   const ids = texts(schedules.map(({ id }) => id))
   const hasRoom = yield* findRoom(new Set(schedules.map(({ orgId }) => orgId)))
-  const jobIds = yield* Effect.forEach(schedules, ({ orgId }) =>
-    Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
+  const blocked = yield* findBlocked(sql, schedules)
+  const jobIds = yield* Effect.forEach(schedules, ({ id, orgId }) =>
+    blocked.has(id)
+      ? Effect.succeed(null)
+      : Effect.flatMap(hasRoom(orgId), (room) => (room ? random.ulid : Effect.succeed(null))),
   )
   const rows = sql`
-    SELECT fired.job_id, s.org_id, NULL, s.id, ${templateColumns(sql)}
+    SELECT fired.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
     WHERE fired.job_id IS NOT NULL`
   const stored = yield* sql<{ orgId: string; bytes: number }>`
     WITH fired AS (
       SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
     ), made AS (
-      ${insertJobs(sql, rows, date(now))} RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
+      ${insertJobs(sql, rows)} RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
     ), ended AS (
       DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
       RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
     ), moved AS (
-      UPDATE job_schedules SET next_at = fired.next_at FROM fired
+      UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
       WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL
     )
     SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (

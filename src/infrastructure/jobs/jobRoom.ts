@@ -31,7 +31,10 @@ export const make = Effect.gen(function* () {
         const rooms = new Map(rows.map((room) => [room.orgId, room]))
         /** Takes the room of one job and returns `true`; without room, counts the limit that the org has reached. */
         return (orgId: string) => {
-          const { bytesLeft, unfinishedJobs } = rooms.get(orgId)!
+          const room = rooms.get(orgId)
+          // The org was deleted; its schedules go with the rest of it.
+          if (room === undefined) return Effect.succeed(false)
+          const { bytesLeft, unfinishedJobs } = room
           if (bytesLeft <= usage.unwrittenBytes(orgId)) return Effect.as(countReached("storedBytes"), false)
           if (usage.addWatched("unfinishedJobs", orgId, unfinishedJobs)) return Effect.succeed(true)
           return Effect.as(countReached("unfinishedJobs"), false)

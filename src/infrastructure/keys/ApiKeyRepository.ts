@@ -1,9 +1,7 @@
-import { DateTime, Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { ApiKey, type RateLimit, type ValidKey } from "../../domain/keys/ApiKey.ts"
-import type { KeyGrant, NewApiKey } from "../../domain/keys/ApiKeyRepository.ts"
-import { ApiKeyRepository, keyNotFound } from "../../domain/keys/ApiKeyRepository.ts"
+import { ApiKeyRepository, keyNotFound, type NewApiKey } from "../../domain/keys/ApiKeyRepository.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import type { NotFound } from "../../domain/Errors.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
@@ -13,40 +11,36 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { bytes, texts, times } from "../database/arrays.ts"
 import { audited } from "../audit/audited.ts"
 import { auditedTogether } from "../audit/auditedTogether.ts"
-import { afterCursor, decodePage, orgOf, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, orgOf, pageOf, toJsonText } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
+import { changeKey, disableLeakedKey } from "./changeKey.ts"
+import { nowMillis } from "./counterRows.ts"
+import { decodeKeyPage, grantColumns, type GrantRow, keyColumns, toGrant } from "./keyRows.ts"
+import { hasOwner } from "./keyOwner.ts"
 import { rotateKey } from "./rotateKey.ts"
 
-const Row = Schema.Struct({
-  ...ApiKey.fields,
-  createdAt: Time,
-  expiresAt: Schema.NullOr(Time),
-  lastUsedAt: Schema.NullOr(Time),
-})
-const decode = decodePage(Row)
-
-interface GrantRow extends ValidKey {
-  readonly hash: string
-  readonly expiresAt: Date | null
-  readonly rateLimit: RateLimit | null
-}
-
-const toGrant = ({ expiresAt, ...row }: Omit<GrantRow, "hash">): KeyGrant => ({
-  ...row,
-  expiresAt: expiresAt === null ? null : DateTime.fromDateUnsafe(expiresAt),
-})
-
-/** The rate limit of a key, as JSON. */
-const rateLimitColumn = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
-    CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END
-      AS "rateLimit"`)
-
 /** What `makeInsert` asks for: a key, its owner, and whether the org certainly has room. */
-interface WantedKey extends NewApiKey {
+interface WantedKey extends Omit<NewApiKey, "metadata"> {
+  /** As text: json_to_recordset refuses some strings that JSON allows. */
+  readonly metadata: string | null
   readonly orgId: string | null
   readonly projectId: string | null
   readonly room: boolean
+}
+
+/** Inserts the counters of new keys that have limits. */
+const insertCounters = (sql: SqlClient.SqlClient) => {
+  const now = sql.literal(`${nowMillis}::bigint`)
+  return sql`
+    INSERT INTO key_counters (
+      org_id, id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at,
+      credits, credits_since, refill_amount, refill_every
+    )
+    SELECT changed."orgId", changed.id, 0, ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, 0, 0, 0, ${now},
+      (credits->>'remaining')::bigint, CASE WHEN json_typeof(credits) = 'object' THEN ${now} END,
+      (credits->'refill'->>'amount')::bigint, credits->'refill'->>'every'
+    FROM changed JOIN asked USING (id)
+    WHERE json_typeof("rateLimit") = 'object' OR json_typeof(credits) = 'object'`
 }
 
 /**
@@ -58,13 +52,19 @@ const makeInsert = (sql: SqlClient.SqlClient, limit: Limited.Limited, owner: Sta
   auditedTogether<WantedKey>(
     sql,
     `id text, name text, prefix text, hash text, "createdAt" timestamptz, "expiresAt" timestamptz, "rateLimit" json,
-      "orgId" text, "projectId" text, room boolean`,
+      enabled boolean, permissions json, "externalId" text, metadata text, credits json, "orgId" text, "projectId" text,
+      room boolean`,
     sql`
-      INSERT INTO api_keys (id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, org_id, project_id)
+      INSERT INTO api_keys (
+        id, name, prefix, hash, created_at, expires_at, rate_limit, rate_window, enabled, permissions, external_id, metadata,
+        org_id, project_id
+      )
       SELECT asked.id, asked.name, prefix, decode(hash, 'hex'), "createdAt", "expiresAt",
-        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, ${owner}
+        ("rateLimit"->>'limit')::int, ("rateLimit"->>'window')::int, enabled, permissions, "externalId",
+        metadata::json, ${owner}
       WHERE ${limit.guard(sql`asked.room`)}
       RETURNING id, org_id AS "orgId"`,
+    insertCounters(sql),
   )
 
 /** Inserts keys of projects and of orgs. */
@@ -97,11 +97,11 @@ const makeInserts = Effect.gen(function* () {
     limit,
     forProject: (orgId: string | null, projectId: string, key: NewApiKey, entry: AuditEntry) =>
       limit.admit(projectOwner(orgId, projectId), (hasRoom) =>
-        insertForProject({ ...key, orgId, projectId, room: hasRoom }, entry),
+        insertForProject({ ...key, metadata: toJsonText(key.metadata), orgId, projectId, room: hasRoom }, entry),
       ),
     forOrg: (orgId: string, key: NewApiKey, entry: AuditEntry) =>
       limit.admit(Limited.orgOwner(sql, orgId), (hasRoom) =>
-        insertForOrg({ ...key, orgId, projectId: null, room: hasRoom }, entry),
+        insertForOrg({ ...key, metadata: toJsonText(key.metadata), orgId, projectId: null, room: hasRoom }, entry),
       ),
   }
 })
@@ -128,8 +128,17 @@ export const layer = Layer.effect(
           sql,
           entry,
           sql`
-            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
-            RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
+            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}
+            RETURNING org_id AS "orgId", id, coalesce(counter_id, id) AS counter, pg_notify(${revocationChannel}, id)`,
+          // The counter goes with the last key that has it.
+          sql`
+            DELETE FROM key_counters c USING changed
+            WHERE c.org_id = changed."orgId" AND c.id = changed.counter
+              AND NOT EXISTS (
+                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.counter_id = c.id AND k.id <> changed.id
+              ) AND NOT EXISTS (
+                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.id = c.id AND k.id <> changed.id
+              )`,
         ).pipe(
           orUnavailable,
           Effect.map(([removed]) => removed),
@@ -138,24 +147,32 @@ export const layer = Layer.effect(
 
       rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry),
 
-      list: (orgId, page) =>
-        pageOf(
+      update: (orgId, keyId, change, entry) => changeKey(sql, orgId, keyId, change, entry),
+
+      disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
+
+      list: (orgId, page, externalId) => {
+        const ofHolder = externalId === undefined ? sql.literal("true") : sql`external_id = ${externalId}`
+        return pageOf(
           sql,
           page,
           sql`
-            SELECT id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
-              last_used_at AS "lastUsedAt", ${rateLimitColumn(sql)}
-            FROM api_keys WHERE org_id = ${orgId} AND ${afterCursor(sql, page)}`,
+            SELECT ${keyColumns(sql)} FROM api_keys
+            WHERE org_id = ${orgId} AND ${ofHolder} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`,
           "id",
           ["name"],
-        ).pipe(decode, orUnavailable),
+        ).pipe(decodeKeyPage, orUnavailable)
+      },
+
+      exists: (orgId, keyId) =>
+        sql`SELECT 1 FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}`.pipe(
+          Effect.map((rows) => rows.length > 0),
+          orUnavailable,
+        ),
 
       findByHashes: (hashes) =>
-        sql<GrantRow>`
-          SELECT encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId",
-            expires_at AS "expiresAt", ${rateLimitColumn(sql)}
-          FROM api_keys WHERE hash = ANY (${bytes(hashes)})`.pipe(
-          Effect.map((rows) => new Map(rows.map(({ hash, ...row }) => [hash, toGrant(row)]))),
+        sql<GrantRow>`SELECT ${grantColumns(sql)} FROM api_keys WHERE hash = ANY (${bytes(hashes)}) AND ${hasOwner(sql)}`.pipe(
+          Effect.map((rows) => new Map(rows.map((row) => [row.hash, toGrant(row)]))),
           orUnavailable,
         ),
 

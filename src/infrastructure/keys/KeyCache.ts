@@ -3,6 +3,7 @@ import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyReposit
 import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
 import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
 import * as Batches from "../database/Batches.ts"
+import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 
 /**
  * News of revoked keys. A key is revoked when it is deleted, or when its end moves closer. Between `Connected` and the next
@@ -12,6 +13,8 @@ export type Revocation = Data.TaggedEnum<{
   Connected: {}
   Disconnected: {}
   Revoked: { readonly keyId: string }
+  /** An org was deleted, or one of its projects: all its keys are revoked. */
+  OwnerDeleted: { readonly orgId: string; readonly projectId: string | undefined }
 }>
 export const Revocation = Data.taggedEnum<Revocation>()
 
@@ -24,7 +27,7 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
 )
 
 /**
- * Keys that a replica caches; 0 turns the cache off. A full cache drops its oldest key, or the oldest key of an org that has
+ * Keys that a replica caches; 0 turns the cache off. A key with long settings counts as several. A full cache drops its oldest key, or the oldest key of an org that has
  * half of the cache and adds another.
  */
 export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
@@ -34,9 +37,22 @@ export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/
 /** Keys that one statement looks up. */
 const lookUpBatchSize = 256
 
+/** The text of a key that counts as another key, in characters: half a kilobyte is the memory of a key. */
+const textPerKey = 512
+
+/** The keys that a key counts as: one, and more for long settings. */
+const weightOf = ({ metadata, permissions }: KeyGrant) => {
+  if (metadata === null && permissions.list.length === 0) return 1
+  const text = JSON.stringify([metadata, permissions.list]).length
+  return 1 + Math.floor(text / textPerKey)
+}
+
 /** Keys in memory, by hash and by id. */
 const makeMemory = (capacity: number) => {
   const grants = new Map<string, KeyGrant>()
+  /** The weights of keys that count as several, by hash. */
+  const heavy = new Map<string, number>()
+  let weight = 0
   const hashes = new Map<string, string>()
   /** The hashes of each org's keys, oldest first. */
   const byOrg = new Map<string, Set<string>>()
@@ -47,6 +63,8 @@ const makeMemory = (capacity: number) => {
     const { keyId, orgId } = grant
     grants.delete(hash)
     hashes.delete(keyId)
+    weight -= heavy.get(hash) ?? 1
+    heavy.delete(hash)
     const own = byOrg.get(orgId)!
     own.delete(hash)
     if (own.size === 0) byOrg.delete(orgId)
@@ -58,12 +76,16 @@ const makeMemory = (capacity: number) => {
     put: (hash: string, grant: KeyGrant) => {
       if (capacity === 0) return
       remove(hash)
-      if (grants.size >= capacity) {
+      const added = weightOf(grant)
+      const isFull = () => grants.size > 0 && weight + added > capacity
+      while (isFull()) {
         const own = byOrg.get(grant.orgId)
         const [oldest] = own !== undefined && own.size >= capacity / 2 ? own : grants.keys()
         remove(oldest!)
       }
       grants.set(hash, grant)
+      weight += added
+      if (added > 1) heavy.set(hash, added)
       hashes.set(grant.keyId, hash)
       const own = byOrg.get(grant.orgId) ?? new Set()
       byOrg.set(grant.orgId, own.add(hash))
@@ -74,8 +96,16 @@ const makeMemory = (capacity: number) => {
       if (hash !== undefined) remove(hash)
     },
 
+    removeOwner: (orgId: string, projectId: string | undefined) => {
+      for (const hash of byOrg.get(orgId) ?? []) {
+        if (projectId === undefined || grants.get(hash)!.projectId === projectId) remove(hash)
+      }
+    },
+
     clear: () => {
       grants.clear()
+      heavy.clear()
+      weight = 0
       hashes.clear()
       byOrg.clear()
     },
@@ -94,6 +124,12 @@ export const make = Effect.gen(function* () {
     epoch++
     memory.removeKey(keyId)
   }
+  const deletedOrgs = yield* DeletedOrgs
+  const revokeOwner = (orgId: string, projectId: string | undefined) => {
+    epoch++
+    memory.removeOwner(orgId, projectId)
+    if (projectId === undefined) deletedOrgs.add(orgId)
+  }
   const setConnected = (connected: boolean) => {
     epoch++
     isConnected = connected
@@ -102,9 +138,16 @@ export const make = Effect.gen(function* () {
 
   yield* (yield* KeyRevocations).pipe(
     Stream.runForEach((revocation) =>
-      Effect.sync(() =>
-        revocation._tag === "Revoked" ? revoke(revocation.keyId) : setConnected(revocation._tag === "Connected"),
-      ),
+      Effect.sync(() => {
+        switch (revocation._tag) {
+          case "Revoked":
+            return revoke(revocation.keyId)
+          case "OwnerDeleted":
+            return revokeOwner(revocation.orgId, revocation.projectId)
+          default:
+            return setConnected(revocation._tag === "Connected")
+        }
+      }),
     ),
     Effect.ensuring(Effect.sync(() => setConnected(false))),
     Effect.forkScoped,
@@ -127,6 +170,7 @@ export const make = Effect.gen(function* () {
 
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => revoke(keyId)),
+    forgetOwner: (orgId, projectId) => Effect.sync(() => revokeOwner(orgId, projectId)),
     cached: memory.get,
     lookUp: (hash, done) => void lookUp(hash, done),
   })

@@ -15,6 +15,7 @@ const bySource = (outcome: ValidationOutcome) => ({
 const counters = {
   valid: bySource("valid"),
   invalid: bySource("invalid"),
+  forbidden: bySource("forbidden"),
   limited: bySource("limited"),
   unavailable: bySource("unavailable"),
 }

@@ -1,15 +1,9 @@
 import { Clock, Effect, Layer, Option, Redacted } from "effect"
-import { base64url, type CryptoKey, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
-import { CiTokens, claimsFrom } from "../../domain/deployments/CiToken.ts"
+import { base64url, type CryptoKey, decodeJwt, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
+import { type CiProvider, runOf } from "../../domain/deployments/CiProvider.ts"
+import { CiTokens } from "../../domain/deployments/CiToken.ts"
 import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import * as OidcKeys from "./OidcKeys.ts"
-
-export interface OidcOptions {
-  /** The issuer, exactly as in the tokens: `https://token.actions.githubusercontent.com`. */
-  readonly issuer: string
-  /** A token must have one of these audiences. */
-  readonly audiences: ReadonlyArray<string>
-}
 
 /** Limit of a token's length in characters; GitHub's have about 2 KiB. */
 const maxTokenLength = 16 * 1024
@@ -29,20 +23,29 @@ const isBase64url = (part: string) => {
   }
 }
 
-/** Checks the format of a compact JWT (RFC 7515) and its header. Returns the `kid`, which is not verified yet. */
-const readHeader = Effect.fnUntraced(function* (token: string): Effect.fn.Return<string, Unauthorized> {
+/** Checks the format of a compact JWT (RFC 7515) before anything else is read. */
+const checkFormat = Effect.fnUntraced(function* (token: string): Effect.fn.Return<void, Unauthorized> {
   if (token.length > maxTokenLength) return yield* reject(`The token is longer than ${maxTokenLength} characters.`)
   const parts = token.split(".")
   if (parts.length === 5) return yield* reject("The token is encrypted, but it must be signed.")
   if (parts.length !== 3) return yield* reject("The token is not a JWT: it must have three parts, separated by dots.")
   if (parts[2] === "") return yield* reject("The token has no signature.")
   if (!parts.every(isBase64url)) return yield* reject("The token is not a JWT: its parts must be base64url.")
+})
 
+/** Checks the header of a token. Returns its key and algorithm, which are not verified yet. */
+const readHeader = Effect.fnUntraced(function* (
+  token: string,
+  algorithms: ReadonlyArray<string>,
+): Effect.fn.Return<{ readonly kid: string; readonly alg: string }, Unauthorized> {
   const header: Record<string, unknown> = yield* Effect.try({
     try: () => decodeProtectedHeader(token),
     catch: () => new Unauthorized({ error: "The token is not a JWT: its header is not a JSON object." }),
   })
-  if (header["alg"] !== "RS256") return yield* reject("The token must be signed with RS256.")
+  const { alg } = header
+  if (typeof alg !== "string" || !algorithms.includes(alg)) {
+    return yield* reject(`The token must be signed with ${algorithms.join(" or ")}.`)
+  }
   const refused = refusedParameters.find((name) => Object.hasOwn(header, name))
   if (refused !== undefined) return yield* reject(`The token's header must not have the parameter "${refused}".`)
   const { typ, kid } = header
@@ -52,8 +55,21 @@ const readHeader = Effect.fnUntraced(function* (token: string): Effect.fn.Return
   if (typeof kid !== "string" || kid === "" || kid.length > 256) {
     return yield* reject(`The token's header must name its key ("kid"), in 1 to 256 characters.`)
   }
-  return kid
+  return { kid, alg }
 })
+
+/**
+ * The provider of a token, by its exact issuer, which is not verified yet. When there is one provider, its checks say what is
+ * wrong with a token of another issuer.
+ */
+const providerOf = <P extends CiProvider>(token: string, providers: ReadonlyArray<P>): P | undefined => {
+  try {
+    const { iss } = decodeJwt(token)
+    return providers.find(({ issuer }) => issuer === iss) ?? (providers.length === 1 ? providers[0] : undefined)
+  } catch {
+    return providers.length === 1 ? providers[0] : undefined
+  }
+}
 
 const timeFaults: Record<string, string> = {
   exp: "The token has expired.",
@@ -62,7 +78,7 @@ const timeFaults: Record<string, string> = {
 }
 
 /** The sentence for an error of jose, whose own message may repeat the content of the token. */
-const faultSentence = (fault: unknown, { issuer, audiences }: OidcOptions): string => {
+const faultSentence = (fault: unknown, { issuer, audiences }: CiProvider): string => {
   if (fault instanceof errors.JWSSignatureVerificationFailed) return "The token's signature is not the provider's."
   if (fault instanceof errors.JWTExpired) return timeFaults["exp"]!
   if (fault instanceof errors.JWTClaimValidationFailed) {
@@ -80,20 +96,20 @@ const faultSentence = (fault: unknown, { issuer, audiences }: OidcOptions): stri
 const checkToken = Effect.fnUntraced(function* (
   token: string,
   key: CryptoKey,
-  options: OidcOptions,
+  provider: CiProvider,
 ): Effect.fn.Return<JWTPayload, Unauthorized> {
   const now = yield* Clock.currentTimeMillis
   const { payload } = yield* Effect.tryPromise({
     try: () =>
       jwtVerify(token, key, {
-        algorithms: ["RS256"],
-        issuer: options.issuer,
-        audience: [...options.audiences],
+        algorithms: [...provider.algorithms],
+        issuer: provider.issuer,
+        audience: [...provider.audiences],
         requiredClaims: ["exp"],
         clockTolerance: maxClockSkewSeconds,
         currentDate: new Date(now),
       }),
-    catch: (fault) => new Unauthorized({ error: faultSentence(fault, options) }),
+    catch: (fault) => new Unauthorized({ error: faultSentence(fault, provider) }),
   })
   // jose checks iat only together with a maximum age.
   if (payload.iat !== undefined && payload.iat > Math.floor(now / 1000) + maxClockSkewSeconds) {
@@ -103,30 +119,41 @@ const checkToken = Effect.fnUntraced(function* (
 })
 
 /**
- * Verifies OIDC tokens of GitHub Actions with the keys at `<issuer>/.well-known/jwks`. `verify` takes a compact JWT and
- * returns the claims that the service uses. It fails with `Unauthorized` if the token is invalid, and with `Unavailable` if
- * the token's key is unknown and the provider is down.
- * Source: RFC 7515, RFC 7519, RFC 8725; GitHub's "OpenID Connect reference".
+ * Verifies OIDC tokens of CI providers with their published keys. A token belongs to the provider with its exact issuer, and
+ * only the keys, audiences and algorithms of that provider count. `verify` takes a compact JWT and returns its run. It fails
+ * with `Unauthorized` if the token is invalid, and with `Unavailable` if the token's key is unknown and the provider is down.
+ * Source: RFC 7515, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
  */
-export const layer = (options: OidcOptions) =>
+export const layer = (trusted: ReadonlyArray<CiProvider>) =>
   Layer.effect(
     CiTokens,
     Effect.gen(function* () {
-      const keys = yield* OidcKeys.make(`${options.issuer.replace(/\/+$/, "")}/.well-known/jwks`)
+      const providers = yield* Effect.forEach(trusted, (provider) =>
+        Effect.map(
+          OidcKeys.make(
+            provider.jwks === undefined ? { issuer: provider.issuer } : { jwks: provider.jwks },
+            provider.algorithms,
+          ),
+          (keys) => ({ ...provider, keys }),
+        ),
+      )
       return CiTokens.of({
         verify: Effect.fn("Oidc.verify")(function* (redacted) {
           const token = Redacted.value(redacted)
-          const kid = yield* readHeader(token)
-          const key = yield* keys
-            .find(kid)
+          yield* checkFormat(token)
+          const provider = providerOf(token, providers)
+          if (provider === undefined) return yield* reject("The token's issuer (iss) is not a configured CI provider.")
+          const { alg, kid } = yield* readHeader(token, provider.algorithms)
+          const key = yield* provider.keys
+            .find(kid, alg)
             .pipe(
               Effect.mapError(
                 () => new Unavailable({ error: "The keys of the token's provider cannot be fetched now; try again." }),
               ),
             )
           if (Option.isNone(key)) return yield* reject("The provider does not publish the token's key.")
-          const payload = yield* checkToken(token, key.value, options)
-          return yield* Effect.fromResult(claimsFrom(payload))
+          const payload = yield* checkToken(token, key.value, provider)
+          return yield* Effect.fromResult(runOf(provider, payload))
         }),
       })
     }),

@@ -1,17 +1,60 @@
 import { Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { formatOwner, type RepositoryOwner } from "../../domain/deployments/CiProvider.ts"
+import { Conflict } from "../../domain/Errors.ts"
 import { orgNotFound } from "../../domain/Principal.ts"
 import { Org } from "../../domain/orgs/Org.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
+import { texts } from "../database/arrays.ts"
 import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as OrgAmounts from "./orgAmounts.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)
 const decodeList = decodePage(Row)
+
+interface OwnerRow extends RepositoryOwner {
+  readonly orgId: string
+}
+
+/** The owners of an org, in their own order. Owners of an org that is being erased belong to nobody. */
+const readOwners = (sql: SqlClient.SqlClient, orgId: string) =>
+  sql<RepositoryOwner>`
+    SELECT provider, owner FROM org_owners WHERE org_id = ${orgId} AND EXISTS (SELECT FROM orgs WHERE id = ${orgId})
+    ORDER BY position`
+
+/**
+ * Replaces the owners of an org, in a transaction that has locked the org. Owners that stay keep their proved ids. Fails when
+ * another org, also one that is being erased, has one of them.
+ */
+const replaceOwners = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  owners: ReadonlyArray<RepositoryOwner>,
+) {
+  const unique = [...new Map(owners.map((owner) => [formatOwner(owner).toLowerCase(), owner])).values()]
+  const [providers, names] = [texts(unique.map(({ provider }) => provider)), texts(unique.map(({ owner }) => owner))]
+  const wanted = sql`unnest(${providers}, ${names}) WITH ORDINALITY AS wanted (provider, owner, position)`
+  yield* sql`
+    DELETE FROM org_owners o WHERE org_id = ${orgId} AND NOT EXISTS (
+      SELECT FROM ${wanted} WHERE wanted.provider = o.provider AND lower(wanted.owner) = o.owner_key)`
+  yield* sql`
+    INSERT INTO org_owners (provider, owner_key, owner, org_id, position)
+    -- In one order, so that two changes of the same owners do not wait for each other.
+    SELECT provider, lower(owner), owner, ${orgId}, position FROM ${wanted} ORDER BY provider, lower(owner)
+    ON CONFLICT (provider, owner_key) DO UPDATE SET owner = excluded.owner, position = excluded.position
+      WHERE org_owners.org_id = excluded.org_id`
+  const [taken] = yield* sql<OwnerRow>`
+    SELECT o.provider, o.owner, o.org_id AS "orgId" FROM ${wanted}
+    JOIN org_owners o ON o.provider = wanted.provider AND o.owner_key = lower(wanted.owner)
+    WHERE o.org_id <> ${orgId} ORDER BY o.provider, o.owner_key LIMIT 1`
+  if (taken === undefined) return
+  return yield* new Conflict({ error: `owners: Another org has the owner ${formatOwner(taken)}.` })
+})
 
 /** Orgs in PostgreSQL. */
 export const layer = Layer.effect(
@@ -45,26 +88,37 @@ export const layer = Layer.effect(
             SELECT ${columns}, ${amounts} FROM orgs org WHERE id = ${orgId}`
           const [org] = yield* decode(Effect.succeed(rows))
           if (org === undefined) return yield* orgNotFound()
-          return { org, overrides: rows[0]!.overrides ?? {}, used: yield* used(rows[0]!) }
+          const owners = yield* readOwners(sql, orgId)
+          return { org, overrides: rows[0]!.overrides ?? {}, used: yield* used(rows[0]!), owners }
         }).pipe(orUnavailable),
 
-      update: (orgId, { name, limits }, entry) => {
-        const sets = []
-        if (name !== undefined) sets.push(sql`name = ${name}`)
+      owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
+
+      update: (orgId, { name, limits, owners }, entry) => {
+        const sets = [sql`name = coalesce(${name ?? null}, name)`]
         if (limits !== undefined) {
           const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
           sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
         }
-        return audited(
-          sql,
-          entry,
-          sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`,
-        ).pipe(
-          orUnavailable,
-          Effect.flatMap(([org]) => (org === undefined ? Effect.fail(orgNotFound()) : Effect.void)),
-          Effect.tap(Effect.sync(() => usage.forget(orgId))),
+        const update = Effect.flatMap(
+          audited(sql, entry, sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId"`),
+          ([org]) => (org === undefined ? Effect.fail(orgNotFound()) : Effect.void),
         )
+        return (
+          owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
+        ).pipe(orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
       },
+
+      remove: (orgId, now, entry) =>
+        Effect.gen(function* () {
+          const [org] = yield* audited(sql, entry, sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId"`)
+          if (org === undefined) return yield* orgNotFound()
+          yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId)})`
+          // The sweep has the id of the entry, which is a new one.
+          yield* sql`
+            INSERT INTO sweeps (id, org_id, kind, created_at)
+            VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
+        }).pipe(sql.withTransaction, orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId)))),
 
       list: (scope, page) =>
         pageOf(

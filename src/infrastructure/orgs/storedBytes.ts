@@ -70,6 +70,9 @@ export const make = Effect.gen(function* () {
     fits: (orgId: string, bytes: number) =>
       bytes === 0 ? always : sql`${`${usage.unwrittenBytes(orgId)}`}::bigint ${atMostLeft}`,
 
+    /** SQL: the rest of a comparison of unwritten bytes with the bytes that the row `org` has left. */
+    atMostLeft,
+
     /** SQL: the bytes that the row `org` has left by the database's count; below zero past its limit. */
     left: sql.literal(left),
 

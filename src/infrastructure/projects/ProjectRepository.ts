@@ -1,34 +1,23 @@
 import type { DateTime } from "effect"
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
 import { Conflict } from "../../domain/Errors.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { Project } from "../../domain/projects/Project.ts"
+import type { Project } from "../../domain/projects/Project.ts"
 import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { auditedTogether } from "../audit/auditedTogether.ts"
-import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, date, inScope, pageOf } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, isLinkedByName, lockRepositoryName, type RepositoryName } from "./links.ts"
-
-const Row = Schema.Struct({
-  ...Project.fields,
-  createdAt: Time,
-  updatedAt: Time,
-})
-const decode = decodeRows(Row)
-const decodeList = decodePage(Row)
+import { defaultOrg, hasOrg } from "./links.ts"
+import { decodeProjectPage, decodeProjects, projectColumns, ProjectRow } from "./projectRows.ts"
+import { findLink, isProject, linkAssignments, linkOnce, noLink, putLink, removeLink } from "./repositoryLinks.ts"
 
 type ProjectChanges = Parameters<ProjectRepository["Service"]["update"]>[2]
-
-const columns = (sql: SqlClient.SqlClient) =>
-  sql.literal(`
-    id AS "projectId", org_id AS "orgId", name, subdomain, current_deployment_id AS "currentDeploymentId",
-    default_branch AS "defaultBranch", host_owner AS "hostOwner", host_repo AS "hostRepo",
-    created_at AS "createdAt", updated_at AS "updatedAt"`)
 
 const oneOr = <E>(missing: () => E) =>
   Effect.flatMap(([project]: ReadonlyArray<Project>) =>
@@ -47,7 +36,7 @@ interface WantedProject extends Pick<NewProject, "name" | "now"> {
 const makeInsert = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const limit = yield* Limited.make("projects")
-  const insertInBatch = yield* auditedTogether<WantedProject, typeof Row.Encoded & { readonly id: string }>(
+  const insertInBatch = yield* auditedTogether<WantedProject, typeof ProjectRow.Encoded & { readonly id: string }>(
     sql,
     `id text, name text, "orgId" text, now timestamptz, room boolean`,
     sql`
@@ -56,7 +45,7 @@ const makeInsert = Effect.gen(function* () {
         SELECT id, limits FROM orgs WHERE id = coalesce("orgId", (SELECT id FROM orgs WHERE is_default)) OFFSET 0
       ) AS org
       WHERE ${limit.guard(sql`asked.room`)}
-      RETURNING id, ${columns(sql)}`,
+      RETURNING id, ${projectColumns(sql)}`,
   )
 
   return ({ projectId, name, orgId, defaultOrgId, now }: NewProject, entry: AuditEntry) => {
@@ -77,7 +66,7 @@ const makeInsert = Effect.gen(function* () {
     )
     return (orgId === undefined ? insertIntoDefault : insertInto(orgId)).pipe(
       Effect.map((project) => (project === undefined ? [] : [project])),
-      decode,
+      decodeProjects,
       oneOr(orgNotFound),
     )
   }
@@ -87,37 +76,17 @@ const makeInsert = Effect.gen(function* () {
 const assignments = (
   sql: SqlClient.SqlClient,
   { name, defaultBranch, subdomain, hostOwner, hostRepo }: ProjectChanges,
-  link: RepositoryName | undefined,
   now: DateTime.Utc,
 ) => {
   const sets = [sql`updated_at = ${date(now)}`]
   if (name !== undefined) sets.push(sql`name = ${name}`)
   if (defaultBranch !== undefined) sets.push(sql`default_branch = ${defaultBranch}`)
   if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
-  // A link to the same repository keeps the id that its runs have proved. Another repository must prove its own id.
-  if (link !== undefined) {
-    sets.push(sql`repository_id = CASE WHEN ${isLinkedByName(sql, link)} THEN repository_id END`)
-  } else if (hostOwner === null) sets.push(sql`repository_id = NULL`)
-  if (hostOwner !== undefined) sets.push(sql`host_owner = ${hostOwner}`, sql`host_repo = ${hostRepo}`)
+  if (hostOwner != null && hostRepo != null) {
+    sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
+  } else if (hostOwner === null) sets.push(...noLink(sql))
   return sets
 }
-
-/** Runs an update that links a project; fails with `Conflict` when another project is linked to the repository. */
-const linkOnce = <E, R>(
-  sql: SqlClient.SqlClient,
-  projectId: string,
-  repository: RepositoryName,
-  update: Effect.Effect<ReadonlyArray<Project>, E, R>,
-) =>
-  Effect.gen(function* () {
-    yield* lockRepositoryName(sql, repository)
-    const projects = yield* update
-    // Checked first: a project out of scope is not found, whatever the repository.
-    if (projects.length === 0) return projects
-    const others = yield* sql`SELECT id FROM projects WHERE ${isLinkedByName(sql, repository)} AND id <> ${projectId}`
-    if (others.length === 0) return projects
-    return yield* new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." })
-  }).pipe(sql.withTransaction)
 
 /** Changes a project; fails with `Conflict` when another project has its subdomain or its repository. */
 const updateProject = (
@@ -129,15 +98,16 @@ const updateProject = (
   entry: AuditEntry,
 ) => {
   const { hostOwner, hostRepo } = changes
-  const link = hostOwner != null && hostRepo != null ? { owner: hostOwner, repo: hostRepo } : undefined
+  const link =
+    hostOwner != null && hostRepo != null ? { provider: "github", owner: hostOwner, repo: hostRepo } : undefined
   const update = audited(
     sql,
     entry,
     sql`
-      UPDATE projects SET ${sql.csv(assignments(sql, changes, link, now))}
-      WHERE id = ${projectId} AND ${inScope(sql, scope)}
-      RETURNING ${columns(sql)}`,
-  ).pipe(decode)
+      UPDATE projects SET ${sql.csv(assignments(sql, changes, now))}
+      WHERE ${isProject(sql, scope, projectId)}
+      RETURNING ${projectColumns(sql)}`,
+  ).pipe(decodeProjects)
   return (link === undefined ? update : linkOnce(sql, projectId, link, update)).pipe(
     Effect.catchIf(
       (error) =>
@@ -161,8 +131,8 @@ export const layer = Layer.effect(
       insert: yield* makeInsert,
 
       find: (scope, projectId) =>
-        sql`SELECT ${columns(sql)} FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)}`.pipe(
-          decode,
+        sql`SELECT ${projectColumns(sql)} FROM projects WHERE ${isProject(sql, scope, projectId)}`.pipe(
+          decodeProjects,
           orUnavailable,
           oneOr(projectNotFound),
         ),
@@ -171,12 +141,36 @@ export const layer = Layer.effect(
         pageOf(
           sql,
           page,
-          sql`SELECT ${columns(sql)} FROM projects WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)}`,
+          sql`
+            SELECT ${projectColumns(sql)} FROM projects
+            WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)} AND ${sql.literal(hasOrg())}`,
           "projectId",
           ["name", "subdomain", "defaultBranch", "hostOwner", "hostRepo"],
-        ).pipe(decodeList, orUnavailable),
+        ).pipe(decodeProjectPage, orUnavailable),
 
       update: (scope, projectId, changes, now, entry) => updateProject(sql, scope, projectId, changes, now, entry),
+
+      remove: (scope, projectId, now, entry) =>
+        Effect.gen(function* () {
+          const [project] = yield* audited(
+            sql,
+            entry,
+            sql`DELETE FROM projects WHERE ${isProject(sql, scope, projectId)} RETURNING org_id AS "orgId"`,
+          )
+          if (project === undefined) return yield* projectNotFound()
+          const orgId = project["orgId"] as string
+          yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId, projectId)})`
+          // The sweep has the id of the entry, which is a new one.
+          yield* sql`
+            INSERT INTO sweeps (id, org_id, project_id, kind, created_at)
+            VALUES (${entry.id}, ${orgId}, ${projectId}, 'erase', ${date(now)})`
+          return orgId
+        }).pipe(sql.withTransaction, orUnavailable),
+
+      findLink: (scope, projectId) => findLink(sql, scope, projectId).pipe(orUnavailable),
+      putLink: (scope, projectId, link, now, entry) =>
+        putLink(sql, scope, projectId, link, now, entry).pipe(orUnavailable),
+      removeLink: (scope, projectId, now, entry) => removeLink(sql, scope, projectId, now, entry).pipe(orUnavailable),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

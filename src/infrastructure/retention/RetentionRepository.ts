@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
+import { serviceEventTypes } from "../../domain/webhooks/EventTypes.ts"
 import { stateNow } from "../webhooks/lanes.ts"
 import { subtractStoredBytes } from "../orgs/storedBytes.ts"
 
@@ -29,29 +30,43 @@ const sumByOrg = (freed: ReadonlyArray<Freed>) => {
 const readDeliveries = (sql: SqlClient.SqlClient, { after, limit }: RetentionBatch) => sql<EventRow>`
   SELECT e.id, e.job_id AS "jobId", e.created_at AS "createdAt"
   FROM (SELECT id, job_id, created_at FROM events WHERE id > ${after} ORDER BY id LIMIT ${limit}) AS e
-  LEFT JOIN LATERAL (SELECT 1 FROM deliveries WHERE job_id = e.job_id LIMIT ${limit + 1}) AS d ON true
+  LEFT JOIN LATERAL (
+    SELECT 1 FROM deliveries WHERE job_id = e.job_id
+    UNION ALL SELECT 1 FROM deliveries WHERE event_id = e.id AND job_id IS NULL LIMIT ${limit + 1}
+  ) AS d ON true
   LIMIT ${limit + 1}`
 
 /**
- * Locks what can be removed of these jobs: the events whose deliveries are all locked by this call and not pending. A delivery
- * is pending by its row, or by a recovery that has not reached the row. Skips deliveries that others have locked.
+ * Locks what can be removed of these events: those whose deliveries are all locked by this call and not pending. A delivery is
+ * pending by its row, or by a recovery that has not reached the row. Skips deliveries that others have locked, and events
+ * whose sweep still inserts deliveries.
  */
-const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, jobs: ReadonlyArray<string>) {
-  // By job first: a plan that follows the order of the ids would read all deliveries.
-  const deliveries = yield* sql<{ id: string; job: string }>`
-    WITH found AS MATERIALIZED (SELECT id FROM deliveries WHERE job_id = ANY(${texts(jobs)}))
-    SELECT d.id, d.job_id AS job FROM deliveries d
+const lockRemovable = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, old: ReadonlyArray<OldEvent>) {
+  const jobs = texts(old.flatMap(({ jobId }) => jobId ?? []))
+  const withoutJob = texts(old.filter(({ jobId }) => jobId === null).map(({ id }) => id))
+  // By job or event first: a plan that follows the order of the ids would read all deliveries.
+  const deliveries = yield* sql<{ id: string; event: string }>`
+    WITH found AS MATERIALIZED (
+      SELECT id FROM deliveries WHERE job_id = ANY(${jobs})
+      UNION ALL SELECT id FROM deliveries WHERE event_id = ANY(${withoutJob}) AND job_id IS NULL
+    )
+    SELECT d.id, d.event_id AS event FROM deliveries d
     WHERE d.id = ANY(ARRAY(SELECT id FROM found)) AND d.state <> 'pending' AND ${stateNow(sql)} <> 'pending'
     ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`
-  const locked = Map.groupBy(deliveries, ({ job }) => job)
-  const events = yield* sql<{ id: string; job: string; deliveries: number }>`
-    SELECT e.id, e.job_id AS job, (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) AS deliveries
-    FROM events e WHERE e.job_id = ANY(${texts(jobs)})`
-  const removable = events.filter(({ deliveries, job }) => deliveries === (locked.get(job)?.length ?? 0))
+  const locked = Map.groupBy(deliveries, ({ event }) => event)
+  // A later statement than the one above: when the sweep of an event is done, all of its deliveries are counted here.
+  const events = yield* sql<{ id: string; job: string | null; deliveries: number }>`
+    SELECT e.id, e.job_id AS job, CASE WHEN e.job_id IS NULL
+      THEN (SELECT count(*)::int FROM deliveries d WHERE d.event_id = e.id AND d.job_id IS NULL)
+      ELSE (SELECT count(*)::int FROM deliveries d WHERE d.job_id = e.job_id) END AS deliveries
+    FROM events e WHERE e.id = ANY(${texts(old.map(({ id }) => id))})
+      AND NOT EXISTS (SELECT FROM sweeps s WHERE s.org_id = e.org_id
+        AND (s.event_id = e.id OR s.kind = 'announce' AND e.id = ANY(s.receivers)))`
+  const removable = events.filter(({ deliveries, id }) => deliveries === (locked.get(id)?.length ?? 0))
   return {
     events: removable.map(({ id }) => id),
-    jobs: removable.map(({ job }) => job),
-    deliveries: removable.flatMap(({ job }) => locked.get(job) ?? []).map(({ id }) => id),
+    jobs: removable.flatMap(({ job }) => job ?? []),
+    deliveries: removable.flatMap(({ id }) => locked.get(id) ?? []).map(({ id }) => id),
   }
 })
 
@@ -81,14 +96,15 @@ export const layer = Layer.effect(
           const [lock] = yield* sql<{ ours: boolean }>`
             SELECT pg_try_advisory_xact_lock(hashtextextended('gatehouse:retention', 0)) AS ours`
           if (!lock!.ours) return null
-          const jobs = events.map(({ jobId }) => jobId)
-          const removable = yield* lockRemovable(sql, jobs)
+          const removable = yield* lockRemovable(sql, events)
           // Separate statements, so that they see an attempt that was recorded just before its delivery was locked.
           yield* sql`DELETE FROM delivery_attempts WHERE delivery_id = ANY(${texts(removable.deliveries)})`
           yield* sql`DELETE FROM deliveries WHERE id = ANY(${texts(removable.deliveries)})`
           const payloads = yield* sql<Freed>`
             WITH gone AS (
-              DELETE FROM events WHERE id = ANY(${texts(removable.events)}) RETURNING org_id, octet_length(body) AS bytes
+              DELETE FROM events WHERE id = ANY(${texts(removable.events)})
+              -- Events of the service's own do not count: nobody stored them.
+              RETURNING org_id, CASE WHEN type = ANY(${texts(serviceEventTypes)}) THEN 0 ELSE octet_length(body) END AS bytes
             )
             SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
           // By id first: a plan could otherwise read all jobs without an idempotency key.
@@ -101,6 +117,22 @@ export const layer = Layer.effect(
             SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM gone GROUP BY org_id`
           yield* subtractStoredBytes(sql, sumByOrg([...payloads, ...values]))
           return removable.events.length
+        }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
+
+      removeCanceled: (before, limit) =>
+        Effect.gen(function* () {
+          const freed = yield* sql<Freed & { readonly jobs: number }>`
+            WITH gone AS (
+              DELETE FROM jobs WHERE id = ANY(ARRAY(
+                SELECT id FROM jobs
+                WHERE status = 'canceled' AND idempotency_key IS NULL AND finished_at < ${DateTime.toDateUtc(before)}
+                ORDER BY finished_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
+              ))
+              RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
+            )
+            SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes, count(*)::int AS jobs FROM gone GROUP BY org_id`
+          yield* subtractStoredBytes(sql, sumByOrg(freed))
+          return freed.reduce((sum, { jobs }) => sum + jobs, 0)
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
   }),

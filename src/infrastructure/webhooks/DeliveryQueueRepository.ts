@@ -83,8 +83,13 @@ export const layer = Layer.effect(
         Effect.suspend(() => claimSql(sql, claim, turns.current(), asyncCommit)).pipe(
           Effect.map((rows) => {
             turns.advance(rows)
-            const { more, short } = rows[0]!
-            return { deliveries: toClaimed(rows, claim.claimId), more, short }
+            const { more, paced_until: pacedUntil, short } = rows[0]!
+            return {
+              deliveries: toClaimed(rows, claim.claimId),
+              more,
+              short,
+              pacedUntil: pacedUntil === null ? null : DateTime.fromDateUnsafe(pacedUntil),
+            }
           }),
           orUnavailable,
         ),

@@ -18,6 +18,7 @@ import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type SlotCommand, type SlotEvent, step } from "../../domain/webhooks/Slots.ts"
 import { type ClaimRequest, makeSlots, startClaim } from "../../domain/webhooks/slotState.ts"
+import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 import { makeRecorder, makeReleaser } from "./attemptRecorder.ts"
 
@@ -57,6 +58,8 @@ const pollInterval = Duration.seconds(5)
 const minSleep = Duration.millis(1)
 /** The sleep after a claim that took nothing and did not read the whole backlog. */
 const backlogSleep = Duration.millis(25)
+/** The longest time after which a lane that sends in order is claimed for its retry, without a poll. */
+const maxClaimDelay = Duration.minutes(1)
 /** The wait after a failed claim. */
 const retryDelay = Duration.seconds(1)
 /** How long the stop of the worker waits for records, after the deadline of the attempts. */
@@ -66,6 +69,7 @@ const recordingGrace = Duration.seconds(5)
 const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, laneCap }: DeliveryWorkerOptions) {
   const dispatcher = yield* Dispatcher
   const clock = yield* Clock.Clock
+  const deletedOrgs = yield* DeletedOrgs
   // Detached: the stop of the worker waits for attempts and does not interrupt them.
   const detach = Effect.runForkWith(yield* Effect.context())
   const woken = yield* Queue.sliding<void>(1)
@@ -91,24 +95,36 @@ const makePerformer = Effect.fnUntraced(function* ({ maxInFlight, maxBytes, lane
       Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
       Effect.andThen(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() }))),
     )
-  const attempt = (delivery: ClaimedDelivery) =>
+  const attempt = (delivery: ClaimedDelivery) => {
+    // Claimed before its org was deleted: nothing is sent, and a sweep removes the delivery.
+    if (deletedOrgs.has(delivery.orgId)) {
+      return void detach(Effect.sync(() => tell({ _tag: "AttemptDied", delivery, at: nowMillis() })))
+    }
     detach(dispatcher.attempt(delivery)).addObserver((exit) => {
       if (Exit.isFailure(exit)) return void detach(died(delivery, exit.cause))
       tell({ _tag: "AttemptEnded", record: exit.value, at: nowMillis() })
       recorder.add(exit.value)
     })
+  }
   // One lane at a time, with a yield before each, so that the next claim is sent to the database first.
   const takeTurn = (lane: string) =>
     Effect.andThen(
       Effect.yieldNow,
       Effect.sync(() => tell({ _tag: "LaneTurn", lane, at: nowMillis() })),
     )
+  const claimNow = Queue.offer(woken, undefined)
   const perform = (command: SlotCommand) => {
     switch (command._tag) {
       case "Attempt":
-        return void attempt(command.delivery)
+        return attempt(command.delivery)
       case "TakeTurns":
         return void detach(Effect.forEach(command.lanes, takeTurn, { discard: true }))
+      case "TakeTurnAt":
+        return void detach(Effect.delay(takeTurn(command.lane), Math.max(1, Math.ceil(command.at - nowMillis()))))
+      case "ClaimAfter":
+        // A longer wait ends within a poll interval of its time anyway.
+        if (Duration.isLessThanOrEqualTo(command.wait, maxClaimDelay)) void detach(Effect.delay(claimNow, command.wait))
+        return
       case "Release":
         return releaser.add(command.deliveries)
       case "Claim":
@@ -137,10 +153,11 @@ export const layer = Layer.effectDiscard(
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claim = { ...request, claimId: yield* random.ulid, now, leaseUntil }
+      const startedAt = nowMillis()
       const claimed = yield* queue.claim(claim)
       if (claimed.deliveries.length > 0) yield* idle.close
-      tell({ _tag: "Claimed", claim, claimed, at: nowMillis() })
-      return { count: claimed.deliveries.length, more: claimed.more }
+      tell({ _tag: "Claimed", claim, claimed, startedAt, at: nowMillis() })
+      return { count: claimed.deliveries.length, more: claimed.more, pacedUntil: claimed.pacedUntil }
       // An interrupted claim would leave its deliveries until their leases expire.
     }, Effect.uninterruptible)
 
@@ -148,11 +165,15 @@ export const layer = Layer.effectDiscard(
       yield* untilKeepingUp
       const request = startClaim(slots)
       if (request === undefined) return yield* wokenWithin(pollInterval)
-      const { count, more } = yield* claim(request)
+      const { count, more, pacedUntil } = yield* claim(request)
       if (count === request.limit || (more && count > 0) || Option.isSome(yield* Queue.poll(woken))) return
       if (more) return yield* wokenWithin(backlogSleep)
       const dueAt = yield* queue.nextDueAt
-      const untilDue = dueAt === null ? pollInterval : DateTime.distance(yield* DateTime.now, dueAt)
+      const now = yield* DateTime.now
+      const untilDue = [dueAt, pacedUntil]
+        .filter((time) => time !== null)
+        .map((time) => DateTime.distance(now, time))
+        .reduce(Duration.min, pollInterval)
       yield* wokenWithin(Duration.clamp(untilDue, { minimum: minSleep, maximum: pollInterval }))
     }).pipe(
       Effect.catch((error) =>

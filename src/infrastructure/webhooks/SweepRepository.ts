@@ -1,11 +1,13 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { isErased, type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { eraseBatch } from "../orgs/erasure.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { cancelBatch } from "./cancelLanes.ts"
+import { deliverAnnounced } from "./announce.ts"
 import { fanOut } from "./fanOut.ts"
 import { recoverBatch } from "./recoverDeliveries.ts"
 
@@ -13,9 +15,12 @@ interface SweepRow {
   readonly id: string
   readonly org_id: string
   readonly kind: Sweep["kind"]
+  /** In a sweep of `announce`, the endpoint that is not told. */
   readonly endpoint_id: string
+  readonly project_id: string | null
   readonly lane: string
   readonly event_id: string
+  /** The endpoints of `deliver`, or the events of `announce`. */
   readonly receivers: ReadonlyArray<string>
   readonly since: Date
   readonly until: Date | null
@@ -23,8 +28,36 @@ interface SweepRow {
   readonly created_at: Date
 }
 
+/** The result of a batch: the rows that it read, and where to continue; `null` at the end. */
+interface Batch {
+  readonly rows: number
+  readonly doneTo: string | null
+  readonly isWaiting?: boolean
+}
+
 /** Deliveries of an event that one batch inserts: each has new entries in nine indexes. */
 const maxReceiversPerBatch = 500
+
+/** Events of the service's own whose deliveries one batch inserts. */
+const maxAnnouncedPerBatch = 100
+
+/** Runs the next batch of an erasure. The owners of an org are free when nothing of it is left. */
+const erase = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  sweep: SweepRow,
+  now: DateTime.Utc,
+  limit: number,
+) {
+  const erasure = { orgId: sweep.org_id, projectId: sweep.project_id }
+  const { hasFound, position, rows } = yield* eraseBatch(sql, erasure, sweep.done_to, limit)
+  if (position !== null) return { rows, doneTo: position }
+  if (!isErased(hasFound, DateTime.fromDateUnsafe(sweep.created_at), now)) {
+    // Another pass: at once when this one found rows, else when requests from before have ended.
+    return { rows, doneTo: "", isWaiting: !hasFound }
+  }
+  if (erasure.projectId === null) yield* sql`DELETE FROM org_owners WHERE org_id = ${erasure.orgId}`
+  return { rows, doneTo: null }
+})
 
 /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
 const runBatch = Effect.fnUntraced(function* (
@@ -35,6 +68,8 @@ const runBatch = Effect.fnUntraced(function* (
   limit: number,
 ) {
   switch (sweep.kind) {
+    case "erase":
+      return yield* erase(sql, sweep, now, limit)
     case "cancel": {
       const { last, rows } = yield* cancelBatch(sql, [sweep.lane], sweep.done_to, limit, now)
       return { rows, doneTo: rows === limit ? last : null }
@@ -52,6 +87,12 @@ const runBatch = Effect.fnUntraced(function* (
       const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
       yield* fanOut(sql, random, { orgId: sweep.org_id, eventId: sweep.event_id, endpoints, createdAt })
       return { rows: endpoints.length, doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null }
+    }
+    case "announce": {
+      const left = sweep.receivers.filter((id) => id > sweep.done_to)
+      const eventIds = left.slice(0, Math.min(limit, maxAnnouncedPerBatch))
+      yield* deliverAnnounced(sql, { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id })
+      return { rows: eventIds.length, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
     }
   }
 })
@@ -83,12 +124,12 @@ export const layer = Layer.effect(
         Effect.gen(function* () {
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
-          const { doneTo, rows } = yield* runBatch(sql, random, sweep, now, limit)
-          if (sweep.kind !== "cancel") usage.notePending(sweep.org_id)
+          const { doneTo, isWaiting = false, rows }: Batch = yield* runBatch(sql, random, sweep, now, limit)
+          if (sweep.kind === "recover" || sweep.kind === "deliver") usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`UPDATE sweeps SET done_to = ${doneTo} WHERE id = ${sweepId}`
-          return { rows, isDone: doneTo === null }
+          return { rows, isDone: doneTo === null, isWaiting }
         }).pipe(sql.withTransaction, orUnavailable),
 
       count: (limit) =>

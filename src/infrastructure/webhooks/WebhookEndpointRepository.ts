@@ -5,11 +5,14 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { WebhookEndpoint, WebhookEndpointDetail } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { integersOrNull, textsOrNull } from "../database/arrays.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
 import { deactivateEndpoint, removeEndpoint, updateEndpoint } from "./changeEndpoint.ts"
+import { setPace } from "./endpointPaces.ts"
 import { stateNow } from "./lanes.ts"
+import { signingKeysOf } from "./signingKeysOf.ts"
 import * as Limited from "../orgs/limited.ts"
 
 type NewEndpoint = Parameters<WebhookEndpointRepository["Service"]["insert"]>[0]
@@ -38,11 +41,19 @@ const orNotFound = Effect.flatMap((rows: ReadonlyArray<unknown>) =>
   rows.length === 0 ? Effect.fail(endpointNotFound()) : Effect.void,
 )
 
+interface SigningRow {
+  readonly url: string
+  readonly secret: string
+  readonly previous: string | null
+  readonly headers: string | null
+  readonly keys: ReadonlyArray<string>
+}
+
 /** Inserts an endpoint, or fails when the org has no room for another. */
 const insertEndpoint = (
   sql: SqlClient.SqlClient,
   limit: Limited.Limited,
-  { id, orgId, url, secret, description, active, now }: NewEndpoint,
+  { id, orgId, url, secret, description, active, now, ...settings }: NewEndpoint,
   entry: AuditEntry,
 ) =>
   limit
@@ -52,9 +63,12 @@ const insertEndpoint = (
         entry,
         sql`
           INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
-            deactivated_at, deactivated_reason)
+            deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays, signature)
           SELECT ${id}, org.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
-            CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END
+            CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
+            ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
+            ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
+            ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}
           FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN orgs org
           WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
           RETURNING org_id AS "orgId"`,
@@ -68,7 +82,8 @@ const insertEndpoint = (
 /** Reads an endpoint with the numbers of its deliveries by state. */
 const findDetail = (sql: SqlClient.SqlClient, orgId: string, id: string) =>
   sql`
-    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, failing_since,
+    SELECT id AS webhook_endpoint_id, url, description, active, created_at, updated_at, event_types, header_names AS headers, max_per_second,
+      ordered, retry_delays, signature, failing_since,
       deactivated_at, deactivated_reason, (
         SELECT jsonb_build_object('pending', 0, 'delivered', 0, 'failed', 0, 'canceled', 0, 'skipped', 0)
           || coalesce(jsonb_object_agg(state, count), '{}') FROM (
@@ -93,7 +108,14 @@ export const layer = Layer.effect(
     const limit = yield* Limited.make("endpoints")
 
     return WebhookEndpointRepository.of({
-      insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
+      insert: (endpoint, entry) =>
+        Effect.andThen(
+          // First: without its row, an endpoint with a limit sends nothing. A row without an endpoint is removed with the org.
+          endpoint.maxPerSecond === null
+            ? Effect.void
+            : orUnavailable(setPace(sql, endpoint.orgId, endpoint.id, endpoint.now)),
+          insertEndpoint(sql, limit, endpoint, entry),
+        ),
       get: (orgId, id) => findDetail(sql, orgId, id),
 
       list: (orgId, page) =>
@@ -115,15 +137,17 @@ export const layer = Layer.effect(
         removeEndpoint(sql, random, orgId, id, now, entry).pipe(sql.withTransaction, orUnavailable, orNotFound),
 
       findSigning: (orgId, id, now) =>
-        sql<{ url: string; secret: string; previous: string | null }>`
-          SELECT url, secret,
-            CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous
-          FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}`.pipe(
+        sql<SigningRow>`
+          SELECT url, secret, headers,
+            CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
+            ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
+          FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(
           orUnavailable,
           Effect.flatMap(([row]) => {
             if (row === undefined) return Effect.fail(endpointNotFound())
-            const { previous, secret, url } = row
-            return Effect.succeed({ url, secrets: previous === null ? [secret] : [secret, previous] })
+            const { headers, keys, previous, secret, url } = row
+            const secrets = previous === null ? [secret] : [secret, previous]
+            return Effect.succeed({ url, secrets, headers, signingKeys: keys })
           }),
         ),
     })

@@ -6,8 +6,10 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { DeactivatedReason } from "../../domain/webhooks/WebhookEndpoint.ts"
 import type { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { audited } from "../audit/audited.ts"
+import { integersOrNull, textsOrNull } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
+import { removePace, setPace } from "./endpointPaces.ts"
 import { nextLane } from "./lanes.ts"
 
 type Sql = SqlClient.SqlClient
@@ -23,6 +25,20 @@ const lockActive = (sql: Sql, orgId: string, id: string) => sql<EndedLane>`
 const endLane = (sql: Sql, now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
   sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
 
+/** The assignments of an UPDATE for the settings of a request. */
+const settings = (sql: Sql, changes: EndpointUpdate) => {
+  const { eventTypes, headers, maxPerSecond, ordered, retryDelays, signature } = changes
+  return [
+    eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
+    headers !== undefined &&
+      sql`headers = ${headers?.stored ?? null}, header_names = ${textsOrNull(headers?.names ?? null)}::text[]`,
+    maxPerSecond !== undefined && sql`max_per_second = ${maxPerSecond}::int`,
+    ordered !== undefined && sql`ordered = ${ordered}::boolean`,
+    retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
+    signature !== undefined && sql`signature = ${signature}`,
+  ].filter((set) => set !== false)
+}
+
 /** The assignments of an UPDATE for a request's changes. */
 const assignments = (sql: Sql, changes: EndpointUpdate, isDeactivated: boolean) => {
   const sets = [sql`updated_at = ${date(changes.now)}`]
@@ -35,6 +51,7 @@ const assignments = (sql: Sql, changes: EndpointUpdate, isDeactivated: boolean) 
   } else if (changes.url !== undefined) {
     sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
   }
+  sets.push(...settings(sql, changes))
   if (isDeactivated) sets.push(endLane(sql, changes.now, "by_request"))
   if (changes.secret !== undefined) {
     sets.push(
@@ -55,11 +72,13 @@ export const updateEndpoint = Effect.fnUntraced(function* (
   changes: EndpointUpdate,
   entry: AuditEntry,
 ) {
+  if (changes.maxPerSecond != null) yield* setPace(sql, orgId, id, changes.now)
   const ended = changes.active === false ? yield* lockActive(sql, orgId, id) : []
   const sets = assignments(sql, changes, ended.length > 0)
   const updated = yield* audited(
     sql,
-    entry,
+    // An endpoint that was inactive before is not announced again.
+    ended.length === 0 ? { ...entry, event: undefined } : entry,
     sql`
       UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
       RETURNING org_id AS "orgId"`,
@@ -107,5 +126,6 @@ export const removeEndpoint = Effect.fnUntraced(function* (
       RETURNING org_id AS "orgId", id AS "endpointId", coalesce(lane, id) AS lane`,
   )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
   yield* cancelLanes(sql, random, removed, now)
+  yield* removePace(sql, orgId, id)
   return removed
 })

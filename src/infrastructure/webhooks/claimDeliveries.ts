@@ -3,7 +3,9 @@ import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
 import { date } from "../database/fragments.ts"
 import type { ClaimedRow } from "./claimedRows.ts"
 import { claimRoom } from "./claimRoom.ts"
+import { paced, paceDelay, paceOffset, paceOfLane, paceRoom } from "./claimPace.ts"
 import { liveEndpoint } from "./lanes.ts"
+import { signingKeysOf } from "./signingKeysOf.ts"
 
 /** Rows that a claim reads at the head of the queue, at least. */
 export const minHeadSize = 512
@@ -58,6 +60,10 @@ const valuesInTurn = (
 
 type Sql = SqlClient.SqlClient
 
+/** SQL: whether the org of a row exists. What a deleted org has in the queue is parked until a sweep has removed it. */
+const isOrg = (sql: Sql, row: string) =>
+  sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
+
 /** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
 const endpointOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL ${liveEndpoint(sql)} w ON true
@@ -83,6 +89,25 @@ const dueNow = (sql: Sql, at: Date, { headSize }: Turns) => {
       )) FOR UPDATE SKIP LOCKED
     )`
 }
+
+/**
+ * The first deliveries of a lane `l` of the org `o` that sends in order, as many as are free without a gap. So the first of
+ * the lane is always among them: while another claim has it, or it waits for its retry, none is free. `due_at` is only the
+ * order.
+ */
+const headInOrder = (sql: Sql, at: Date) => sql`
+  SELECT place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM (
+    SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
+      SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
+        SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
+        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane
+        ORDER BY p.due_at, p.delivery_id LIMIT l.room
+      ) AS head
+    ) AS numbered CROSS JOIN LATERAL (
+      SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, numbered.n FROM pending_deliveries p
+      WHERE p.ctid = numbered.place AND (p.lease_until IS NULL OR p.lease_until <= ${at}) FOR UPDATE SKIP LOCKED
+    ) AS locked
+  ) AS head WHERE has_no_gap`
 
 /** The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. */
 const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
@@ -110,7 +135,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
           least(${orgRoom("org_id")}, ceil(${claim.limit}::numeric / count(*) OVER ())::int) AS share
         FROM org_turns
         WHERE turn > 0 AND ${orgRoom("org_id")} > 0 AND ${byteRoom("org_id")} > 0
-          AND ${orgRoom("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")})
+          AND ${orgRoom("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${isOrg(sql, "org_turns")}
       ) AS o
     ), looked AS MATERIALIZED (
       SELECT o.org_id, l.lane, l.turn FROM open_orgs o CROSS JOIN LATERAL (
@@ -122,15 +147,18 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
     ), backlog AS MATERIALIZED (
       SELECT head.* FROM open_orgs o CROSS JOIN LATERAL (
         SELECT head.* FROM (
-          SELECT l.lane, l.turn, ${laneRoom} AS room
+          SELECT l.lane, l.turn, ${laneRoom} AS room, coalesce(w.ordered, false) AS ordered
           FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn OFFSET 0) l
           ${endpointOfLane(sql)} WHERE ${laneRoom} > 0
         ) AS l
         CROSS JOIN LATERAL (
-          SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
-          WHERE p.parked AND p.org_id = o.org_id AND p.lane = l.lane AND p.due_at <= ${at}
-            AND (p.lease_until IS NULL OR p.lease_until <= ${at})
-          ORDER BY p.due_at LIMIT l.room FOR UPDATE SKIP LOCKED
+          SELECT * FROM (
+            SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
+            WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane AND p.due_at <= ${at}
+              AND (p.lease_until IS NULL OR p.lease_until <= ${at})
+            ORDER BY p.due_at LIMIT l.room FOR UPDATE SKIP LOCKED
+          ) AS in_any_order
+          UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order
         ) AS head
         LIMIT o.share
       ) AS head
@@ -138,7 +166,7 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
 }
 
 /** The CTE `ranked`: the due deliveries, with `has_room` for those that fit into their lane and into the share of their org. */
-const shares = (sql: Sql, claim: Claim) => {
+const shares = (sql: Sql, claim: Claim, at: Date) => {
   const { byteRoom, commonRoom, laneHas, laneRoom, laneWorks, orgRoom } = claimRoom(sql, claim)
   // lanes: the due lanes with their endpoints and their room.
   // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come first.
@@ -148,19 +176,25 @@ const shares = (sql: Sql, claim: Claim) => {
   return sql`
     due AS (
       SELECT * FROM head UNION ALL SELECT * FROM tail UNION ALL SELECT * FROM backlog
-    ), lanes AS (
+    ), lanes AS MATERIALIZED (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
-        coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures, ${laneRoom} AS room,
-        ${laneWorks} AS works, ${laneHas} = 0 AS is_new
-      FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)}
+        coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
+        CASE WHEN ${isOrg(sql, "l")} THEN least(${laneRoom}, ${paceRoom(sql, at)}) ELSE 0 END AS room, ${laneWorks} AS works,
+        ${laneHas} = 0 AS is_new,
+        w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
+        w.max_per_second, pace.place AS pace_place, ${paceOffset(sql, at)} AS pace_offset
+      FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${paceOfLane(sql)}
     ), in_lanes AS (
-      SELECT due.*, row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) AS lane_rank, room, works,
-        is_new
-      FROM due JOIN lanes USING (org_id, lane)
+      -- A lane that sends in order takes only from its backlog.
+      SELECT *, ordered AND NOT parked AS waits, row_number() OVER (
+        PARTITION BY lane ORDER BY ordered AND NOT parked, due_at, delivery_id
+      ) AS lane_rank
+      FROM due JOIN (SELECT org_id, lane, room, works, is_new, ordered FROM lanes) AS l USING (org_id, lane)
     ), in_orgs AS (
-      SELECT *, lane_rank <= room AS fits, row_number() OVER turn AS org_rank, sum(bytes::bigint) OVER turn AS org_bytes
+      SELECT *, lane_rank <= room AND NOT waits AS fits, row_number() OVER turn AS org_rank,
+        sum(bytes::bigint) OVER turn AS org_bytes
       FROM in_lanes WINDOW turn AS (
-        PARTITION BY org_id, lane_rank <= room
+        PARTITION BY org_id, lane_rank <= room AND NOT waits
         ORDER BY (works OR is_new AND lane_rank = 1) DESC, lane_rank, due_at, delivery_id
       )
     ), shared AS (
@@ -193,16 +227,22 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
         CASE WHEN t.is_first THEN e.body END AS body, t.event_id, coalesce(w.url, j.callback_url) AS url,
         coalesce(w.secret, j.callback_secret) AS secret,
         coalesce(w.id, j.callback_secret_owner) AS secret_owner,
-        CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures
-      FROM (SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first FROM taken) AS t
+        CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret, w.failing_since, w.failures,
+        w.headers, ${signingKeysOf(sql, sql.literal("w"), at)} AS signing_keys, w.retry_delays, w.ordered,
+        t.place_in_lane::int AS place_in_lane, ${paceDelay(sql)} AS delay_ms
+      FROM (
+        SELECT *, row_number() OVER (PARTITION BY event_id) = 1 AS is_first,
+          row_number() OVER (PARTITION BY lane ORDER BY due_at, delivery_id) - 1 AS place_in_lane
+        FROM taken
+      ) AS t
       JOIN lanes w USING (org_id, lane)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = t.event_id OFFSET 0) e
       LEFT JOIN LATERAL (SELECT * FROM jobs WHERE id = e.job_id AND w.id IS NULL OFFSET 0) j ON true
-    )`
+    ), ${paced(sql, at)}`
 
-/** The CTE `orgs`: where the next claim continues. An org that used its share continues after the last lane that it used. */
+/** The CTE `next_turns`: where the next claim continues. An org that used its share continues after the last lane that it used. */
 const nextTurns = (sql: Sql) => sql`
-    orgs AS (
+    next_turns AS (
       SELECT o.org_id, o.turn, b.gave >= o.share AND o.turn_share < o.room AS is_full, l.lanes >= o.max_lanes AS is_cut,
         CASE WHEN b.gave >= o.share THEN b.last_lane ELSE l.last_lane END AS last_lane
       FROM open_orgs o
@@ -229,16 +269,17 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
       SELECT ${JSON.stringify(Object.fromEntries(lanes))}::jsonb AS lanes,
         ${JSON.stringify(Object.fromEntries(orgs))}::jsonb AS orgs,
         ${JSON.stringify(Object.fromEntries(turns.lastLanes))}::jsonb AS last_lanes, ${commit} AS commit
-    ), ${dueNow(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim)},
+    ), ${dueNow(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim, at)},
     ${taken(sql, claim, at)}, ${nextTurns(sql)}
     SELECT c.*, s.* FROM (
-      SELECT (SELECT json_object_agg(org_id, last_lane) FROM orgs WHERE is_full OR is_cut) AS turns,
+      SELECT (SELECT json_object_agg(org_id, last_lane) FROM next_turns WHERE is_full OR is_cut) AS turns,
         (SELECT org_id FROM org_turns ORDER BY turn DESC LIMIT 1) AS last_org,
-        coalesce((SELECT bool_or(is_full OR is_cut) FROM orgs), false)
+        coalesce((SELECT bool_or(is_full OR is_cut) FROM next_turns), false)
           OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)} AS more,
         EXISTS (SELECT FROM ranked WHERE fits AND NOT has_room)
           OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))
           AS short,
-        (SELECT count(*)::int FROM ranked WHERE NOT has_room AND NOT parked) AS parked
+        (SELECT count(*)::int FROM ranked WHERE NOT has_room AND NOT parked) AS parked,
+        (SELECT min(until) FROM paces) AS paced_until
     ) s LEFT JOIN claimed c ON true`
 }

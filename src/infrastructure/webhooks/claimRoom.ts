@@ -1,5 +1,6 @@
 import type { SqlClient } from "effect/sql"
 import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
+import { orderedBatchSize } from "../../domain/webhooks/slotState.ts"
 import { isCallbackLane } from "./lanes.ts"
 
 /**
@@ -18,9 +19,14 @@ export const claimRoom = (sql: SqlClient.SqlClient, claim: Claim) => {
     orgHas,
     /** Whether the lane's last attempt in this process succeeded. */
     laneWorks: sql`coalesce((${laneState} ->> 2)::int, 0) = 1`,
-    /** Deliveries that the lane has room for: none when its endpoint is deleted or inactive. */
+    /**
+     * Deliveries that the lane has room for: none when its endpoint is deleted or inactive, and none in a lane that sends in
+     * order while it has some here.
+     */
     laneRoom: sql`
       (CASE WHEN w.id IS NULL AND NOT ${isCallbackLane(sql)} THEN 0
+        WHEN w.ordered THEN CASE WHEN ${laneHas} > 0 THEN 0 WHEN w.failing_since IS NOT NULL THEN 1
+          ELSE greatest(${claim.laneCap}::int, ${orderedBatchSize}::int) END
         WHEN w.failing_since IS NULL AND f.since IS NULL THEN coalesce((${laneState} ->> 1)::int, ${claim.laneCap})
         ELSE 1 END - ${laneHas})`,
     /** Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot is used. */

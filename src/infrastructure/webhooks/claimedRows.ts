@@ -1,6 +1,5 @@
 import { DateTime } from "effect"
 import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
-import type { EventType } from "../../domain/webhooks/Delivery.ts"
 
 /** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
 export interface ClaimedRow {
@@ -11,7 +10,7 @@ export interface ClaimedRow {
   readonly lane: string
   readonly attempts: number
   readonly tries: number
-  readonly type: EventType
+  readonly type: string
   /** `null` except in the first row of each event. */
   readonly body: string | null
   readonly event_id: string
@@ -21,6 +20,15 @@ export interface ClaimedRow {
   readonly previous_secret: string | null
   readonly failing_since: Date | null
   readonly failures: number
+  readonly headers: string | null
+  readonly signing_keys: ReadonlyArray<string>
+  readonly retry_delays: ReadonlyArray<number> | null
+  readonly ordered: boolean
+  /** The place among the claimed deliveries of its lane, from 0. */
+  readonly place_in_lane: number
+  readonly delay_ms: number | null
+  /** When a lane may send again that waits for its limit per second. */
+  readonly paced_until: Date | null
   /** The last lane of each org whose turn is not over. */
   readonly turns: Readonly<Record<string, string>> | null
   /** The org that had the last turn. */
@@ -33,13 +41,13 @@ export interface ClaimedRow {
   readonly parked: number
 }
 
-/** Reads the rows of a claim as deliveries, in the order of their ids. */
+/** Reads the rows of a claim as deliveries: the first of each lane, then the second of each. */
 export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): ReadonlyArray<ClaimedDelivery> => {
   const bodies = new Map<string, string>()
   for (const { body, event_id } of rows) if (body !== null) bodies.set(event_id, body)
   return rows
     .filter((row): row is ClaimedRow & { readonly id: string } => row.id !== null)
-    .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+    .toSorted((a, b) => a.place_in_lane - b.place_in_lane || (a.id < b.id ? -1 : 1))
     .map((row) => ({
       deliveryId: row.id,
       claimId,
@@ -50,6 +58,12 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       secrets: [row.secret, row.previous_secret]
         .filter((stored) => stored !== null)
         .map((stored) => ({ stored, owner: row.secret_owner })),
+      signingKeys: row.signing_keys.map((stored) => ({ stored, owner: row.org_id })),
+      headers: row.headers === null ? null : { stored: row.headers, owner: row.secret_owner },
+      retryDelays: row.retry_delays,
+      ordered: row.ordered,
+      delayMillis: row.delay_ms,
+      eventId: row.event_id,
       event: row.type,
       body: bodies.get(row.event_id)!,
       attempts: row.attempts,

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { TimesCorrection } from "../../domain/webhooks/DeliveryQueue.ts"
 import { date } from "../database/fragments.ts"
+import { isOrdered } from "./placeInLane.ts"
 
 /** Lanes of the backlog that one batch reads. */
 const maxLanesPerBatch = 1_000
@@ -31,7 +32,8 @@ export const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limi
               WHERE p.parked AND p.org_id = l.org_id AND p.lane = l.lane AND p.due_at > ${date(now)}
               ORDER BY p.due_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
             ) AS head
-            WHERE l.turn > 0 LIMIT ${limit}
+            -- In a lane that sends in order, due_at is the order.
+            WHERE l.turn > 0 AND NOT ${isOrdered(sql, "left(l.lane, 26)")} LIMIT ${limit}
           ), late AS (
             SELECT place FROM ready UNION ALL SELECT place FROM backlog LIMIT ${limit}
           ), moved AS (

@@ -33,7 +33,7 @@ export const fanOut = Effect.fnUntraced(function* (
   const ids = yield* Effect.forEach(to, () => random.ulid)
   yield* sql`
     WITH receivers AS (
-      SELECT * FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
+      SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
         ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
         AS r (id, endpoint, state, lane)
     ), event AS (

@@ -1,10 +1,12 @@
 import type { DateTime } from "effect"
 import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
+import { endOfLane, isOrdered } from "./placeInLane.ts"
 
 /**
- * The CTEs `made` and `queued`, which insert the deliveries of an event and queue the pending ones. They read the CTEs
- * `event` (id, job_id, bytes) and `receivers` (id, endpoint, state, lane). Without a row in `event` they insert nothing.
+ * The CTEs `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
+ * `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is
+ * not inserted.
  *
  * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
  */
@@ -12,11 +14,18 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
   made AS (
     INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
     SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
-    FROM receivers r CROSS JOIN event
+    FROM receivers r JOIN event ON event.id = r.event_id
   ), queued AS (
     INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, event.id, 0, 0, ${date(now)}, ${parked}::boolean OR EXISTS (
-      SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
-    ), ${orgId}, event.bytes
-    FROM receivers r CROSS JOIN event WHERE r.state = 'pending'
+    SELECT r.lane, r.id, event.id, 0, 0,
+      CASE WHEN r.ordered THEN ${endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })} ELSE ${date(now)} END,
+      ${parked}::boolean OR r.ordered OR EXISTS (
+        SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
+      ), ${orgId}, event.bytes
+    FROM (
+      SELECT *, ${orgId}::text COLLATE "C" AS org_id, ${isOrdered(sql, "endpoint")} AS ordered,
+        row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
+      FROM receivers
+    ) r
+    JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
   )`

@@ -2,8 +2,9 @@ import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { DeliveryFilter } from "../../domain/webhooks/DeliveryLog.ts"
 import type { Page } from "../../domain/Page.ts"
-import { afterCursor } from "../database/fragments.ts"
+import { afterCursor, date } from "../database/fragments.ts"
 import { decodeDeliveries, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
+import { idAfter, idBefore } from "./idTimes.ts"
 import { stateNow } from "./lanes.ts"
 
 type Sql = SqlClient.SqlClient
@@ -42,16 +43,31 @@ const callbackLanes = (sql: Sql, orgId: string) => sql`
 const candidates = (
   sql: Sql,
   orgId: string,
-  { job_id, state, webhook_endpoint_id: endpoint }: DeliveryFilter,
+  { event_id, job_id, since, state, until, webhook_endpoint_id: endpoint }: DeliveryFilter,
   page: Page,
 ) => {
   const all = sql.literal("true")
   const limit = sql.literal(`LIMIT ${maxSources}`)
-  const after = afterCursor(sql, page, "newest")
+  // Bounds of the ids, so that a range of time reads no index entries of other times.
+  const [from, to] = [
+    since === undefined ? all : sql`id > ${idBefore(since)}`,
+    until === undefined ? all : sql`id < ${idAfter(until)}`,
+  ]
+  const after = sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
   const rows = (condition: Statement.Fragment) => sql`
     SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined) return rows(sql`job_id = ${job_id}`)
+  if (event_id !== undefined) {
+    // The deliveries of a job's event are found by the job.
+    const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND org_id = ${orgId})`
+    return sql`
+      SELECT id FROM (
+        SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job} AND org_id = ${orgId}
+        UNION ALL
+        SELECT id, endpoint_id FROM deliveries WHERE event_id = ${event_id} AND job_id IS NULL AND org_id = ${orgId}
+      ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
+  }
   if (state === undefined || state === "delivered") return rows(all)
 
   // Deliveries in ended lanes: canceled or recovered, but not swept yet.
@@ -90,12 +106,20 @@ export const listDeliveries = Effect.fnUntraced(function* (
   page: Page,
 ) {
   const state = filter.state ?? null
+  const all = sql.literal("true")
+  // Also of a list by job or endpoint, where `source` knows only one condition.
+  const matches = [
+    filter.event_id === undefined ? all : sql`d.event_id = ${filter.event_id}`,
+    filter.event_type === undefined ? all : sql`e.type = ${filter.event_type}`,
+    filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`,
+    filter.until === undefined ? all : sql`d.created_at < ${date(filter.until)}`,
+  ]
   const source = candidates(sql, orgId, filter, page)
   const deliveries = yield* sql`
     SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
     CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} OFFSET 0) AS d
     ${deliveryJoins(sql)}
-    WHERE ${state}::text IS NULL OR ${stateNow(sql)} = ${state}
+    WHERE (${state}::text IS NULL OR ${stateNow(sql)} = ${state}) AND ${sql.and(matches)}
     ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
   if (deliveries.length > page.limit) return { deliveries, scannedTo: null }
   const [last] = yield* sql<{ id: string }>`

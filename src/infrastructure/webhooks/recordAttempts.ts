@@ -4,7 +4,10 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import type { Verdict } from "../../domain/webhooks/Verdict.ts"
 import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { isServiceEvent } from "../../domain/webhooks/EventTypes.ts"
+import { makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
+import { announceAll, toldRows } from "./announce.ts"
 import { cancelLanes } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import { findReceivers, receiverChanges, recordReceivers } from "./recordReceivers.ts"
@@ -42,6 +45,49 @@ const claimsHeld = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptReco
     }),
   )
 
+/** A delivery without another attempt, and the event that announces it. */
+interface Failed {
+  readonly deliveryId: string
+  readonly orgId: string
+  readonly event: ServiceEvent
+}
+
+/** The events for the deliveries that have no attempt left. A delivery of an event of the service's own makes no other event. */
+const failedOf = (
+  random: SecureRandom.SecureRandom["Service"],
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+) =>
+  Effect.forEach(
+    records.filter(({ delivery, verdict }) => verdict._tag === "Exhausted" && !isServiceEvent(delivery.event)),
+    ({ delivery, outcome }) => {
+      const { attempts, deliveryId, endpointId, eventId, orgId } = delivery
+      const data = {
+        delivery_id: deliveryId,
+        event_id: eventId,
+        event: delivery.event,
+        webhook_endpoint_id: endpointId,
+        attempts: attempts + 1,
+        last_status: outcome.status,
+        last_error: storable(outcome.failure?.message),
+      }
+      const announced = { type: "delivery.failed", data, except: endpointId } as const
+      return Effect.map(makeServiceEvent(random, announced, now), (event): Failed => ({ deliveryId, orgId, event }))
+    },
+  )
+
+/** The CTEs that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
+const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
+  failed.length === 0
+    ? sql.literal("")
+    : sql`, told AS (
+        SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
+          AS f (delivery_id, event_id)
+        JOIN ${toldRows(sql, failed)} ON t.id = f.event_id
+        JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
+        JOIN theirs ON theirs.id = f.delivery_id
+      ), ${announceAll(sql)}`
+
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
  * every statement that changes deliveries. The row in the queue decides whose delivery it is: another claim may have changed
@@ -56,6 +102,7 @@ const moveOn = (
   records: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
   commit: Statement.Fragment,
+  failed: ReadonlyArray<Failed>,
 ) => sql<{ id: string }>`
   WITH transaction AS MATERIALIZED (
     SELECT ${commit}
@@ -65,8 +112,9 @@ const moveOn = (
       ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
-      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))}
-    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body)
+      ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
+      ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
   ), held AS (
     SELECT made.*, d.last, p.place
     FROM made
@@ -79,7 +127,9 @@ const moveOn = (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
     RETURNING delivery_id AS id
   ), again AS (
-    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = NULL, due_at = held.next_at, parked = false,
+    -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
+    UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
+      due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
       attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
@@ -99,7 +149,7 @@ const moveOn = (
     SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
       (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
     FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM theirs)
-  )
+  )${announceFailed(sql, failed)}
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
@@ -111,8 +161,9 @@ export const recordAttempts = Effect.fnUntraced(function* (
   commit: Statement.Fragment,
 ) {
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
+  const failed = yield* failedOf(random, records, now)
   const move = Effect.gen(function* () {
-    const others = new Set((yield* moveOn(sql, records, now, commit)).map(({ id }) => id))
+    const others = new Set((yield* moveOn(sql, records, now, commit, failed)).map(({ id }) => id))
     // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it yet.
     if (others.size > 0) {
       yield* moveOn(
@@ -120,6 +171,7 @@ export const recordAttempts = Effect.fnUntraced(function* (
         records.filter(({ delivery }) => others.has(delivery.deliveryId)),
         now,
         commit,
+        failed.filter(({ deliveryId }) => others.has(deliveryId)),
       )
     }
   })

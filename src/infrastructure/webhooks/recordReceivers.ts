@@ -4,8 +4,11 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { minFailuresToDeactivate, wasSent } from "../../domain/webhooks/Verdict.ts"
 import { type AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { isServiceEvent } from "../../domain/webhooks/EventTypes.ts"
 import { laneId } from "../../domain/webhooks/lanes.ts"
+import { deactivated, makeServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
+import { announceAll, toldRows } from "./announce.ts"
 import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import { nextLane } from "./lanes.ts"
@@ -94,6 +97,21 @@ const recordCallbacks = Effect.fnUntraced(function* (
     ON CONFLICT (lane) DO NOTHING`
 })
 
+/** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */
+const announcements = (
+  random: SecureRandom.SecureRandom["Service"],
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+) =>
+  Effect.forEach(
+    records.filter(({ delivery }) => !isServiceEvent(delivery.event)),
+    ({ delivery, outcome }) =>
+      Effect.map(
+        makeServiceEvent(random, deactivated(delivery.endpointId!, outcome.status === 410 ? "gone" : "failing"), now),
+        (event) => ({ event, orgId: delivery.orgId }),
+      ),
+  )
+
 /** Deactivates the endpoints of these attempts, with an entry in the audit log each; returns the lanes that end. */
 const deactivate = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -106,6 +124,7 @@ const deactivate = Effect.fnUntraced(function* (
   // 410 always deactivates. Five days of failures do so unless the endpoint has worked or was activated since the claim.
   const failingSince = records.map(({ delivery, outcome }) => (outcome.status === 410 ? null : delivery.failingSince))
   const entries = yield* Effect.forEach(records, () => random.ulid)
+  const events = yield* announcements(random, records, now)
   return yield* sql<EndedLane>`
     WITH ending AS (
       SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
@@ -124,7 +143,9 @@ const deactivate = Effect.fnUntraced(function* (
       SELECT entry, org_id, ${date(now)}, 'service', 'webhook_endpoint.deactivate', id,
         json_build_object('reason', deactivated_reason)::text, NULL
       FROM ended
-    )
+    ), told AS (
+      SELECT t.* FROM ended JOIN ${toldRows(sql, events)} ON t.subject = ended.id
+    ), ${announceAll(sql)}
     SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
 })
 

@@ -1,26 +1,18 @@
-import { DateTime, Duration, Effect } from "effect"
+import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
+import { idBefore } from "./idTimes.ts"
+import { endOfLane } from "./placeInLane.ts"
 import { endpointInactive } from "./retryDelivery.ts"
 
 /** Sweeps of an endpoint with which a recovery still starts another. */
 const maxSweepsPerEndpoint = 10
 /** Deliveries that a recovery makes due itself; a sweep does the others. */
 const inlineRecoveries = 500
-
-const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-/** How much older an id may be than its delivery's `created_at`. */
-const maxIdAge = Duration.hours(1)
-
-/** A lower bound for the ids of deliveries that were created at `since` or later: a ULID begins with its time in milliseconds. */
-const idBefore = (since: DateTime.Utc) => {
-  const millis = Math.max(0, DateTime.toEpochMillis(since) - Duration.toMillis(maxIdAge))
-  return Array.from({ length: 10 }, (_, n) => base32Digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
-}
 
 /** The condition of the unsuccessful deliveries `d` of a recovery. The bound of the id keeps older index entries unread. */
 const isCovered = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
@@ -39,18 +31,19 @@ export const recoverBatch = (
   doneTo: string,
   limit: number,
   now: DateTime.Utc,
-) =>
-  sql<{ rows: number; last: string | null; recovered: number }>`
+) => {
+  const end = endOfLane(sql, { orgId: "h.org_id", lane: "h.lane", number: "h.number" })
+  return sql<{ rows: number; last: string | null; recovered: number }>`
     WITH endpoint AS (
-      SELECT id, coalesce(lane, id) AS lane FROM webhook_endpoints
+      SELECT id, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
       SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
       ORDER BY d.id LIMIT ${limit}
     ), held AS (
-      SELECT d.*, endpoint.lane, octet_length(e.body) AS bytes FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
       CROSS JOIN LATERAL (
-        SELECT id, event_id, attempts, lease_until, claim_id FROM deliveries
+        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
         WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
       ) AS d
       CROSS JOIN endpoint
@@ -58,7 +51,9 @@ export const recoverBatch = (
     ), queued AS (
       INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until,
         org_id, bytes)
-      SELECT lane, id, event_id, attempts, 0, ${date(now)}, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM held
+      SELECT lane, id, event_id, attempts, 0, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END, true, claim_id, lease_until,
+        ${recovery.orgId}, bytes
+      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
     ), changed AS (
       UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
         updated_at = ${date(now)}
@@ -67,6 +62,7 @@ export const recoverBatch = (
     SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
     Effect.map(([row]) => row!),
   )
+}
 
 /** Deliveries of each kind that `countRecovery` counts at most. */
 const maxCountedRecoveries = 10_000

@@ -4,6 +4,7 @@ import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import { deliveryNotFound } from "../../domain/webhooks/DeliveryLog.ts"
 import { date } from "../database/fragments.ts"
+import { endOfLane } from "./placeInLane.ts"
 import { deliveryJoins } from "./deliveryRows.ts"
 
 export const endpointInactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
@@ -22,7 +23,7 @@ const findRetryable = Effect.fnUntraced(function* (
   // A canceled delivery is not in the queue: its own row keeps the claim of the attempt in flight.
   const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
     SELECT d.endpoint_id AS endpoint,
-      (coalesce(p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
+      (coalesce(p.claim_id IS NOT NULL AND p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
     FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`
   if (delivery === undefined) return yield* deliveryNotFound()
   if (delivery.claimed) return yield* attemptInFlight()
@@ -31,12 +32,12 @@ const findRetryable = Effect.fnUntraced(function* (
 
 /** Locks an active endpoint and returns its lane. */
 const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, endpointId: string) {
-  const [endpoint] = yield* sql<{ active: boolean; lane: string }>`
-    SELECT active, coalesce(lane, id) AS lane FROM webhook_endpoints
+  const [endpoint] = yield* sql<{ active: boolean; lane: string; ordered: boolean }>`
+    SELECT active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
     WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
   if (endpoint === undefined) return yield* endpointDeleted()
   if (!endpoint.active) return yield* endpointInactive()
-  return endpoint.lane
+  return endpoint
 })
 
 /** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
@@ -49,7 +50,9 @@ export const retryDelivery = Effect.fnUntraced(function* (
   const at = date(now)
   const endpointId = yield* findRetryable(sql, orgId, deliveryId, now)
   // The endpoint may have another lane than when the delivery was queued; a callback keeps its lane.
-  const lane = endpointId === null ? null : yield* lockEndpoint(sql, orgId, endpointId)
+  const endpoint = endpointId === null ? null : yield* lockEndpoint(sql, orgId, endpointId)
+  const lane = endpoint?.lane ?? null
+  const ordered = endpoint?.ordered === true
   const locked = yield* sql`
     SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
   // Retention has removed the delivery since it was read.
@@ -58,16 +61,18 @@ export const retryDelivery = Effect.fnUntraced(function* (
   yield* sql`
     DELETE FROM pending_deliveries p USING deliveries d
     WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
+  // In a lane that sends in order it joins at the end.
+  const end = sql`${endOfLane(sql, { orgId: "d.org_id", lane: "d.lane", number: "1" })}`
   const queued = yield* sql`
     INSERT INTO pending_deliveries AS p
       (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT coalesce(${lane}, d.lane), d.id, d.event_id, d.attempts, 0, ${at}, false, d.org_id,
+    SELECT coalesce(${lane}, d.lane), d.id, d.event_id, d.attempts, 0, ${ordered ? end : at}, ${ordered}::boolean, d.org_id,
       octet_length(e.body)
     FROM deliveries d JOIN events e ON e.id = d.event_id
     WHERE d.id = ${deliveryId} AND d.org_id = ${orgId} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
-    ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = false, claim_id = NULL,
+    ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = excluded.parked, claim_id = NULL,
       lease_until = NULL
-    WHERE p.lease_until IS NULL OR p.lease_until <= excluded.due_at
+    WHERE p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at}
     RETURNING p.delivery_id`
   if (queued.length === 0) return yield* attemptInFlight()
   yield* sql`

@@ -90,7 +90,7 @@ export const auditLog = (it: It) => {
       const [ofProject, ofOrg, next] = [yield* newKey(), yield* newKey({ name: "gateway" }), yield* newKey()]
       yield* assertAudited(orgId, (entry) => keys.insertForProject(everyOrg, projectId, ofProject, entry), state)
       yield* assertAudited(orgId, (entry) => keys.insertForOrg(orgId, ofOrg, entry), state)
-      const replacement = { ...next, now: at(1), expiresAt: undefined, oldKeyUntil: at(2) }
+      const replacement = { ...next, now: at(1), expiresAt: undefined, oldKeyUntil: at(2), settings: {} }
       yield* assertAudited(orgId, (entry) => keys.rotate(orgId, ofOrg.id, replacement, entry), state, {
         details: { name: "gateway", b: 1, a: null },
       })
@@ -114,7 +114,7 @@ export const auditLog = (it: It) => {
       )
       const logs = Effect.all([listOf(own.orgId), listOf(foreign.orgId)])
       const before = yield* logs
-      const replacement = { ...(yield* newKey()), now: at(1), expiresAt: undefined, oldKeyUntil: at(2) }
+      const replacement = { ...(yield* newKey()), now: at(1), expiresAt: undefined, oldKeyUntil: at(2), settings: {} }
       const update = (projectId: string, changes: object) =>
         projects.update(scope, projectId, changes, at(2), newEntry())
       const refused = [

@@ -19,13 +19,12 @@ import {
   register,
 } from "../support.ts"
 
-const onBranch = (branch: string) => ({ branch, ref: `refs/heads/${branch}`, defaultBranchCandidate: branch })
-const pullRequest = (branch: string, base: string | null) => ({
+const onBranch = (branch: string) => ({ branch, ref: `refs/heads/${branch}` })
+const pullRequest = (branch: string) => ({
   branch,
   ref: "refs/pull/7/merge",
   preview: true,
   pullRequest: 7,
-  defaultBranchCandidate: base,
   eventName: "pull_request",
 })
 
@@ -74,7 +73,7 @@ export const registrations = (it: It) => {
       const steps = [
         [push(repository), true],
         [push(repository, onBranch("other")), false],
-        [push(repository, pullRequest("main", "main")), false],
+        [push(repository, pullRequest("main")), false],
         [push(repository, { preview: true, eventName: "schedule" }), false],
         [push(repository), true],
       ] as const
@@ -91,23 +90,36 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: the first run that shows a default branch sets it, a pull request's by its base", () =>
+  it.effect("register: only a push to one of the default branches sets an unset default branch", () =>
     Effect.gen(function* () {
       const repository = newRepository()
-      const tag = { branch: "v1", ref: "refs/tags/v1", preview: true, defaultBranchCandidate: null }
+      const tag = { branch: "v1", ref: "refs/tags/v1", preview: true }
       const { projectId } = yield* register(push(repository, tag))
-      assert.strictEqual((yield* findProject(projectId)).defaultBranch, null)
-      yield* register(push(repository, pullRequest("fix", "trunk")))
-      const project = yield* findProject(projectId)
-      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["trunk", null])
+      for (const run of [onBranch("feature/x"), pullRequest("main"), { preview: true, eventName: "schedule" }]) {
+        yield* register(push(repository, run))
+        const project = yield* findProject(projectId)
+        assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], [null, null])
+      }
+      const { deploymentId } = yield* register(push(repository, onBranch("master")))
       yield* register(push(repository))
-      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, null)
-      const { deploymentId } = yield* register(push(repository, onBranch("trunk")))
-      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, deploymentId)
+      const project = yield* findProject(projectId)
+      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["master", deploymentId])
     }),
   )
 
-  it.effect("register: a default branch that was set by hand stays; emptied, the next run sets it", () =>
+  it.effect("register: the operator names the default branches", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const rules = { defaultBranches: ["trunk"] }
+      const { projectId } = yield* register(push(repository), { rules })
+      assert.strictEqual((yield* findProject(projectId)).defaultBranch, null)
+      const { deploymentId } = yield* register(push(repository, onBranch("trunk")), { rules })
+      const project = yield* findProject(projectId)
+      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["trunk", deploymentId])
+    }),
+  )
+
+  it.effect("register: a default branch that was set by hand stays; emptied, a push to a default branch sets it", () =>
     Effect.gen(function* () {
       const projects = yield* ProjectRepository
       const repository = newRepository()
@@ -117,9 +129,12 @@ export const registrations = (it: It) => {
       const kept = yield* findProject(projectId)
       assert.deepStrictEqual([kept.defaultBranch, kept.currentDeploymentId], ["release", deploymentId])
       yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1), newEntry())
-      const next = yield* register(push(repository, onBranch("dev")))
+      yield* register(push(repository, onBranch("dev")))
+      const unset = yield* findProject(projectId)
+      assert.deepStrictEqual([unset.defaultBranch, unset.currentDeploymentId], [null, deploymentId])
+      const next = yield* register(push(repository))
       const project = yield* findProject(projectId)
-      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["dev", next.deploymentId])
+      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["main", next.deploymentId])
     }),
   )
 
@@ -142,8 +157,9 @@ export const registrations = (it: It) => {
           [first.deploymentId, run.sha],
         ],
       )
-      const attempt = yield* register({ ...run, runAttempt: 2 }, { seconds: 6 })
-      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, attempt.deploymentId)
+      // Another attempt of the older run is another deployment, and does not turn the project back.
+      yield* register({ ...run, runAttempt: 2 }, { seconds: 6 })
+      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, second.deploymentId)
       assert.strictEqual((yield* deploymentsOf(projectId)).length, 3)
     }),
   )
@@ -176,7 +192,7 @@ export const registrations = (it: It) => {
         [b, "Docs_Site"],
         [c, "docs-site"],
       ] as const) {
-        const { projectId } = yield* register(push({ owner: a.owner, repo, repositoryId }))
+        const { projectId } = yield* register(push({ ...a, repo, repositoryId }))
         subdomains.push((yield* findProject(projectId)).subdomain)
       }
       assert.deepStrictEqual(subdomains, [label, `${label}-3`, `${label}-4`])

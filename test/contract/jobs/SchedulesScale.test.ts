@@ -1,6 +1,6 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"

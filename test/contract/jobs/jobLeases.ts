@@ -12,6 +12,7 @@ import {
   findJob,
   failExpired,
   finish,
+  heartbeat,
   insertJob,
   noSuchJob,
   notRunning,
@@ -22,13 +23,16 @@ const claimJobs = (
   orgId: string,
   now: DateTime.Utc,
   { workflow, limit = 100, lease = 60 }: { workflow?: string; limit?: number; lease?: number } = {},
-) => JobRepository.use((jobs) => jobs.claim(orgId, { workflow, limit, now, leaseUntil: plus(now, lease) }))
+) => {
+  const workflows = workflow === undefined ? undefined : [workflow]
+  return JobRepository.use((jobs) => jobs.claim(orgId, { workflows, limit, now, leaseUntil: plus(now, lease) }))
+}
 const claimIds = (...args: Parameters<typeof claimJobs>) =>
   Effect.map(claimJobs(...args), (jobs) => jobs.map(({ job_id }) => job_id))
 const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime.Utc) =>
-  JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, until, now))
+  JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, heartbeat(until, now)))
 const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
-  JobRepository.use((jobs) => jobs.expireLeases({ now, maxAttempts: 3, limit: 1_000, after: null, ...batch }))
+  JobRepository.use((jobs) => jobs.expireLeases({ now, limit: 1_000, after: null, ...batch }))
 const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ exhausted }) => exhausted)
 /** Claims so many new jobs of an org, whose lease runs out in a minute. */
 const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, count: number) {

@@ -1,12 +1,13 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { eventsOf } from "../webhooks/events.ts"
 import { assertOneWon, meet } from "../meet.ts"
 import { insertSchedule } from "./schedules.ts"
-import { insertOrg, newEntry, noRows } from "../support.ts"
+import { insertOrg, newEntry, newId, noRows } from "../support.ts"
 import {
+  cancelJob,
   completed,
   deliveriesOf,
   epoch,
@@ -14,6 +15,7 @@ import {
   findJob,
   failExpired,
   finish,
+  heartbeat,
   insertEndpoint,
   insertJob,
 } from "../webhooks/webhookSupport.ts"
@@ -41,7 +43,7 @@ const assertToldOnce = Effect.fnUntraced(function* (orgId: string, jobId: string
 })
 
 const claimJob = (orgId: string, now: ReturnType<typeof epoch>, claimed: Array<string>) =>
-  jobs((all) => all.claim(orgId, { workflow: undefined, limit: 1, now, leaseUntil: plus(now, 60) })).pipe(
+  jobs((all) => all.claim(orgId, { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) })).pipe(
     Effect.tap((found) => Effect.sync(() => claimed.push(...found.map((job) => job.job_id)))),
   )
 
@@ -86,7 +88,7 @@ export const jobRaces = {
   "extend a lease, complete the job": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
-    const extend = jobs((all) => all.extendLease(orgId, jobId, plus(now, 120), now))
+    const extend = jobs((all) => all.extendLease(orgId, jobId, heartbeat(plus(now, 120), now)))
     const outcomes = yield* meet(extend, finish(orgId, jobId, completed(), now))
     assert.include(["ok", "Conflict"], outcomes[0])
     assert.strictEqual(outcomes[1], "ok")
@@ -111,12 +113,88 @@ export const jobRaces = {
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
     const outcomes = yield* meet(
-      jobs((all) => all.extendLease(orgId, jobId, plus(late, 60), late)),
-      jobs((all) => all.expireLeases({ now: late, maxAttempts: 3, limit: 1_000, after: null })),
+      jobs((all) => all.extendLease(orgId, jobId, heartbeat(plus(late, 60), late))),
+      jobs((all) => all.expireLeases({ now: late, limit: 1_000, after: null })),
     )
     const { status } = yield* findJob(orgId, jobId)
     // Who was told that the lease goes on has it.
     assert.strictEqual(status, outcomes[0] === "ok" ? "running" : "queued")
+    return outcomes
+  }),
+
+  "cancel a job, complete it": Effect.gen(function* () {
+    const { orgId, jobId, now } = yield* insertWork
+    yield* claimJob(orgId, now, [])
+    const outcomes = yield* meet(cancelJob(orgId, jobId, now), finish(orgId, jobId, completed(), now, { attempt: 1 }))
+    assertOneWon(outcomes, "Conflict")
+    const { lease_expires_at, status } = yield* findJob(orgId, jobId)
+    const isCanceled = outcomes[0] === "ok"
+    assert.deepStrictEqual([status, lease_expires_at], [isCanceled ? "canceled" : "completed", null])
+    assert.strictEqual((yield* eventsOf(jobId)).length, isCanceled ? 0 : 1)
+    return outcomes
+  }),
+
+  "cancel a job, take it back for its lease": Effect.gen(function* () {
+    const { orgId, jobId, now } = yield* insertWork
+    yield* claimJob(orgId, now, [])
+    const late = plus(now, 61)
+    const outcomes = yield* meet(
+      cancelJob(orgId, jobId, late),
+      jobs((all) => all.expireLeases({ now: late, limit: 1_000, after: null })),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    assert.strictEqual((yield* findJob(orgId, jobId)).status, "canceled")
+    const claimed: Array<string> = []
+    yield* claimJob(orgId, late, claimed)
+    assert.deepStrictEqual([claimed, yield* eventsOf(jobId)], [[], []])
+    return outcomes
+  }),
+
+  "cancel a job, fail it for its lease": Effect.gen(function* () {
+    const { orgId, jobId, now } = yield* insertWork
+    yield* claimJob(orgId, now, [])
+    const late = plus(now, 61)
+    const outcomes = yield* meet(cancelJob(orgId, jobId, late), failExpired(orgId, jobId, late))
+    assertOneWon(outcomes, "Conflict")
+    const isCanceled = outcomes[0] === "ok"
+    assert.strictEqual((yield* findJob(orgId, jobId)).status, isCanceled ? "canceled" : "failed")
+    assert.strictEqual((yield* eventsOf(jobId)).length, isCanceled ? 0 : 1)
+    return outcomes
+  }),
+
+  "complete a job with the fence, claim it again": Effect.gen(function* () {
+    const { orgId, jobId, now } = yield* insertWork
+    yield* claimJob(orgId, now, [])
+    const late = plus(now, 61)
+    const claimed: Array<string> = []
+    const again = Effect.andThen(
+      jobs((all) => all.expireLeases({ now: late, limit: 1_000, after: null })),
+      claimJob(orgId, late, claimed),
+    )
+    const outcomes = yield* meet(finish(orgId, jobId, completed("first"), late, { attempt: 1 }), again)
+    const { attempt, status } = yield* findJob(orgId, jobId)
+    // Either the first claim finished it, or the second has it: never both.
+    if (outcomes[0] === "ok") assert.deepStrictEqual([status, attempt, claimed], ["completed", 1, []])
+    else
+      assert.deepStrictEqual([outcomes[0], claimed.length, status === "completed"], ["Conflict", claimed.length, false])
+    assert.strictEqual((yield* eventsOf(jobId)).length, outcomes[0] === "ok" ? 1 : 0)
+    return outcomes
+  }),
+
+  "fail a job with a retry, cancel it": Effect.gen(function* () {
+    const { orgId, jobId, now } = yield* insertWork
+    yield* claimJob(orgId, now, [])
+    const outcomes = yield* meet(
+      finish(orgId, jobId, failed(), now, { attempt: 1, retry: true }),
+      cancelJob(orgId, jobId, now),
+    )
+    assert.include(["ok", "Conflict"], outcomes[0])
+    assert.strictEqual(outcomes[1], "ok")
+    assert.strictEqual((yield* findJob(orgId, jobId)).status, "canceled")
+    yield* jobs((all) => all.queueDelayed({ now: plus(now, 3600), limit: 1_000, after: null }))
+    const claimed: Array<string> = []
+    yield* claimJob(orgId, plus(now, 3600), claimed)
+    assert.deepStrictEqual([claimed, yield* eventsOf(jobId)], [[], []])
     return outcomes
   }),
 
@@ -138,6 +216,44 @@ export const jobRaces = {
     const fire = JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
     const outcomes = yield* meet(fire, fire)
     assert.strictEqual((yield* jobsOf(orgId)).length, 1)
+    return outcomes
+  }),
+
+  "fire a schedule, pause it": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const id = yield* insertSchedule(orgId, now)
+    const outcomes = yield* meet(
+      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.update(orgId, id, { active: false }, now, newEntry())),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    const fired = (yield* jobsOf(orgId)).length
+    assert.isAtMost(fired, 1)
+    // Paused stays paused, whoever came first.
+    const { schedule } = yield* JobScheduleRepository.use((schedules) => schedules.find(orgId, id))
+    assert.deepStrictEqual([schedule.active, schedule.next_at], [false, null])
+    yield* JobScheduleRepository.use((schedules) =>
+      schedules.fireDue({ now: plus(now, 86_400), limit: 100, after: null }),
+    )
+    assert.strictEqual((yield* jobsOf(orgId)).length, fired)
+    return [...outcomes, `${fired} jobs`]
+  }),
+
+  "fire a schedule that skips, run it": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const id = yield* insertSchedule(orgId, now, { overlap: "skip" })
+    const jobId = yield* newId
+    const outcomes = yield* meet(
+      JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null })),
+      JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now)),
+    )
+    assert.strictEqual(outcomes[0], "ok")
+    // One job, of the firing or of the run.
+    yield* JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
+    assert.strictEqual((yield* jobsOf(orgId)).length, 1)
+    assert.strictEqual(outcomes[1], (yield* jobsOf(orgId))[0] === jobId ? "ok" : "Conflict")
     return outcomes
   }),
 

@@ -25,7 +25,7 @@ export const awkwardJson: ReadonlyArray<unknown> = [
 
 /** What every JobRepository does, but for leases and the end of a job. */
 export const jobs = (it: It) => {
-  it.effect("jobs: a new one is queued, with its fifteen fields", () =>
+  it.effect("jobs: a new one is queued, with its fields", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -51,7 +51,13 @@ export const jobs = (it: It) => {
           deployment_id: text,
           callback_url: "https://example.com/cb",
           skip_callbacks: true,
+          priority: 0,
+          max_attempts: 3,
+          retry_delay_seconds: 10,
+          run_at: null,
           attempt: 0,
+          progress: null,
+          note: null,
           lease_expires_at: null,
           result: null,
           error: null,

@@ -3,8 +3,9 @@ import type { DateTime } from "effect"
 import { Effect, Result } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
-import type { NewJobSchedule } from "#src/domain/jobs/JobSchedules.ts"
-import { JobScheduleRepository, nextFiring } from "#src/domain/jobs/JobSchedules.ts"
+import type { JobScheduleChanges, NewJobSchedule } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { nextFiring } from "#src/domain/jobs/firings.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
@@ -12,7 +13,17 @@ import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
 import { itemsOf, assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
-import { claimOne, completed, epoch, finish, jobsOf, noSuchSchedule, plus } from "../webhooks/webhookSupport.ts"
+import {
+  cancelJob,
+  claimOne,
+  completed,
+  day,
+  epoch,
+  finish,
+  jobsOf,
+  noSuchSchedule,
+  plus,
+} from "../webhooks/webhookSupport.ts"
 
 const newSchedule = {
   workflow: "report",
@@ -23,6 +34,10 @@ const newSchedule = {
   callbackUrl: null,
   callbackSecret: null,
   skipCallbacks: false,
+  priority: 0,
+  maxAttempts: 3,
+  retryDelaySeconds: 10,
+  overlap: "allow" as const,
 }
 
 export const insertSchedule = Effect.fnUntraced(function* (
@@ -39,6 +54,15 @@ const schedulesOf = (orgId: string) =>
   JobScheduleRepository.use((schedules) => itemsOf(schedules.list(orgId, { limit: 1000 })))
 const remove = (orgId: string, id: string) =>
   JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
+const findSchedule = (orgId: string, id: string) => JobScheduleRepository.use((schedules) => schedules.find(orgId, id))
+const update = (orgId: string, id: string, changes: JobScheduleChanges, now: DateTime.Utc) =>
+  JobScheduleRepository.use((schedules) => schedules.update(orgId, id, changes, now, newEntry()))
+/** Runs a schedule now; gives the id of its job. */
+const run = Effect.fnUntraced(function* (orgId: string, id: string, now: DateTime.Utc) {
+  const jobId = yield* newId
+  yield* JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now))
+  return jobId
+})
 const fireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null, ...batch }))
 /** Fires everything that is due; returns the org of each. */
@@ -62,7 +86,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: are listed oldest first with their ten fields, and any input comes back", () =>
+  it.effect("schedules: are listed oldest first with their fields, and any input comes back", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -90,6 +114,11 @@ export const schedules = (it: It) => {
           deployment_id: awkwardTexts[n]!,
           callback_url: "https://example.com/cb",
           skip_callbacks: n % 2 === 0,
+          priority: 0,
+          max_attempts: 3,
+          retry_delay_seconds: 10,
+          overlap: "allow",
+          active: true,
           next_at: plus(now, n),
           created_at: plus(now, n - 60),
         })
@@ -226,6 +255,144 @@ export const schedules = (it: It) => {
       assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
       assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
       yield* fireBatch(plus(due, 60))
+    }),
+  )
+
+  it.effect("schedules: are changed field by field, and fire by their new times", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const { orgId: foreign } = yield* insertOrg()
+      const now = epoch()
+      const id = yield* insertSchedule(orgId, plus(now, 60), {
+        input: { old: 1 },
+        callbackUrl: "https://example.com/cb",
+        callbackSecret: "stored secret",
+      })
+      const before = yield* findSchedule(orgId, id)
+      yield* update(orgId, id, { priority: 7, overlap: "skip", deploymentId: "d" }, now)
+      const changed = { priority: 7, overlap: "skip" as const, deployment_id: "d" }
+      assert.deepStrictEqual(yield* findSchedule(orgId, id), {
+        ...before,
+        schedule: { ...before.schedule, ...changed },
+      })
+      yield* update(orgId, id, { input: null, callbackUrl: null, callbackSecret: null, maxAttempts: 9 }, now)
+      yield* update(orgId, id, { retryDelaySeconds: 99, skipCallbacks: true, workflow: "new" }, now)
+      assert.deepInclude((yield* findSchedule(orgId, id)).schedule, {
+        ...changed,
+        input: null,
+        callback_url: null,
+        max_attempts: 9,
+        retry_delay_seconds: 99,
+        skip_callbacks: true,
+        workflow: "new",
+        next_at: plus(now, 60),
+      })
+      yield* update(orgId, id, { cron: "0 4 * * *", timezone: "Europe/Berlin" }, now)
+      const next = Result.getOrThrow(nextFiring("0 4 * * *", "Europe/Berlin", now))
+      assert.deepStrictEqual((yield* findSchedule(orgId, id)).schedule.next_at, next)
+      const refused = yield* failureOf(update(orgId, id, { cron: "0 0 30 2 *" }, now))
+      assert.strictEqual(refused, JSON.stringify({ error: "cron never fires.", code: "invalid_request" }))
+      for (const unknown of [id, yield* newId]) {
+        assert.strictEqual(yield* failureOf(update(foreign, unknown, { priority: 1 }, now)), noSuchSchedule)
+        assert.strictEqual(yield* failureOf(findSchedule(foreign, unknown)), noSuchSchedule)
+        assert.strictEqual(yield* failureOf(run(foreign, unknown, now)), noSuchSchedule)
+      }
+      assert.strictEqual((yield* findSchedule(orgId, id)).schedule.cron, "0 4 * * *")
+      yield* remove(orgId, id)
+    }),
+  )
+
+  it.effect("schedules: a change has its entry in the audit log, or is not made", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const id = yield* insertSchedule(orgId, plus(now, 60))
+      const state = Effect.map(findSchedule(orgId, id), ({ schedule }) => schedule.priority)
+      const change = (entry: ReturnType<typeof newEntry>) =>
+        JobScheduleRepository.use((schedules) => schedules.update(orgId, id, { priority: 3 }, now, entry))
+      yield* assertAudited(orgId, change, state)
+      yield* remove(orgId, id)
+    }),
+  )
+
+  it.effect("schedules: a paused one does not fire, and goes on after its pause without what it missed", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const due = epoch()
+      const id = yield* insertSchedule(orgId, due)
+      yield* update(orgId, id, { active: false }, due)
+      assert.deepStrictEqual(yield* fireDue(plus(due, day)), [])
+      assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: false, next_at: null })
+      yield* update(orgId, id, { cron: "*/7 * * * *" }, due)
+      assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: false, next_at: null })
+      yield* update(orgId, id, { active: true }, plus(due, day))
+      assert.deepStrictEqual(yield* fireDue(plus(due, day)), [])
+      const next = Result.getOrThrow(nextFiring("*/7 * * * *", "UTC", plus(due, day)))
+      assert.deepInclude((yield* findSchedule(orgId, id)).schedule, { active: true, next_at: next })
+      assert.deepStrictEqual(yield* fireDue(next), [orgId])
+      const paused = yield* insertSchedule(orgId, due, { nextAt: null })
+      assert.deepInclude((yield* findSchedule(orgId, paused)).schedule, { active: false, next_at: null })
+      yield* remove(orgId, id)
+    }),
+  )
+
+  it.effect("schedules: one that skips creates no job while its last one is unfinished, by its time or at once", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const due = epoch()
+      const id = yield* insertSchedule(orgId, due, { cron: "* * * * *", overlap: "skip" })
+      const last = Effect.map(findSchedule(orgId, id), ({ lastJob }) => lastJob)
+      assert.isNull(yield* last)
+      assert.deepStrictEqual(yield* fireDue(due), [orgId])
+      const [first] = yield* jobsOf(orgId)
+      assert.deepStrictEqual(yield* last, { job_id: first!, status: "queued", created_at: due, finished_at: null })
+      assert.deepStrictEqual(yield* fireDue(plus(due, 60)), [])
+      const blocked = JSON.stringify({
+        error: "The last job of this schedule is not finished, and its overlap is skip.",
+        code: "conflict",
+      })
+      assert.strictEqual(yield* failureOf(run(orgId, id, plus(due, 70))), blocked)
+      yield* JobRepository.use((jobs) =>
+        jobs.claim(orgId, { workflows: undefined, limit: 1, now: due, leaseUntil: plus(due, day) }),
+      )
+      assert.deepStrictEqual(yield* fireDue(plus(due, 120)), [])
+      yield* finish(orgId, first!, completed(), plus(due, 130))
+      assert.deepInclude(yield* last, { status: "completed", finished_at: plus(due, 130) })
+      const second = yield* run(orgId, id, plus(due, 140))
+      assert.deepStrictEqual((yield* jobsOf(orgId))[0], second)
+      assert.deepStrictEqual(yield* fireDue(plus(due, 180)), [])
+      // A job that was canceled is finished.
+      yield* cancelJob(orgId, second, plus(due, 190))
+      assert.deepStrictEqual(yield* fireDue(plus(due, 240)), [orgId])
+      yield* remove(orgId, id)
+    }),
+  )
+
+  it.effect("schedules: run creates the job that a firing would, also while paused, and moves no firing", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const fields = {
+        workflow: "w",
+        input: [1],
+        priority: -3,
+        maxAttempts: 7,
+        retryDelaySeconds: 5,
+        deploymentId: "d",
+      }
+      const id = yield* insertSchedule(orgId, plus(now, 60), fields)
+      const jobId = yield* run(orgId, id, now)
+      const job = yield* JobRepository.use((jobs) => jobs.find(orgId, jobId))
+      assert.strictEqual(JSON.stringify(job.input), "[1]")
+      const shown = { workflow: "w", priority: -3, max_attempts: 7, retry_delay_seconds: 5, deployment_id: "d" }
+      assert.deepInclude(job, { ...shown, status: "queued", created_at: now })
+      assert.deepStrictEqual((yield* findSchedule(orgId, id)).schedule.next_at, plus(now, 60))
+      assert.deepStrictEqual(yield* fireDue(plus(now, 60)), [orgId])
+      assert.deepInclude((yield* allJobs(orgId))[0], shown)
+      yield* update(orgId, id, { active: false }, now)
+      yield* run(orgId, id, now)
+      assert.strictEqual((yield* jobsOf(orgId)).length, 3)
+      yield* remove(orgId, id)
     }),
   )
 }

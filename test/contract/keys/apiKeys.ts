@@ -25,15 +25,22 @@ import {
 } from "../support.ts"
 
 const shown = Schema.encodeSync(ApiKey)
+/** The fields of a key for which nothing is set. */
+export const unset = {
+  ...{ lastUsedAt: null, enabled: true, leakedAt: null, permissions: [] },
+  ...{ externalId: null, metadata: null, credits: null, refill: null },
+}
 const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
-/** The key of this hash, with its time in words. */
+/** The owner, end and rate limit of the key of this hash, with its time in words. */
 export const grantOf = (hash: string) =>
   ApiKeyRepository.use((keys) =>
     Effect.map(keys.findByHashes([hash]), (found) => {
       const grant = found.get(hash)
-      return grant && { ...grant, expiresAt: iso(grant.expiresAt) }
+      if (grant === undefined) return undefined
+      const { expiresAt, keyId, limits, orgId, projectId } = grant
+      return { keyId, orgId, projectId, expiresAt: iso(expiresAt), rateLimit: limits?.rateLimit ?? null }
     }),
   )
 
@@ -59,10 +66,10 @@ export const apiKeys = (it: It) => {
           const scope = i === 0 ? everyOrg : oneOrg(orgId)
           yield* repository.insertForProject(scope, projectId, key, newEntry())
         } else yield* repository.insertForOrg(orgId, key, newEntry())
-        const { hash, ...rest } = key
+        const { hash, credits: _, ...rest } = key
         assert.deepStrictEqual(
           (yield* listOf(orgId)).at(-1),
-          shown({ ...rest, projectId: ofProject ? projectId : null, lastUsedAt: null }),
+          shown({ ...unset, ...rest, projectId: ofProject ? projectId : null }),
         )
         const grant = { keyId: key.id, orgId, projectId: ofProject ? projectId : "", expiresAt: iso(key.expiresAt) }
         assert.deepStrictEqual(yield* grantOf(hash), { ...grant, rateLimit })

@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { KeyReplacement } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
-import { grantOf, listOf } from "./apiKeys.ts"
+import { grantOf, listOf, unset } from "./apiKeys.ts"
 import type { It } from "../support.ts"
 import { at, everyOrg, failureOf, insertOrg, insertTenant, newEntry, newId, newKey, noSuchKey } from "../support.ts"
 
@@ -14,7 +14,8 @@ const iso = (time: DateTime.Utc) => DateTime.formatIso(time)
 /** What takes a key's place at second 10, the old one being good until second 20. */
 const replacement = (overrides: Partial<KeyReplacement> = {}) =>
   Effect.map(newKey(), ({ id, hash }): KeyReplacement => {
-    return { id, prefix: "svc_replaces", hash, now: at(10), expiresAt: undefined, oldKeyUntil: at(20), ...overrides }
+    const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
+    return { id, prefix: "svc_replaces", hash, ...times, settings: {}, ...overrides }
   })
 
 /** What rotating a key does in every ApiKeyRepository. */
@@ -35,7 +36,7 @@ export const keyRotation = (it: It) => {
         const grant = { orgId, projectId: projectId ?? "", rateLimit: old.rateLimit }
         assert.deepStrictEqual(yield* grantOf(next.hash), { ...grant, keyId: next.id, expiresAt: null })
         assert.deepStrictEqual(yield* grantOf(old.hash), { ...grant, keyId: old.id, expiresAt: iso(at(20)) })
-        const shown = { name: old.name, projectId, rateLimit: old.rateLimit, lastUsedAt: null }
+        const shown = { ...unset, name: old.name, projectId, rateLimit: old.rateLimit }
         assert.deepStrictEqual((yield* listOf(orgId)).at(-1), {
           ...shown,
           id: next.id,

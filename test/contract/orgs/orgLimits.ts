@@ -1,8 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
-import type { UpdateOrg } from "#src/domain/orgs/Org.ts"
-import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { type OrgChanges, OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import type { It } from "../support.ts"
@@ -23,7 +22,7 @@ import {
   register,
 } from "../support.ts"
 
-export const updateOrg = (orgId: string, changes: UpdateOrg) =>
+export const updateOrg = (orgId: string, changes: OrgChanges) =>
   OrgRepository.use((orgs) => orgs.update(orgId, changes, newEntry({ action: "org.update" })))
 export const findWithUsage = (orgId: string) => OrgRepository.use((orgs) => orgs.findWithUsage(orgId))
 
@@ -153,7 +152,7 @@ export const orgLimits = (it: It) => {
       const old = yield* insertOrgKey(orgId)
       const rotate = Effect.fnUntraced(function* () {
         const { id, prefix, hash } = yield* newKey()
-        const replacement = { id, prefix, hash, now: at(1), expiresAt: undefined, oldKeyUntil: at(2) }
+        const replacement = { id, prefix, hash, now: at(1), expiresAt: undefined, oldKeyUntil: at(2), settings: {} }
         yield* ApiKeyRepository.use((keys) => keys.rotate(orgId, old, replacement, newEntry()))
       })
       yield* updateOrg(orgId, { limits: { keys: 1 } })

@@ -97,14 +97,15 @@ export const links = (it: It) => {
       yield* register(push(proved.repository))
       const given = yield* linkedProject
       const renamed = { ...proved.repository, owner: given.repository.owner, repo: given.repository.repo }
+      const { ownerId } = renamed
       assert.strictEqual((yield* register(push(renamed), { link: true })).projectId, proved.projectId)
       // The name stands on both now; the project that waits for an id takes the repository that has it next, also
       // when its row comes after the other's.
       yield* update(given.projectId, { subdomain: `given-${given.repository.owner.toLowerCase()}` })
-      const other = yield* register(push(given.repository), { link: true })
+      const other = yield* register(push({ ...given.repository, ownerId }), { link: true })
       assert.strictEqual(other.projectId, given.projectId)
       // And from here on no third can have the name.
-      const third = { ...given.repository, repositoryId: newRepository().repositoryId }
+      const third = { ...given.repository, ownerId, repositoryId: newRepository().repositoryId }
       assert.strictEqual((yield* register(push(third))).outcome._tag, "NameReused")
     }),
   )

@@ -7,6 +7,7 @@ import { failureOf, insertOrg } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {
   attempt,
+  cancelJob,
   claim,
   deliveriesOf,
   epoch,
@@ -187,6 +188,25 @@ export const retention = (it: It) => {
       yield* settleAll(now, Array(6).fill("Delivered"))
       assert.strictEqual(yield* remove(yield* findOld({ ...old, after: before, limit: 1 })), 1)
       assert.strictEqual((yield* deliveriesOf(orgId)).length, 3)
+    }),
+  )
+
+  it.effect("retention: canceled jobs go without an event, the first first, but for those that a key holds", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const ids = [yield* insertJob(orgId), yield* insertJob(orgId), yield* insertJob(orgId)]
+      const held = yield* insertJob(orgId, { idempotencyKey: "once" })
+      const queued = yield* insertJob(orgId)
+      for (const [n, id] of ids.entries()) yield* cancelJob(orgId, id, plus(now, n))
+      yield* cancelJob(orgId, held, now)
+      const remove = (before: DateTime.Utc, limit: number) =>
+        RetentionRepository.use(({ removeCanceled }) => removeCanceled(before, limit))
+      assert.strictEqual(yield* remove(now, 10), 0)
+      assert.strictEqual(yield* remove(plus(now, 2), 1), 1)
+      assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[1], ids[2], held, queued])
+      assert.strictEqual(yield* remove(plus(now, 2), 10), 1)
+      assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[2], held, queued])
     }),
   )
 }

@@ -33,7 +33,7 @@ const astray = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`
     SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id LEFT JOIN jobs j ON j.id = d.job_id
-    WHERE e.id IS NULL OR j.id IS NULL
+    WHERE e.id IS NULL OR (j.id IS NULL AND d.job_id IS NOT NULL)
       OR d.attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.id)
         + (d.attempt_started_at IS NOT NULL)::int
     UNION ALL SELECT delivery_id FROM delivery_attempts WHERE delivery_id NOT IN (SELECT id FROM deliveries)

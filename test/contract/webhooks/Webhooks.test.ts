@@ -3,11 +3,13 @@ import { Layer } from "effect"
 import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "#src/infrastructure/webhooks/PendingDeliveries.ts"
 import * as RetentionSql from "#src/infrastructure/retention/RetentionRepository.ts"
+import * as SigningKeysSql from "#src/infrastructure/webhooks/SigningKeyRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
@@ -22,8 +24,12 @@ import { endpoints } from "./endpoints.ts"
 import { endpointHealth } from "./endpointHealth.ts"
 import * as Events from "./events.ts"
 import { jobLeases } from "../jobs/jobLeases.ts"
+import { jobReports } from "../jobs/jobReports.ts"
 import { jobs } from "../jobs/jobs.ts"
 import { webhookPages } from "../pages.ts"
+import { ownEvents } from "./ownEvents.ts"
+import { lanesWithRules } from "./lanesWithRules.ts"
+import { signingKeys } from "./signingKeys.ts"
 import { outbox } from "./outbox.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
@@ -37,11 +43,13 @@ const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   Events.sql,
+  EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
   OrgsSql.layer,
   PendingDeliveriesSql.layer,
   RetentionSql.layer,
+  SigningKeysSql.layer,
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
@@ -60,8 +68,12 @@ for (const [name, repositories] of Object.entries(backends)) {
     jobs(it)
     webhookLimits(it)
     jobLeases(it)
+    jobReports(it)
     outbox(it)
     outboxRaces(it)
+    ownEvents(it)
+    lanesWithRules(it)
+    signingKeys(it)
     schedules(it)
     claims(it)
     backlog(it)

@@ -173,7 +173,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       const { orgId } = yield* insertOrg()
       const ids = yield* Effect.replicateEffect(insertJob(orgId), 6)
       const [first, second] = yield* within(
-        jobs.claim(orgId, { workflow: undefined, limit: 3, now, leaseUntil: plus(now, 60) }),
+        jobs.claim(orgId, { workflows: undefined, limit: 3, now, leaseUntil: plus(now, 60) }),
       )
       assert.deepStrictEqual(
         [...first, ...second].map((job) => job.job_id),
@@ -195,7 +195,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         yield* Effect.replicateEffect(insertJob(orgId), 6)
         const claimed = yield* Effect.gen(function* () {
           for (const method of off) yield* sql.unsafe(`SET LOCAL enable_${method} = off`)
-          return yield* jobs.claim(orgId, { workflow: undefined, limit: 2, now, leaseUntil: plus(now, 60) })
+          return yield* jobs.claim(orgId, { workflows: undefined, limit: 2, now, leaseUntil: plus(now, 60) })
         }).pipe(sql.withTransaction)
         assert.strictEqual(claimed.length, 2, off.join())
       }

@@ -142,13 +142,12 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* sql`ANALYZE`
       const before = yield* explained(now, full)
       // Only the checks of the test's own rows are left out.
-      yield* sql`ALTER TABLE deliveries DROP CONSTRAINT deliveries_org_id_fkey`
       yield* insertMany({ orgId, endpoint: other, state: "delivered", count: 200_000, now: at })
       const unanalyzed = yield* explained(now, full)
       yield* sql`ANALYZE`
       const analyzed = yield* explained(now, full)
       for (const { pages, scans } of [unanalyzed, analyzed]) {
-        assert.deepStrictEqual(scans, ["Tid Scan", "pending_deliveries_backlog", "pending_deliveries_due"])
+        assert.deepStrictEqual(scans, ["Tid Scan", "pending_deliveries_due", "pending_deliveries_in_order"])
         assert.isAtMost(pages, before.pages * 1.5)
       }
     }),

@@ -49,7 +49,7 @@ export const claims = (it: It) => {
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
-      const { delivery_id } = (yield* deliveriesOf(orgId))[0]!
+      const { delivery_id, event_id } = (yield* deliveriesOf(orgId))[0]!
       const [claimed, ...others] = yield* claim(now, { claimId: "claim" })
       assert.deepStrictEqual(others, [])
       assert.deepStrictEqual(claimed, {
@@ -60,6 +60,12 @@ export const claims = (it: It) => {
         lane: endpoint,
         url: "https://example.com/hook",
         secrets: [{ stored: "stored secret", owner: endpoint }],
+        signingKeys: [],
+        headers: null,
+        retryDelays: null,
+        ordered: false,
+        delayMillis: null,
+        eventId: event_id,
         event: "job.completed",
         body: (yield* findDelivery(orgId, delivery_id)).payload,
         attempts: 0,

@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { assertOneWon, meet } from "../meet.ts"
+import { insertOrg } from "../support.ts"
 import {
   attempt,
   claim,
@@ -11,7 +12,9 @@ import {
   endpointsOf,
   epoch,
   finish,
+  insertEndpoint,
   insertJob,
+  publish,
 } from "./webhookSupport.ts"
 import { insertReceiver, plus, record, recover, removeEndpoint, retry, statesOf } from "./webhookSupport.ts"
 import { updateEndpoint } from "./webhookSupport.ts"
@@ -76,6 +79,7 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
       (orgId, _, now) => Effect.flatMap(insertJob(orgId), (job) => finish(orgId, job, completed(), now)),
       ["ok"],
     ),
+    against("publish an event", (orgId, _, now) => publish(orgId, "invoice.paid", now), ["ok"]),
     against("send a delivery again", retryOldest, ["ok", "Conflict"]),
     against("recover its deliveries", (orgId, endpoint, now) => recover(orgId, endpoint, now, now), [
       "ok",
@@ -88,6 +92,37 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
 /** Pairs of writes of endpoints and deliveries. */
 export const endpointRaces = {
   ...Object.fromEntries(endings),
+
+  // The event comes before the change or after it; it is never lost, and never told twice.
+  "publish an event, change the patterns": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const endpoint = yield* insertEndpoint(orgId, { eventTypes: ["a.*"] })
+    const other = yield* insertEndpoint(orgId, { eventTypes: ["b.*"] })
+    const outcomes = yield* meet(
+      publish(orgId, "a.b", now),
+      Effect.andThen(
+        updateEndpoint(orgId, endpoint, now, { eventTypes: ["b.*"] }),
+        updateEndpoint(orgId, other, now, { eventTypes: ["*"] }),
+      ),
+    )
+    assert.deepStrictEqual(outcomes, ["ok", "ok"])
+    const to = (yield* deliveriesOf(orgId)).map((one) => (one.webhook_endpoint_id === endpoint ? "before" : "after"))
+    assert.strictEqual(new Set(to).size, to.length)
+    assert.isTrue((yield* statesOf(orgId)).every((state) => state === "pending"))
+    return to.toSorted()
+  }),
+
+  "publish an event, publish it with the same key": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    yield* insertEndpoint(orgId)
+    const ids: Array<string> = []
+    const once = Effect.map(publish(orgId, "a.b", now, { idempotencyKey: "k" }), (id) => void ids.push(id))
+    const outcomes = yield* meet(once, once)
+    assert.deepStrictEqual([ids.length, new Set(ids).size, yield* statesOf(orgId)], [2, 1, ["pending"]])
+    return outcomes
+  }),
 
   "delete an endpoint, delete it": Effect.gen(function* () {
     const { orgId, endpoint, now } = yield* insertDue

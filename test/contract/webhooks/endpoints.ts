@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
@@ -31,7 +31,16 @@ export const endpoints = (it: It) => {
       const repository = yield* WebhookEndpointRepository
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const [id, now] = [yield* newId, epoch()]
-      const endpoint = { id, orgId, url: "https://example.com/", secret: "s", description: null, active: true, now }
+      const endpoint = {
+        id,
+        orgId,
+        url: "https://example.com/",
+        secret: "s",
+        description: null,
+        active: true,
+        now,
+        ...defaultSettings,
+      }
       const state = repository.list(orgId, { limit: 10 })
       yield* assertAudited(orgId, (entry) => repository.insert(endpoint, entry), state)
       const changes = { url: undefined, secret: undefined, description: undefined, previousSecretUntil: now }
@@ -58,7 +67,16 @@ export const endpoints = (it: It) => {
         const id = yield* newId
         ids.push(id)
         const url = `https://example.com/${ids.length}`
-        const endpoint = { id, orgId, url, secret: text, description: text, active: ids.length > 1, now }
+        const endpoint = {
+          id,
+          orgId,
+          url,
+          secret: text,
+          description: text,
+          active: ids.length > 1,
+          now,
+          ...defaultSettings,
+        }
         yield* repository.insert(endpoint, newEntry())
       }
       const list = yield* endpointsOf(orgId)

@@ -40,7 +40,7 @@ export const outbox = (it: It) => {
         const { status } = outcome
         const jobId = yield* insertJob(orgId, { deploymentId: "d" })
         yield* JobRepository.use((jobs) =>
-          jobs.claim(orgId, { workflow: undefined, limit: 1, now, leaseUntil: plus(now, 60) }),
+          jobs.claim(orgId, { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }),
         )
         yield* finish(orgId, jobId, outcome, plus(now, 9))
         const { lease_expires_at, updated_at, finished_at, attempt, ...job } = yield* findJob(orgId, jobId)

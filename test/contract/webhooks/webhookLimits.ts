@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
 import { type DateTime, Effect } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import type { NewJobSchedule } from "#src/domain/jobs/JobSchedules.ts"
-import { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import type { NewJobSchedule } from "#src/domain/jobs/JobScheduleRepository.ts"
+import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { eventsOf } from "./events.ts"
@@ -36,6 +36,10 @@ const insertSchedule = Effect.fnUntraced(function* (orgId: string, overrides: Pa
     callbackUrl: null,
     callbackSecret: null,
     skipCallbacks: false,
+    priority: 0,
+    maxAttempts: 3,
+    retryDelaySeconds: 10,
+    overlap: "allow",
     nextAt: at(0),
     now: at(0),
     ...overrides,

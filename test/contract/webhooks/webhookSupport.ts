@@ -10,12 +10,15 @@ import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import * as JobEnd from "#src/domain/jobs/JobEnd.ts"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import type { JobScheduleRepository } from "#src/domain/jobs/JobSchedules.ts"
+import type { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
 import type { RetentionRepository } from "#src/domain/Retention.ts"
+import type { SigningKeyRepository } from "#src/domain/webhooks/SigningKeys.ts"
 import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
 import { answer } from "../../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
@@ -26,12 +29,14 @@ export type It = Vitest.MethodsNonLive<
   | AuditRepository
   | DeliveryQueue
   | DeliveryLogRepository
+  | EventRepository
   | Events
   | JobRepository
   | JobScheduleRepository
   | OrgRepository
   | PendingDeliveries
   | RetentionRepository
+  | SigningKeyRepository
   | WebhookEndpointRepository
 >
 
@@ -46,12 +51,13 @@ export const day = 86_400
 
 export const insertEndpoint = Effect.fnUntraced(function* (
   orgId: string,
-  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } = {},
+  options: { url?: string; active?: boolean; secret?: string; now?: DateTime.Utc } & Partial<EndpointSettings> = {},
 ) {
-  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0) } = options
+  const { url = "https://example.com/hook", active = true, secret = "stored secret", now = at(0), ...others } = options
   const id = yield* newId
+  const settings = { ...defaultSettings, ...others }
   yield* WebhookEndpointRepository.use((endpoints) =>
-    endpoints.insert({ id, orgId, url, secret, description: null, active, now }, newEntry()),
+    endpoints.insert({ id, orgId, url, secret, description: null, active, now, ...settings }, newEntry()),
   )
   return id
 })
@@ -93,7 +99,11 @@ export const insertJob = Effect.fnUntraced(function* (orgId: string, overrides: 
     callbackUrl: null,
     callbackSecret: null,
     skipCallbacks: false,
+    priority: 0,
+    maxAttempts: 3,
+    retryDelaySeconds: 10,
     idempotencyKey: null,
+    runAt: null,
     now: at(0),
     ...overrides,
   }
@@ -104,15 +114,36 @@ export const completed = (result: unknown = null) => JobEnd.completed(result)
 export const failed = (error = "boom", mapped_stack: unknown = null) => JobEnd.failed(error, mapped_stack)
 export const nonce = "0123456789abcdef".repeat(2)
 
+export const report = (
+  orgId: string,
+  jobId: string,
+  reported: JobEnd.JobReport,
+  now: DateTime.Utc,
+  options: { nonce?: string } = {},
+) => JobRepository.use((jobs) => jobs.report({ orgId, jobId, nonce: options.nonce ?? nonce, now }, reported))
+/** Reports an outcome; without an attempt, from any worker. */
 export const finish = (
   orgId: string,
   jobId: string,
   outcome: JobEnd.JobOutcome,
   now: DateTime.Utc,
-  options: { nonce?: string } = {},
-) => JobRepository.use((jobs) => jobs.finish({ orgId, jobId, nonce: options.nonce ?? nonce, now }, outcome))
+  options: { nonce?: string; attempt?: number; retry?: boolean } = {},
+) => {
+  const { attempt, retry = false } = options
+  return report(orgId, jobId, { _tag: "Ended", outcome, attempt, retry }, now, options)
+}
 export const failExpired = (orgId: string, jobId: string, now: DateTime.Utc) =>
-  JobRepository.use((jobs) => jobs.failExpired({ orgId, jobId, nonce, now }))
+  report(orgId, jobId, { _tag: "LeaseExpired" }, now)
+export const cancelJob = (orgId: string, jobId: string, now: DateTime.Utc) =>
+  report(orgId, jobId, { _tag: "Canceled" }, now)
+/** A heartbeat that only extends the lease. */
+export const heartbeat = (leaseUntil: DateTime.Utc, now: DateTime.Utc, attempt?: number) => ({
+  leaseUntil,
+  now,
+  attempt,
+  progress: undefined,
+  note: undefined,
+})
 export const findJob = (orgId: string, jobId: string) => JobRepository.use((jobs) => jobs.find(orgId, jobId))
 /** The ids of the org's jobs, newest first. */
 export const jobsOf = (orgId: string) =>
@@ -133,6 +164,19 @@ export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, ev
   const endpoint = yield* insertEndpoint(orgId, { now })
   for (let n = 0; n < events; n++) yield* makeEvent(orgId, plus(now, n))
   return { orgId, endpoint }
+})
+
+/** Publishes an event of the org; returns its id. */
+export const publish = Effect.fnUntraced(function* (
+  orgId: string,
+  type: string,
+  now: DateTime.Utc,
+  options: { idempotencyKey?: string; body?: string } = {},
+) {
+  const { idempotencyKey = null, body = JSON.stringify({ event: type }) } = options
+  const event = { id: yield* newId, type, body, idempotencyKey, createdAt: now }
+  const { ids } = yield* EventRepository.use((events) => events.publish(orgId, [event]))
+  return ids[0]!
 })
 
 export const deliveriesOf = (orgId: string, filter: DeliveryFilter = {}) =>

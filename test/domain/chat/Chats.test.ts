@@ -176,7 +176,7 @@ describe("what a model is asked", () => {
       const [full, bare] = asked
       expect(full!.tools.map(({ name }) => name)).toEqual(["search_docs", "read_page", "read_skill"])
       expect(full!.steps).toBe(8)
-      expect(full!.instructions).toContain("Cite the slugs")
+      expect(full!.instructions).toContain("cite the page that says it")
       expect(full!.instructions).toContain('"guides/keys"')
       expect(full!.instructions.match(/- deploy: a skill/g)).toEqual(["- deploy: a skill"])
       expect(full!.turns).toEqual([{ role: "user", text: "hello" }])

@@ -1,12 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import { CiClaims, claimsFrom } from "#src/domain/deployments/CiToken.ts"
-import { runFromClaims, subdomainFor } from "#src/domain/deployments/Deployment.ts"
+import { subdomainFor } from "#src/domain/deployments/Deployment.ts"
+import { GitHubClaims, readGitHub, runFromGitHub } from "#src/domain/deployments/providers/github.ts"
 import { githubClaims } from "../../support/oidc.ts"
 
 type Overrides = Record<string, unknown>
-const run = (overrides: Overrides) =>
-  Result.flatMap(claimsFrom({ ...githubClaims("https://issuer.example", "aud", 0), ...overrides }), runFromClaims)
+const run = (overrides: Overrides) => readGitHub({ ...githubClaims("https://issuer.example", "aud", 0), ...overrides })
 
 const event = (event_name: string, ref: string, head_ref = "", base_ref = "") => ({
   event_name,
@@ -16,37 +15,37 @@ const event = (event_name: string, ref: string, head_ref = "", base_ref = "") =>
 })
 const queue = "gh-readonly-queue/main/pr-7-6dcb09b"
 
-/** Event and refs → branch, preview, pull request, default branch candidate. */
-const matrix: ReadonlyArray<readonly [Overrides, readonly [string, boolean, number | null, string | null]]> = [
-  [event("push", "refs/heads/main"), ["main", false, null, "main"]],
-  [event("push", "refs/heads/feature/a"), ["feature/a", false, null, "feature/a"]],
-  [event("push", "refs/heads/refs/heads/main"), ["refs/heads/main", false, null, "refs/heads/main"]],
-  [event("push", "refs/heads/refs/tags/v1"), ["refs/tags/v1", false, null, "refs/tags/v1"]],
-  [event("push", "refs/heads/main", "other", "base"), ["main", false, null, "main"]],
-  [event("push", "refs/tags/v1.0.0"), ["v1.0.0", true, null, null]],
-  [event("push", "refs/tags/main"), ["main", true, null, null]],
-  [event("push", `refs/heads/${queue}`), [queue, false, null, null]],
-  [event("push", "refs/notes/main"), ["refs/notes/main", true, null, null]],
-  [event("push", "main"), ["main", true, null, null]],
-  [event("pull_request", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42, "main"]],
-  [event("pull_request", "refs/pull/42/merge", "main", "main"), ["main", true, 42, "main"]],
-  [event("pull_request", "refs/pull/42/merge", "fix"), ["fix", true, 42, null]],
+/** Event and refs → branch, preview, pull request. */
+const matrix: ReadonlyArray<readonly [Overrides, readonly [string, boolean, number | null]]> = [
+  [event("push", "refs/heads/main"), ["main", false, null]],
+  [event("push", "refs/heads/feature/a"), ["feature/a", false, null]],
+  [event("push", "refs/heads/refs/heads/main"), ["refs/heads/main", false, null]],
+  [event("push", "refs/heads/refs/tags/v1"), ["refs/tags/v1", false, null]],
+  [event("push", "refs/heads/main", "other", "base"), ["main", false, null]],
+  [event("push", "refs/tags/v1.0.0"), ["v1.0.0", true, null]],
+  [event("push", "refs/tags/main"), ["main", true, null]],
+  [event("push", `refs/heads/${queue}`), [queue, false, null]],
+  [event("push", "refs/notes/main"), ["refs/notes/main", true, null]],
+  [event("push", "main"), ["main", true, null]],
+  [event("pull_request", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42]],
+  [event("pull_request", "refs/pull/42/merge", "main", "main"), ["main", true, 42]],
+  [event("pull_request", "refs/pull/42/merge", "fix"), ["fix", true, 42]],
   // A merged pull request's "closed" runs on the branch that it went into.
-  [event("pull_request", "refs/heads/main", "fix", "main"), ["fix", true, null, "main"]],
-  [event("pull_request", "refs/pull/9999999999/merge", "fix", "main"), ["fix", true, null, "main"]],
-  [event("pull_request_review", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42, "main"]],
-  [event("pull_request_review", "refs/pull/42/merge"), ["refs/pull/42/merge", true, 42, null]],
-  [event("pull_request_review_comment", "refs/pull/42/merge", "main"), ["main", true, 42, null]],
-  [event("merge_group", `refs/heads/${queue}`), [queue, true, null, null]],
-  [event("workflow_dispatch", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("workflow_dispatch", "refs/tags/v1"), ["v1", true, null, null]],
-  [event("repository_dispatch", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("schedule", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("workflow_run", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("release", "refs/tags/v1"), ["v1", true, null, null]],
-  [event("deployment", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("issue_comment", "refs/heads/main"), ["main", true, null, "main"]],
-  [event("create", "refs/tags/v1"), ["v1", true, null, null]],
+  [event("pull_request", "refs/heads/main", "fix", "main"), ["fix", true, null]],
+  [event("pull_request", "refs/pull/9999999999/merge", "fix", "main"), ["fix", true, null]],
+  [event("pull_request_review", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42]],
+  [event("pull_request_review", "refs/pull/42/merge"), ["refs/pull/42/merge", true, 42]],
+  [event("pull_request_review_comment", "refs/pull/42/merge", "main"), ["main", true, 42]],
+  [event("merge_group", `refs/heads/${queue}`), [queue, true, null]],
+  [event("workflow_dispatch", "refs/heads/main"), ["main", true, null]],
+  [event("workflow_dispatch", "refs/tags/v1"), ["v1", true, null]],
+  [event("repository_dispatch", "refs/heads/main"), ["main", true, null]],
+  [event("schedule", "refs/heads/main"), ["main", true, null]],
+  [event("workflow_run", "refs/heads/main"), ["main", true, null]],
+  [event("release", "refs/tags/v1"), ["v1", true, null]],
+  [event("deployment", "refs/heads/main"), ["main", true, null]],
+  [event("issue_comment", "refs/heads/main"), ["main", true, null]],
+  [event("create", "refs/tags/v1"), ["v1", true, null]],
 ]
 
 const refusals: ReadonlyArray<readonly [Overrides, RegExp]> = [
@@ -68,10 +67,10 @@ const refusals: ReadonlyArray<readonly [Overrides, RegExp]> = [
   [{ repository: "stranger/octo-repo" }, /different owners/],
 ]
 
-describe("runFromClaims", () => {
+describe("runFromGitHub", () => {
   it.each(matrix)("%o", (overrides, expected) => {
-    const { branch, preview, pullRequest, defaultBranchCandidate } = Result.getOrThrow(run(overrides))
-    assert.deepStrictEqual([branch, preview, pullRequest, defaultBranchCandidate], expected)
+    const { branch, preview, pullRequest } = Result.getOrThrow(run(overrides))
+    assert.deepStrictEqual([branch, preview, pullRequest], expected)
   })
 
   it.each(refusals)("refuses %o", (overrides, sentence) => {
@@ -84,16 +83,17 @@ describe("runFromClaims", () => {
     assert.deepStrictEqual(Result.getOrThrow(full), {
       owner: "octo-org",
       repo: "octo-repo",
+      ownerId: "65",
       repositoryId: "74",
       branch: "main",
       ref: "refs/heads/main",
       sha: "6dcb09b5b57875f334f61aebed695e2e4193db5e",
       preview: false,
       pullRequest: null,
-      defaultBranchCandidate: "main",
       runId: "1658821493",
       runAttempt: 2,
       workflow: "docs",
+      workflowFile: "octo-org/octo-repo/.github/workflows/docs.yml",
       actor: "octocat",
       eventName: "push",
       environment: "production",
@@ -102,20 +102,24 @@ describe("runFromClaims", () => {
 
   it("has null for what the claims leave out or empty", () => {
     const { workflow: _, head_ref: __, base_ref: ___, ...sparse } = githubClaims("https://issuer.example", "aud", 0)
-    const result = Result.flatMap(claimsFrom({ ...sparse, actor: "" }), runFromClaims)
+    const result = readGitHub({ ...sparse, actor: "" })
     const nothing = { workflow: null, actor: null, environment: null, branch: "main" }
     assert.deepInclude(Result.getOrThrow(result), nothing)
   })
 
   const Event = Schema.Literals(["push", "pull_request", "merge_group", "workflow_run", "schedule", "create"])
   const Prefix = Schema.Literals(["refs/heads/", "refs/tags/", "refs/pull/", "", "heads/", "refs/heads"])
-  it.prop("lets nothing but a push to a branch be production", [CiClaims, Event, Prefix], ([claims, event, prefix]) => {
-    const ref = prefix + claims.ref
-    const result = runFromClaims({ ...claims, repository: "a/b", repository_owner: "a", event_name: event, ref })
-    const production = Result.isSuccess(result) && !result.success.preview
-    assert.strictEqual(production, event === "push" && ref.startsWith("refs/heads/") && ref !== "refs/heads/")
-    if (production) assert.strictEqual(`refs/heads/${result.success.branch}`, ref)
-  })
+  it.prop(
+    "lets nothing but a push to a branch be production",
+    [GitHubClaims, Event, Prefix],
+    ([claims, event, prefix]) => {
+      const ref = prefix + claims.ref
+      const result = runFromGitHub({ ...claims, repository: "a/b", repository_owner: "a", event_name: event, ref })
+      const production = Result.isSuccess(result) && !result.success.preview
+      assert.strictEqual(production, event === "push" && ref.startsWith("refs/heads/") && ref !== "refs/heads/")
+      if (production) assert.strictEqual(`refs/heads/${result.success.branch}`, ref)
+    },
+  )
 })
 
 describe("subdomainFor", () => {

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
-import type { AllowedOwners } from "#src/domain/deployments/Deployments.ts"
+import type { AllowedOwners } from "#src/domain/deployments/admission.ts"
+import { parseOwner } from "#src/domain/deployments/CiProvider.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
 import { tokenOf } from "../../fakes/CiTokens.ts"
@@ -16,6 +17,7 @@ const register = (overrides: Record<string, unknown> = {}) =>
     Effect.flatMap(deployments.admit(tokenOf({ ...push, ...overrides })), deployments.register),
   )
 
+const owners = (...names: ReadonlyArray<string>) => names.map((name) => parseOwner(name)!)
 const link = (hostOwner: string, hostRepo: string) =>
   Effect.gen(function* () {
     const { projectId } = yield* makeTenant
@@ -55,9 +57,13 @@ describe("registering a run", () => {
   const policies: ReadonlyArray<{ allowed: AllowedOwners; unlinked: string; linked: string }> = [
     { allowed: "any", unlinked: "ok", linked: "ok" },
     { allowed: "linked", unlinked: "Unauthorized", linked: "ok" },
-    { allowed: ["octo-org"], unlinked: "ok", linked: "ok" },
-    { allowed: ["other", "OCTO-Org"], unlinked: "ok", linked: "ok" },
-    { allowed: ["other", "octo", "octo-org-2"], unlinked: "Unauthorized", linked: "Unauthorized" },
+    { allowed: owners("octo-org"), unlinked: "ok", linked: "ok" },
+    { allowed: owners("other", "OCTO-Org"), unlinked: "ok", linked: "ok" },
+    {
+      allowed: owners("other", "octo", "octo-org-2", "gitlab:octo-org"),
+      unlinked: "Unauthorized",
+      linked: "Unauthorized",
+    },
     { allowed: [], unlinked: "Unauthorized", linked: "Unauthorized" },
   ]
   it.effect.each(policies)("lets in whom the policy names: $allowed", ({ allowed, unlinked, linked }) =>

@@ -23,7 +23,11 @@ const queued = {
   callbackUrl: null,
   callbackSecret: null,
   skipCallbacks: false,
+  priority: 0,
+  maxAttempts: 3,
+  retryDelaySeconds: 10,
   idempotencyKey: null,
+  runAt: null,
   now: DateTime.makeUnsafe(0),
 }
 

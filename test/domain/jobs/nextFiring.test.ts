@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Cron, DateTime, Result, Schema } from "effect"
-import { nextFiring } from "#src/domain/jobs/JobSchedules.ts"
+import { nextFiring } from "#src/domain/jobs/firings.ts"
 
 const next = (cron: string, timezone: string, after: string) =>
   Result.match(nextFiring(cron, timezone, DateTime.makeUnsafe(after)), {

@@ -1,9 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { TestClock } from "effect/testing"
-import type { RateLimit } from "#src/domain/keys/ApiKey.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
-import * as KeyRateLimit from "#src/domain/keys/KeyRateLimit.ts"
 import { asAdministrator, asAnonymous, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
 
 const refusedFor = (retryAfterSeconds: number) =>
@@ -12,56 +10,6 @@ const refusedFor = (retryAfterSeconds: number) =>
     code: "too_many_requests",
     retryAfterSeconds,
   })
-
-/** How many of so many uses in a row are within the limit. */
-const within = (limit: ReturnType<typeof KeyRateLimit.make>, rateLimit: RateLimit, now: number, uses: number) =>
-  Array.from({ length: uses }, () => limit.take("key", rateLimit, now)).filter((wait) => wait === 0).length
-
-describe("the limit of a key", () => {
-  it("lets a rested key be used so often at once, and evenly from then on", () => {
-    const limit = KeyRateLimit.make()
-    const rate = { limit: 10, window: 60 }
-    assert.strictEqual(within(limit, rate, 0, 15), 10)
-    assert.strictEqual(limit.take("key", rate, 0), 6_000)
-    assert.strictEqual(limit.take("key", rate, 5_999), 1)
-    assert.strictEqual(within(limit, rate, 6_000, 3), 1)
-    assert.strictEqual(within(limit, rate, 30_000, 9), 4)
-    // However long it rests, it gathers no more than the limit.
-    assert.strictEqual(within(limit, rate, 86_400_000, 20), 10)
-  })
-
-  it("never lets through more than its even flow and one burst, whatever comes", () => {
-    const limit = KeyRateLimit.make()
-    const rate = { limit: 7, window: 3 }
-    let taken = 0
-    for (let now = 0; now <= 60_000; now += 13) {
-      taken += within(limit, rate, now, 1 + (now % 5))
-      assert.isAtMost(taken, 7 + (now * 7) / 3000 + 1e-6)
-    }
-    assert.isAtLeast(taken, 7 + (60_000 * 7) / 3000 - 2)
-  })
-
-  it("is exact at its ends", () => {
-    const limit = KeyRateLimit.make()
-    const most = { limit: 1_000_000, window: 1 }
-    assert.strictEqual(within(limit, most, 5, 1_000_001), 1_000_000)
-    const least = { limit: 1, window: 86_400 }
-    assert.strictEqual(limit.take("slow", least, 10_000), 0)
-    assert.strictEqual(limit.take("slow", least, 10_000), 86_400_000)
-    assert.strictEqual(limit.take("slow", least, 10_000 + 86_399_999), 1)
-    assert.strictEqual(limit.take("slow", least, 10_000 + 86_400_000), 0)
-  })
-
-  it("counts 100,000 keys at most, and forgets the one that was not used for the longest time", () => {
-    const limit = KeyRateLimit.make()
-    const rate = { limit: 1, window: 60 }
-    for (let n = 0; n < 100_000; n++) limit.take(`key ${n}`, rate, 0)
-    assert.strictEqual(limit.take("key 0", rate, 0), 60_000)
-    limit.take("new", rate, 0)
-    assert.strictEqual(limit.take("key 0", rate, 0), 60_000)
-    assert.strictEqual(limit.take("key 1", rate, 0), 0)
-  })
-})
 
 describe("validating a key with a rate limit", () => {
   const rateLimit = { limit: 3, window: 10 }

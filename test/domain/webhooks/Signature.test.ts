@@ -4,9 +4,9 @@ import { createHmac } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { Webhook } from "standardwebhooks"
 import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signature.ts"
-import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
+import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 
-const layer = Layer.provide(Signer.layer, Hmac.layer)
+const layer = Layer.provide(Signer.layer, Signatures.layer)
 
 const official = {
   secrets: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],

@@ -2,6 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Schema } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { AttemptRecord, Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { maxPaceLateMillis } from "#src/domain/webhooks/pace.ts"
 import { type SlotEvent, step } from "#src/domain/webhooks/Slots.ts"
 import { makeSlots, startClaim } from "#src/domain/webhooks/slotState.ts"
 
@@ -31,6 +32,9 @@ const play = (all: typeof Moves.Type) => {
   const inFlight: Array<ClaimedDelivery> = []
   const finished: Array<AttemptRecord> = []
   const releasing: Array<ReadonlyArray<ClaimedDelivery>> = []
+  const turns: Array<{ readonly lane: string; readonly at: number }> = []
+  const lastBegun = new Map<string, number>()
+  const sendAts = new Map<string, number>()
   let claims = 0
   /** What the last claim left in the queue, and how many claims were asked for before it. */
   let lastClaim = { left: false, before: 0 }
@@ -40,11 +44,28 @@ const play = (all: typeof Moves.Type) => {
     for (const command of step(slots, event)) {
       if (command._tag === "Claim") claims++
       else if (command._tag === "Release") releasing.push(command.deliveries)
+      else if (command._tag === "TakeTurnAt") turns.push({ lane: command.lane, at: command.at })
+      else if (command._tag === "ClaimAfter") claims++
       else if (command._tag === "TakeTurns") command.lanes.forEach((lane) => tell({ _tag: "LaneTurn", lane, at: time }))
       else begin(command.delivery)
     }
   }
   const begin = (delivery: ClaimedDelivery) => {
+    const { lane } = delivery
+    if (delivery.ordered) {
+      assert.lengthOf(
+        inFlight.filter((one) => one.lane === lane),
+        0,
+        "two at a time in a lane that sends in order",
+      )
+      assert.isAbove(Number(delivery.deliveryId.slice(1)), lastBegun.get(lane) ?? -1, "begun out of order")
+      lastBegun.set(lane, Number(delivery.deliveryId.slice(1)))
+    }
+    const sendAt = sendAts.get(delivery.deliveryId)
+    if (sendAt !== undefined) {
+      assert.isAtLeast(time, sendAt, "begun before its time")
+      assert.isAtMost(time, sendAt + maxPaceLateMillis, "begun too late for its limit")
+    }
     assert.isFalse(begun.has(delivery.deliveryId), "begun twice")
     begun.add(delivery.deliveryId)
     const failed = finished.filter((one) => one.delivery.lane === delivery.lane && one.verdict._tag !== "Delivered")
@@ -68,15 +89,21 @@ const play = (all: typeof Moves.Type) => {
       const taken = deliveries.filter((one) => one.lane === id).length
       const org = (shares.orgs.get(orgId)?.count ?? 0) + deliveries.filter((one) => one.orgId === orgId).length
       const room = Math.ceil((shares.free.count + org - shares.reserve * org) / (1 + shares.reserve)) - org
-      const wanted = Math.min(count, cap - has - taken)
+      const [ordered, isPaced] = [lane === 9 || lane === 11, lane >= 10]
+      const wanted = ordered && has + taken > 0 ? 0 : Math.min(count, cap - has - taken)
       // Whoever has nothing here finds room while any slot is free.
       if (org === 0 && has === 0) assert.isAbove(room, 0, "an org without a slot has no share")
       const takes = Math.max(0, Math.min(wanted, room, limit - deliveries.length))
-      left ||= takes < count
+      // The worker claims again at the time of the limit.
+      left ||= takes < count && !isPaced
       short ||= room < wanted
       for (let n = 0; n < takes; n++) {
+        const deliveryId = `d${made++}`
+        if (isPaced) sendAts.set(deliveryId, time + 30 * (taken + n))
         deliveries.push({
-          deliveryId: `d${made++}`,
+          deliveryId,
+          ordered,
+          delayMillis: isPaced ? 30 * (taken + n) : null,
           orgId,
           endpointId: null,
           lane: id,
@@ -86,7 +113,13 @@ const play = (all: typeof Moves.Type) => {
         } as unknown as ClaimedDelivery)
       }
     }
-    tell({ _tag: "Claimed", claim: request, claimed: { deliveries, more: false, short }, at: time })
+    tell({
+      _tag: "Claimed",
+      claim: request,
+      claimed: { deliveries, more: false, pacedUntil: null, short },
+      startedAt: time,
+      at: time,
+    })
     lastClaim = { left, before }
   }
 
@@ -108,13 +141,24 @@ const play = (all: typeof Moves.Type) => {
     tell({ _tag: "AttemptEnded", record: ended, at: time })
   }
 
+  const passUntil = (until: number) => {
+    while (true) {
+      const next = turns.toSorted((a, b) => a.at - b.at)[0]
+      if (next === undefined || next.at > until) break
+      turns.splice(turns.indexOf(next), 1)
+      time = Math.max(time, next.at)
+      tell({ _tag: "LaneTurn", lane: next.lane, at: time })
+    }
+    time = until
+  }
+
   for (const step of all) {
     if (step._tag === "claim") claim(step.due)
     else if (step._tag === "end" && inFlight.length > 0) end(step.which, step.fails)
     else if (step._tag === "record") record(step.count)
     else if (step._tag === "released")
       releasing.splice(0).forEach((deliveries) => tell({ _tag: "Released", deliveries }))
-    else if (step._tag === "time") time += step.millis
+    else if (step._tag === "time") passUntil(time + step.millis)
     check()
   }
 
@@ -146,15 +190,41 @@ it.prop(
 it("lanes begin in turns by org", () => {
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = ["a1", "a2", "a3", "b1"].map(
-    (lane) => ({ deliveryId: lane, orgId: lane[0], endpointId: lane, lane, body: "" }) as unknown as ClaimedDelivery,
+    (lane) =>
+      ({
+        deliveryId: lane,
+        orgId: lane[0],
+        endpointId: lane,
+        lane,
+        body: "",
+        delayMillis: null,
+      }) as unknown as ClaimedDelivery,
   )
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
   const commands = step(slots, {
     _tag: "Claimed",
     claim,
-    claimed: { deliveries, more: false, short: false },
+    claimed: { deliveries, more: false, pacedUntil: null, short: false },
+    startedAt: 0,
     at: 0,
   })
   assert.deepStrictEqual(commands, [{ _tag: "TakeTurns", lanes: ["a1", "b1", "a2", "a3"] }])
+})
+
+// Seen failing: the early turn was taken for one that is still to come, and the lane stopped.
+it("a lane with a limit per second asks for another turn when one comes early", () => {
+  const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
+  const deliveries = [0, 20].map(
+    (delayMillis) =>
+      ({ deliveryId: `${delayMillis}`, orgId: "o", endpointId: "a", lane: "a", body: "", delayMillis }) as unknown,
+  ) as Array<ClaimedDelivery>
+  const now = undefined as unknown as Claim["now"]
+  const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
+  const claimed = { deliveries, more: false, pacedUntil: null, short: false }
+  step(slots, { _tag: "Claimed", claim, claimed, startedAt: 100, at: 101 })
+  const turn = (at: number) => step(slots, { _tag: "LaneTurn", lane: "a", at }).map(({ _tag }) => _tag)
+  assert.deepStrictEqual(turn(101), ["Attempt", "TakeTurnAt"])
+  assert.deepStrictEqual(turn(119.6), ["TakeTurnAt"])
+  assert.deepStrictEqual(turn(120.2), ["Attempt"])
 })

@@ -1,8 +1,8 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Logger } from "effect"
+import { DateTime, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { type Sweep, Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 
 interface Stored extends Sweep {
@@ -17,6 +17,7 @@ const makeWorld = Effect.gen(function* () {
   const world = {
     sweeps,
     batches,
+    waits: (() => false) as (sweepId: string) => boolean,
     fails: (() => Effect.void) as (sweepId: string, limit: number) => Effect.Effect<void, Unavailable>,
     add: (orgId: string, sweepId: string, rows: number, kind: Sweep["kind"] = "cancel") =>
       sweeps.push({ orgId, sweepId, rows, kind }),
@@ -33,6 +34,7 @@ const makeWorld = Effect.gen(function* () {
         batches.push({ sweepId, limit })
         yield* Effect.sleep("200 millis")
         yield* world.fails(sweepId, limit)
+        if (world.waits(sweepId)) return { rows: 0, isDone: false, isWaiting: true }
         const sweep = sweeps.find((one) => one.sweepId === sweepId)!
         const rows = Math.min(limit, sweep.rows)
         sweep.rows -= rows
@@ -125,3 +127,32 @@ it.effect("a batch that is too slow is halved, and a sweep whose smallest batch 
     assert.strictEqual(world.sweeps.find(({ sweepId }) => sweepId === "broken")!.rows, 0)
   }),
 )
+
+it.effect("a sweep that waits is looked at again after a minute, and the others go on", () =>
+  Effect.gen(function* () {
+    const world = yield* makeWorld
+    world.add("a", "erasure", 1, "erase")
+    world.add("b", "other", 2_500)
+    world.waits = (sweepId) => sweepId === "erasure"
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("30 seconds")
+    const ids = world.batches.map(({ sweepId }) => sweepId)
+    assert.deepStrictEqual(ids, ["erasure", "other", "other"])
+    world.waits = () => false
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("1 second")
+    assert.strictEqual(world.batches.length, 3)
+    yield* TestClock.adjust("1 minute")
+    yield* Effect.forkChild(world.run)
+    yield* TestClock.adjust("10 seconds")
+    assert.strictEqual(world.batches.at(-1)!.sweepId, "erasure")
+  }),
+)
+
+it("an erasure ends with a pass that finds nothing, a minute after the deletion", () => {
+  const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1_000)
+  assert.deepStrictEqual(
+    [isErased(false, at(0), at(59)), isErased(false, at(0), at(60)), isErased(true, at(0), at(3_600))],
+    [false, true, false],
+  )
+})

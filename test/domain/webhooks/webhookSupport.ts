@@ -4,13 +4,15 @@ import { JobTemplates } from "#src/domain/jobs/JobTemplates.ts"
 import { ReceiverRules } from "#src/domain/webhooks/ReceiverRules.ts"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
+import { Events } from "#src/domain/webhooks/Events.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
+import { SigningKeys } from "#src/domain/webhooks/SigningKeys.ts"
 import { Signer } from "#src/domain/webhooks/Signature.ts"
 import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
-import * as Hmac from "#src/infrastructure/crypto/Hmac.ts"
+import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import * as Cipher from "../../fakes/Cipher.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
@@ -25,11 +27,19 @@ export const services = (
     readonly repositories?: typeof fakes.layer
   } = {},
 ) =>
-  Layer.mergeAll(DeliveryLog.layer, Dispatcher.layer, Jobs.layer, JobSchedules.layer, WebhookEndpoints.layer).pipe(
+  Layer.mergeAll(
+    DeliveryLog.layer,
+    Dispatcher.layer,
+    Events.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    WebhookEndpoints.layer,
+  ).pipe(
+    Layer.provideMerge(SigningKeys.layer),
     Layer.provideMerge(Layer.merge(AuditLog.layer, JobTemplates.layer)),
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provideMerge(WebhookSender.layer),
-    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provide(Signer.layer, Hmac.layer))),
+    Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provideMerge(Signer.layer, Signatures.layer))),
     Layer.provideMerge(
       Layer.succeed(ReceiverRules, {
         httpsOnly: options.httpsOnly ?? true,

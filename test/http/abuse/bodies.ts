@@ -45,6 +45,10 @@ const build = (schema: Raw, resolve: Resolve): Arb<unknown> => {
   if (schema["anyOf"] !== undefined) {
     return weighted(...(schema["anyOf"] as ReadonlyArray<Raw>).map((one) => [1, valid(one, resolve)] as const))
   }
+  if (Array.isArray(schema["type"])) {
+    const types = schema["type"] as ReadonlyArray<string>
+    return weighted(...types.map((type) => [1, build({ ...schema, type }, resolve)] as const))
+  }
   switch (schema["type"]) {
     case "object":
       return object(schema, resolve)

@@ -14,11 +14,27 @@ interface DocumentedOperation {
   readonly security?: ReadonlyArray<Readonly<Record<string, unknown>>>
   readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string; readonly schema: Raw }>
   readonly requestBody?: { readonly content: Readonly<Record<string, Media>> }
-  readonly responses: Readonly<Record<string, { readonly content?: Readonly<Record<string, Media>> }>>
+  readonly responses: Readonly<Record<string, DocumentedResponse>>
+}
+interface DocumentedResponse {
+  readonly $ref?: string
+  readonly content?: Readonly<Record<string, Media>>
 }
 export interface Document {
   readonly paths: Readonly<Record<string, Readonly<Record<string, DocumentedOperation>>>>
-  readonly components: { readonly schemas: Readonly<Record<string, Raw>> }
+  readonly components: {
+    readonly schemas: Readonly<Record<string, Raw>>
+    readonly responses: Readonly<Record<string, DocumentedResponse>>
+  }
+}
+
+/** The schema, with no field but those that it has: answers are open, so that they can get more. */
+const closed = (value: unknown): unknown => {
+  if (Array.isArray(value)) return value.map(closed)
+  if (typeof value !== "object" || value === null) return value
+  const inner = Object.fromEntries(Object.entries(value).map(([name, one]) => [name, closed(one)]))
+  const isObject = "properties" in value && (value as Raw)["type"] === "object"
+  return isObject ? { additionalProperties: false, ...inner } : inner
 }
 
 /** One operation as `openapi.json` tells of it, and no further knowledge. */
@@ -44,7 +60,7 @@ type Check = (json: unknown) => string | undefined
 
 /** Every operation of the document. */
 export const describedBy = ({ paths, components }: Document): ReadonlyArray<Described> => {
-  const open = (schema: Raw) => JsonSchema.fromSchemaOpenApi3_1(schema as JsonSchema.JsonSchema).schema
+  const open = (schema: Raw) => JsonSchema.fromSchemaOpenApi3_1(closed(schema) as JsonSchema.JsonSchema).schema
   const definitions = Object.fromEntries(Object.entries(components.schemas).map(([name, raw]) => [name, open(raw)]))
   const resolve = (schema: Raw): Raw => {
     const name = /^#\/components\/schemas\/(.+)$/.exec(String(schema["$ref"]))?.[1]
@@ -53,11 +69,11 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
 
   /** Checks a body by its schema, and lets no field be there that the schema does not have. */
   const fits = ({ schema }: Media): Check => {
-    const compiled = SchemaRepresentation.fromJsonSchemaDocument({
-      dialect: "draft-2020-12",
-      schema: open(schema),
-      definitions,
-    }) as Schema.Codec<unknown, unknown>
+    const source = { dialect: "draft-2020-12", schema: open(schema), definitions } as const
+    const compiled = SchemaRepresentation.fromJsonSchemaDocument(source, { patterns: "apply" }) as Schema.Codec<
+      unknown,
+      unknown
+    >
     const decode = Schema.decodeUnknownExit(compiled, { onExcessProperty: "error" })
     return (json) => {
       const exit = decode(json)
@@ -68,7 +84,9 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
   return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]): Described => {
       const checks = new Map<number, ReadonlyMap<string, Check>>()
-      for (const [status, { content = {} }] of Object.entries(operation.responses)) {
+      for (const [status, response] of Object.entries(operation.responses)) {
+        const shared = response.$ref?.split("/").at(-1)
+        const { content = {} } = shared === undefined ? response : components.responses[shared]!
         const streams = (type: string) => type === "text/event-stream"
         const entries = Object.entries(content).map(
           ([type, media]) => [type, streams(type) ? () => undefined : fits(media)] as const,

@@ -259,11 +259,11 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (
         }
       }
       const encoded: ReadonlyArray<readonly [type: string, body: Uint8Array | string, status: number]> = [
-        ["application/json; charset=utf-16le", Buffer.from(json, "utf16le"), 400],
+        ["application/json; charset=utf-16le", Buffer.from(json, "utf16le"), 415],
         ["application/json", Buffer.from(`\ufeff${json}`, "utf16le"), 400],
         ["application/json", Buffer.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]), 400],
         ["application/json", Buffer.from([0xc0, 0x80]), 400],
-        ["application/json; charset=utf-7", "+AHs-", 400],
+        ["application/json; charset=utf-7", "+AHs-", 415],
         ["application/json;", json, 200],
         ["APPLICATION/JSON", json, 200],
         ["application/vnd.api+json", json, 415],

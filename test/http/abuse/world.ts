@@ -45,6 +45,7 @@ const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvi
   const { send } = yield* TestServer
   const tenant = yield* makeTenant(as)
   const keys = `/api/v0/orgs/${tenant.orgId}/keys`
+  const { orgId: spareOrg } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: mark }, as })
   const named = yield* makeMarked(tenant, `${mark}1`, provider, as)
   const unnamed = yield* makeMarked(tenant, `${mark}2`, provider, as)
   const json = { name: mark, projectId: named["projectId"] }
@@ -70,6 +71,7 @@ const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvi
     ids: { ...named, orgId: tenant.orgId, key: tenant.key } as Ids,
     /** What deletions are of, so that the others still find something. */
     spare: { ...unnamed, orgId: tenant.orgId } as Ids,
+    spareOrg: spareOrg!,
     orgKey: tenant.key,
     projectKey: project["key"]!,
     deleted: deleted["key"]!,
@@ -103,7 +105,9 @@ export const makeWorld = Effect.fnUntraced(function* (provider: OidcProvider, as
     },
     /** The text with ids in the place of what stands for them. */
     fill: (text: string, { method, path }: { readonly method: string; readonly path: string }) => {
-      const ids = method === "DELETE" || path.endsWith("/delete") ? own.spare : own.ids
+      const isDeletion = method === "DELETE" || path.endsWith("/delete")
+      const spare = path === "/api/v0/orgs/{orgId}" ? { ...own.spare, orgId: own.spareOrg } : own.spare
+      const ids = isDeletion ? spare : own.ids
       // What the webhook interface calls an id is an endpoint's.
       const nameOf = (name: string) => (name === "id" && path.startsWith("/v1/") ? "webhook_endpoint_id" : name)
       return text

@@ -315,10 +315,11 @@ describe("chat with a model", () => {
         const { send, logs, spans } = yield* TestServer
         model.behave(
           { call: [{ name: "search_docs", arguments: '{"query":"rotate a key"}' }] },
-          { say: ["Make a second key", " (`guides/keys`)."] },
+          { say: ["Make a second key.", ' [[guides/keys "Create a sec', 'ond key"]] Or ask Bob Jones.'] },
         )
         const { text, parts } = yield* chat(send, ask("How do I rotate a key?", { docsPages }))
-        expect(text).toBe("Make a second key (`guides/keys`).")
+        expect(text).toBe("Make a second key. [1](/guides/keys) Or ask Bob Jones. *(not verified)*")
+        expect(parts.find(({ type }) => type === "source-document")).toMatchObject({ filename: "guides/keys" })
         expect(parts.find(({ type }) => type === "tool-search_docs")).toMatchObject({ state: "output-available" })
 
         model.behave({ breakAfter: "Half" })

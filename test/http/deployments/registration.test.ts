@@ -109,7 +109,7 @@ for (const [database, server] of Object.entries(servers)) {
           const first = yield* register({ ...claims, ...pullRequest })
           const { projectId } = first.json as { projectId: string }
           expect(first.json).toEqual({ ok: true, projectId, branch: "add-search", preview: true })
-          expect(yield* project(projectId)).toMatchObject({ defaultBranch: "main", currentDeploymentId: null })
+          expect(yield* project(projectId)).toMatchObject({ defaultBranch: null, currentDeploymentId: null })
           const [deployment] = yield* deployments(projectId)
           expect(deployment).toMatchObject({
             preview: true,

@@ -31,7 +31,16 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
       const tenant = yield* makeTenant()
       const id = yield* make(tenant, { workflow: "nightly", input: { rows: [1] }, deployment_id: "d1" })
       expect(id).toMatch(ulid)
-      const empty = { callback_url: null, skip_callbacks: false, result: null, error: null, mapped_stack: null }
+      const defaults = {
+        priority: 0,
+        max_attempts: 3,
+        retry_delay_seconds: 10,
+        run_at: null,
+        progress: null,
+        note: null,
+      }
+      const nothing = { result: null, error: null, mapped_stack: null }
+      const empty = { callback_url: null, skip_callbacks: false, ...defaults, ...nothing }
       const queued = { ...empty, job_id: id, workflow: "nightly", input: { rows: [1] }, deployment_id: "d1" }
       const times = { created_at: time, updated_at: time, lease_expires_at: null, finished_at: null }
       expect(yield* get(tenant, id)).toEqual({ ...queued, ...times, status: "queued", attempt: 0 })
@@ -104,8 +113,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
         const { job_id } = made.json as { job_id: string }
         const [claimed] = yield* claim(tenant, { workflow: "odd" })
         expect(JSON.stringify(claimed!.input)).toBe(JSON.stringify(JSON.parse(text)))
-        const body = `{"job_id":"${job_id}","error":"x","mapped_stack":${text},"result":${text}}`
         const failing = text.length % 2 === 0
+        const outcome = failing ? `"error":"x","mapped_stack":${text}` : `"result":${text}`
+        const body = `{"job_id":"${job_id}",${outcome}}`
         const ended = yield* tenant.ask(failing ? "jobs/fail" : "jobs/complete", undefined, { body, headers })
         expect(ended.status, ended.text).toBe(200)
         const { input, result, mapped_stack } = yield* get(tenant, job_id)

@@ -2,14 +2,16 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ClaimedJob, Job } from "#src/domain/jobs/Job.ts"
-import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import type { JobSchedule, JobScheduleDetail } from "#src/domain/jobs/JobSchedule.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { keysOf } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
-const fields = "callback_url,created_at,cron,deployment_id,input,next_at,schedule_id,skip_callbacks,timezone,workflow"
+const fields =
+  "active,callback_url,created_at,cron,deployment_id,input,max_attempts,next_at,overlap,priority,retry_delay_seconds," +
+  "schedule_id,skip_callbacks,timezone,workflow"
 
 const list = (tenant: Tenant) =>
   Effect.map(
@@ -38,7 +40,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         deployment_id: "d1",
         skip_callbacks: true,
         ...callback,
-        unknown: 1,
       })
       expect([made.status, String(keysOf(made.json))]).toEqual([200, "message,schedule_id,success"])
       const { schedule_id: id } = made.json as { schedule_id: string }
@@ -60,9 +61,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
       expect(more).toEqual([])
       expect((yield* tenant.ask("schedules/list")).text).not.toMatch(/secret|never-in/)
       // The next firing, in the schedule's own zone.
-      const berlin = new Date(one!.next_at).toLocaleTimeString("en-GB", { timeZone: "Europe/Berlin" })
-      expect([berlin, two!.next_at.slice(11)]).toEqual(["04:30:00", "04:00:00.000Z"])
-      for (const { next_at, created_at } of [one!, two!]) expect(next_at > created_at).toBe(true)
+      const berlin = new Date(one!.next_at!).toLocaleTimeString("en-GB", { timeZone: "Europe/Berlin" })
+      expect([berlin, two!.next_at!.slice(11)]).toEqual(["04:30:00", "04:00:00.000Z"])
+      for (const { next_at, created_at } of [one!, two!]) expect(next_at! > created_at).toBe(true)
 
       const deleted = yield* tenant.ask("schedules/delete", { schedule_id: id })
       expect([deleted.status, String(keysOf(deleted.json))]).toEqual([200, "message,success"])
@@ -92,7 +93,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         expect(jobs).toMatchObject([{ workflow: "w", input: [1], deployment_id: "d1", attempt: 1 }])
         const [after] = yield* list(tenant)
         expect(after!.schedule_id).toBe(id)
-        expect(Date.parse(after!.next_at) - Date.parse(before!.next_at)).toBe(4 * 24 * 3_600_000)
+        expect(Date.parse(after!.next_at!) - Date.parse(before!.next_at!)).toBe(4 * 24 * 3_600_000)
 
         const [{ job_id } = { job_id: "" }] = jobs
         yield* tenant.call("jobs/complete", { job_id, result: "done" })
@@ -107,5 +108,48 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         const { jobs: all } = yield* tenant.call("jobs/list", {})
         expect((all as unknown as ReadonlyArray<typeof Job.Encoded>).map((job) => job.job_id)).toEqual([job_id])
       }),
+  )
+
+  it.effect("are read with their next firings and last job, changed, paused, and run at once", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const id = yield* create(tenant, { cron: "0 4 * * *", overlap: "skip", priority: 5 })
+      const get = Effect.map(
+        tenant.call("schedules/get", { schedule_id: id }),
+        (answer) => answer as unknown as typeof JobScheduleDetail.Encoded,
+      )
+      const made = yield* get
+      expect(made).toMatchObject({ overlap: "skip", active: true, priority: 5, last_job: null })
+      expect(made.next_times).toHaveLength(5)
+      expect(made.next_times[0]).toBe(made.next_at)
+      expect(made.next_times.every((time) => time.endsWith("T04:00:00.000Z"))).toBe(true)
+
+      const { job_id } = yield* tenant.call("schedules/run", { schedule_id: id })
+      const job = yield* tenant.call("jobs/get", { job_id: job_id! })
+      expect(job).toMatchObject({ workflow: "w", priority: 5, status: "queued" })
+      expect((yield* get).last_job).toMatchObject({ job_id, status: "queued", finished_at: null })
+      expect((yield* tenant.ask("schedules/run", { schedule_id: id })).status).toBe(409)
+
+      yield* tenant.call("schedules/update", { schedule_id: id, active: false, overlap: "allow", cron: "30 5 * * *" })
+      expect(yield* get).toMatchObject({ active: false, next_at: null, next_times: [], cron: "30 5 * * *" })
+      expect((yield* tenant.ask("schedules/run", { schedule_id: id })).status).toBe(200)
+      yield* tenant.call("schedules/update", { schedule_id: id, active: true, timezone: "Europe/Berlin" })
+      const resumed = yield* get
+      const berlin = new Date(resumed.next_at!).toLocaleTimeString("en-GB", { timeZone: "Europe/Berlin" })
+      expect([resumed.active, berlin]).toEqual([true, "05:30:00"])
+      for (const [fields, status] of [
+        [{}, 400],
+        [{ unknown: 1 }, 400],
+        [{ cron: "nonsense" }, 400],
+        [{ timezone: "Mars/Base" }, 400],
+        [{ overlap: "maybe" }, 400],
+        [{ active: null }, 400],
+        [{ callback_url: "ftp://example.com" }, 400],
+      ] as const) {
+        const answer = yield* tenant.ask("schedules/update", { schedule_id: id, ...fields })
+        expect(answer.status, answer.text).toBe(status)
+      }
+      expect(yield* get).toEqual({ ...resumed, last_job: expect.anything() as object })
+    }),
   )
 })

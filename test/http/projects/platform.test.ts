@@ -163,7 +163,7 @@ for (const [database, server] of Object.entries(servers)) {
         const { get, patch, post, send } = yield* administrator
         const created = yield* post("/projects", { name: "docs" })
         const path = `/projects/${created["projectId"]}`
-        const named = yield* patch(path, { name: "handbook", unknown: true })
+        const named = yield* patch(path, { name: "handbook" })
         expect(named).toEqual({ ...created, name: "handbook", updatedAt: named["updatedAt"] })
         expect(named["updatedAt"]! >= created["updatedAt"]!).toBe(true)
         const link = { hostOwner: "Octo-Org", hostRepo: "docs.site" }

@@ -28,11 +28,22 @@ const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   const validate = (key: string) => send("POST", path, { json: { key }, as: org["key"] })
   yield* validate(deleted["key"]!)
   yield* must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${deleted["id"]}`, { as })
-  return { org: org["key"]!, project: project["key"]!, deleted: deleted["key"]!, administrator: adminToken, none: "" }
+  const gateway = yield* create(`/orgs/${orgId}/keys`, {
+    ...{ name: "gäteway", permissions: ["a.*", "b"], externalId: "é", metadata: { plan: "pro", n: [1.5, null] } },
+    ...{ expiresAt: "2999-01-01T00:00:00Z" },
+  })
+  return {
+    gateway: gateway["key"]!,
+    org: org["key"]!,
+    project: project["key"]!,
+    deleted: deleted["key"]!,
+    administrator: adminToken,
+    none: "",
+  }
 })
 type Keys = Effect.Success<ReturnType<typeof world>>
 
-const good = oneOf<keyof Keys>("org", "project")
+const good = oneOf<keyof Keys>("org", "project", "gateway")
 const named = weighted<string>([1, good], [1, oneOf<keyof Keys>("administrator", "deleted", "none")])
 const cases = Arbitrary.all({
   key: weighted<string>([2, good], [1, named], [1, text]),
@@ -43,6 +54,15 @@ const cases = Arbitrary.all({
   /** What surrounds the key in the body. */
   body: weighted(
     [1, constant('{"key":?}')],
+    [
+      2,
+      oneOf(
+        ...['{"key":?,"details":true}', '{"key":?,"details":false,"cost":0}', '{"key":?,"permissions":["a.b","b"]}'],
+        ...['{"details":true,"permissions":["a.c"],"cost":1000000,"key":?}', '{"key":?,"permissions":["c","a.b"]}'],
+        ...['{"key":?,"permissions":[]}', '{"key":?,"permissions":["A"]}', '{"key":?,"permissions":null}'],
+        ...['{"key":?,"cost":-1}', '{"key":?,"cost":1.5}', '{"key":?,"cost":1e400}', '{"key":?,"details":1}'],
+      ),
+    ],
     [1, oneOf(' {\n"key" : ? , "other":1}', '{"key":1,"key":?}', '[{"key":?}]', '{"key":[?]}', '{"key":?', "?", "")],
   ),
   requestId: oneOf("", "mine", "not sane"),
@@ -107,7 +127,7 @@ for (const [mode, environment, as] of [
         const whole = `${head}content-length: ${body.length}\r\n\r\n${body}`
         const chunked = `${head}transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
         const unknown = whole.replace(`"${org}"`, `"${"x".repeat(org.length)}"`)
-        const padded = JSON.stringify({ key: org, padding: " ".repeat(2_000) })
+        const padded = `${body.slice(0, -1)}${" ".repeat(2_000)}}`
         const long = `${head}content-length: ${padded.length}\r\n\r\n${padded}`
         const sequences: ReadonlyArray<readonly [pieces: ReadonlyArray<string>, statuses: ReadonlyArray<number>]> = [
           [

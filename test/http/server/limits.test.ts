@@ -47,6 +47,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
       const org = yield* send("GET", `orgs/${orgId}`, undefined, key)
       expect(org.json).toEqual({
         orgId,
+        owners: [],
         name: "Acme",
         createdAt: expect.any(String),
         limits: defaults,

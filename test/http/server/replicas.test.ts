@@ -47,6 +47,38 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
   }),
 )
 
+// Seen failing without the notification of the deletion: the other replica goes on answering from memory.
+it.live("the keys of an org or a project deleted at one replica are refused by both", () =>
+  Effect.gen(function* () {
+    const [one, other] = yield* twoReplicas
+    const create = (path: string, json: object) => must(one.send, "POST", `/api/v0${path}`, { json, as })
+    const statusAt = (replica: typeof one, key: string) =>
+      Effect.map(replica.send("POST", "/api/v0/keys/validate", { json: { key }, as }), ({ status }) => status)
+    for (let n = 0; n < 5; n++) {
+      const { orgId } = yield* create("/orgs", { name: "o" })
+      const { projectId } = yield* create("/projects", { name: "p", orgId })
+      const { projectId: second } = yield* create("/projects", { name: "q", orgId })
+      const orgKey = (yield* create(`/orgs/${orgId}/keys`, { name: "k" }))["key"]!
+      const key = (yield* create("/keys", { name: "k", projectId }))["key"]!
+      const kept = (yield* create("/keys", { name: "k", projectId: second }))["key"]!
+      // Both have them in memory.
+      for (const replica of [one, other, one, other]) {
+        for (const any of [orgKey, key, kept]) expect(yield* statusAt(replica, any)).toBe(200)
+      }
+      yield* must(one.send, "DELETE", `/api/v0/projects/${projectId}`, { as })
+      expect(yield* statusAt(one, key)).toBe(401)
+      yield* until("the other replica to refuse the project's key", statusAt(other, key), (status) => status === 401)
+      for (const replica of [one, other]) expect(yield* statusAt(replica, kept)).toBe(200)
+      yield* must(one.send, "DELETE", `/api/v0/orgs/${orgId}`, { as })
+      for (const any of [orgKey, kept]) {
+        expect(yield* statusAt(one, any)).toBe(401)
+        yield* until("the other replica to refuse the org's key", statusAt(other, any), (status) => status === 401)
+      }
+      expect((yield* other.send("GET", `/api/v0/orgs/${orgId}`, { as })).status).toBe(404)
+    }
+  }),
+)
+
 // Seen creating more than one without the lock, and without the transaction.
 it.live("requests that race under one idempotency key create one thing, on one replica and on two", () =>
   Effect.gen(function* () {

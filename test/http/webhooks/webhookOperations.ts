@@ -1,7 +1,9 @@
 import { Effect, Schema } from "effect"
 import { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
 import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
-import { CreateJobSchedule, JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
+import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
+import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
 import { CreateWebhookEndpoint, UpdateWebhookEndpoint, WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError, keysOf, type Operation } from "../operations.ts"
@@ -58,11 +60,20 @@ export const webhookOperations = {
     },
     [404, 409],
   ),
+  publicKey: post("webhooks/public-key", undefined, { public_keys: Schema.Array(Schema.String) }),
+  rotatePublicKey: {
+    ...post("webhooks/public-key/rotate", undefined, { public_keys: Schema.Array(Schema.String) }),
+    errors: [400, 401, 409, 422],
+  },
   listDeliveries: post(
     "webhooks/deliveries/list",
     Schema.Struct({
       webhook_endpoint_id: Schema.optionalKey(Schema.String),
       job_id: Schema.optionalKey(Schema.String),
+      event_id: Schema.optionalKey(Schema.String),
+      event_type: Schema.optionalKey(Schema.String),
+      since: Schema.optionalKey(Schema.String),
+      until: Schema.optionalKey(Schema.String),
       state: Schema.optionalKey(Schema.String),
       ...paging,
     }),
@@ -81,11 +92,26 @@ export const webhookOperations = {
     { ...done, recovered: Schema.Int },
     [404, 409],
   ),
+  publishEvent: post("events/publish", PublishEvent, { ...done, event_id: Schema.String }, [409, 422]),
+  publishEvents: post(
+    "events/publish-batch",
+    PublishEvents,
+    { ...done, event_ids: Schema.Array(Schema.String) },
+    [409, 422],
+  ),
+  listEvents: post(
+    "events/list",
+    Schema.Struct({ type: Schema.optionalKey(Schema.String), ...paging }),
+    page("events", Event).fields,
+  ),
+  getEvent: post("events/get", Schema.Struct({ event_id: Schema.String }), EventDetail.fields, [404]),
+  listEventTypes: wholeList("events/types", "types", SeenEventType),
   createJob: post("jobs/create", CreateJob, { ...done, job_id: Schema.String }, [409, 422]),
   claimJobs: post("jobs/claim", ClaimJobs, list("jobs", ClaimedJob).fields, [409]),
   heartbeatJob: post("jobs/heartbeat", HeartbeatJob, done, [404, 409]),
   completeJob: post("jobs/complete", CompleteJob, done, [404, 409]),
   failJob: post("jobs/fail", FailJob, done, [404, 409]),
+  cancelJob: post("jobs/cancel", Schema.Struct({ job_id: Schema.String }), done, [404, 409]),
   getJob: post("jobs/get", Schema.Struct({ job_id: Schema.String }), Job.fields, [404]),
   listJobs: post(
     "jobs/list",
@@ -98,6 +124,14 @@ export const webhookOperations = {
   ),
   createSchedule: post("schedules/create", CreateJobSchedule, { ...done, schedule_id: Schema.String }, [409, 422]),
   listSchedules: wholeList("schedules/list", "schedules", JobSchedule),
+  getSchedule: post("schedules/get", Schema.Struct({ schedule_id: Schema.String }), JobScheduleDetail.fields, [404]),
+  updateSchedule: post("schedules/update", UpdateJobSchedule, done, [404, 409]),
+  runSchedule: post(
+    "schedules/run",
+    Schema.Struct({ schedule_id: Schema.String }),
+    { ...done, job_id: Schema.String },
+    [404, 409],
+  ),
   deleteSchedule: post("schedules/delete", Schema.Struct({ schedule_id: Schema.String }), done, [404]),
 }
 export type WebhookOperationName = keyof typeof webhookOperations
@@ -113,7 +147,7 @@ export const nowhere = "http://127.0.0.1:9/"
 
 /** A body that each operation takes, the ids in it being those of what exists. */
 export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<string, string>>): object | undefined => {
-  const { endpoint, delivery, schedule, queued, running } = ids
+  const { endpoint, delivery, event, schedule, queued, running } = ids
   const bodies: Partial<Record<WebhookOperationName, object>> = {
     createEndpoint: { url: "https://receiver.example/", signing_secret: "secret", active: false },
     updateEndpoint: { id: endpoint, description: "changed" },
@@ -123,14 +157,22 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
     getDelivery: { delivery_id: delivery },
     retryDelivery: { delivery_id: delivery },
     recoverDeliveries: { webhook_endpoint_id: endpoint, since: "2020-01-01T00:00:00Z" },
+    publishEvent: { type: "invoice.paid", data: { invoice: "in_42" } },
+    publishEvents: { events: [{ type: "invoice.paid", data: null }] },
+    listEvents: {},
+    getEvent: { event_id: event },
     createJob: { workflow: "w" },
     claimJobs: { workflow: "none" },
     heartbeatJob: { job_id: running },
     completeJob: { job_id: queued },
     failJob: { job_id: queued, error: "broken" },
+    cancelJob: { job_id: queued },
     getJob: { job_id: queued },
     listJobs: {},
     createSchedule: { workflow: "w", cron: "0 4 * * *" },
+    getSchedule: { schedule_id: schedule },
+    updateSchedule: { schedule_id: schedule, active: false },
+    runSchedule: { schedule_id: schedule },
     deleteSchedule: { schedule_id: schedule },
   }
   return bodies[name]
@@ -140,12 +182,12 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
 export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = nowhere) {
   const endpoint = yield* tenant.endpoint(url)
   // Once it was attempted, it is in nobody's hands for some seconds.
-  const { delivery_id: delivery } = yield* tenant.attempted(yield* tenant.finished())
+  const { delivery_id: delivery, event_id: event } = yield* tenant.attempted(yield* tenant.finished())
   const { job_id: running } = yield* tenant.call("jobs/create", { workflow: "running" })
   yield* tenant.call("jobs/claim", { workflow: "running" })
   const { job_id: queued } = yield* tenant.call("jobs/create", { workflow: "queued", skip_callbacks: true })
   const { schedule_id: schedule } = yield* tenant.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
-  return { endpoint, delivery, running: running!, queued: queued!, schedule: schedule! }
+  return { endpoint, delivery, event, running: running!, queued: queued!, schedule: schedule! }
 })
 
 /** What is wrong with an error answer of the webhook interface; undefined when it is as documented. */

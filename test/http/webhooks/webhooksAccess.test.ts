@@ -21,7 +21,10 @@ interface Keys {
 /** How a caller who is to be refused can present itself. */
 const refused: Record<string, (keys: Keys) => OutgoingHttpHeaders> = {
   nothing: () => ({}),
-  "a key as a bearer token alone": ({ org }) => ({ authorization: `Bearer ${org}` }),
+  "a mistyped key as a bearer token": ({ org }) => ({
+    authorization: `Bearer ${org.slice(0, -1)}${org.endsWith("0") ? "1" : "0"}`,
+  }),
+  "a deleted key as a bearer token": ({ deleted }) => ({ authorization: `Bearer ${deleted}` }),
   "the administrator's token as a bearer": () => ({ authorization: `Bearer ${adminToken}` }),
   "the administrator's token": () => ({ "x-api-key": adminToken }),
   "an empty key": () => ({ "x-api-key": "" }),
@@ -47,51 +50,58 @@ for (const mode of ["guarded", "open"] as const) {
       const as = mode === "guarded" ? adminToken : undefined
       const url = "https://localhost:9/"
 
-      it.effect("every operation wants a valid key in x-api-key, and says nothing else without one", () =>
-        Effect.gen(function* () {
-          const { send, advance } = yield* TestServer
-          const [tenant, stranger] = [yield* makeTenant(as), yield* makeTenant(as)]
-          const keyOf = (path: string, json: object) =>
-            Effect.map(must(send, "POST", `/api/v0${path}`, { json: { name: "k", ...json }, as }), ({ key }) => key!)
-          const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
-            json: { name: "p", orgId: tenant.orgId },
-            as,
-          })
-          const expiresAt = new Date(Date.now() + 60_000).toISOString()
-          const gone = yield* makeTenant(as)
-          const keys: Keys = {
-            org: tenant.key,
-            project: yield* keyOf("/keys", { projectId }),
-            other: stranger.key,
-            deleted: gone.key,
-            expired: yield* keyOf(`/orgs/${tenant.orgId}/keys`, { expiresAt }),
-          }
-          yield* must(send, "POST", "/v1/webhooks/list", { headers: { "x-api-key": gone.key } })
-          yield* must(send, "POST", "/v1/webhooks/list", { headers: { "x-api-key": keys.expired } })
-          yield* must(send, "DELETE", `/api/v0/orgs/${gone.orgId}/keys/${gone.keyId}`, { as })
-          yield* advance("2 minutes")
+      it.effect(
+        "every operation wants a valid key, as x-api-key or bearer token, and says nothing else without one",
+        () =>
+          Effect.gen(function* () {
+            const { send, advance } = yield* TestServer
+            const [tenant, stranger] = [yield* makeTenant(as), yield* makeTenant(as)]
+            const keyOf = (path: string, json: object) =>
+              Effect.map(must(send, "POST", `/api/v0${path}`, { json: { name: "k", ...json }, as }), ({ key }) => key!)
+            const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+              json: { name: "p", orgId: tenant.orgId },
+              as,
+            })
+            const expiresAt = new Date(Date.now() + 60_000).toISOString()
+            const gone = yield* makeTenant(as)
+            const keys: Keys = {
+              org: tenant.key,
+              project: yield* keyOf("/keys", { projectId }),
+              other: stranger.key,
+              deleted: gone.key,
+              expired: yield* keyOf(`/orgs/${tenant.orgId}/keys`, { expiresAt }),
+            }
+            yield* must(send, "POST", "/v1/webhooks/list", { headers: { "x-api-key": gone.key } })
+            yield* must(send, "POST", "/v1/webhooks/list", { headers: { "x-api-key": keys.expired } })
+            yield* must(send, "DELETE", `/api/v0/orgs/${gone.orgId}/keys/${gone.keyId}`, { as })
+            yield* advance("2 minutes")
 
-          const things = yield* makeThings(tenant, url)
-          for (const [name, { method, path }] of webhookEntries) {
-            for (const [caller, headers] of Object.entries(refused)) {
-              const answer = yield* send(method, path, { json: webhookBody(name, things), headers: headers(keys) })
-              expect([answer.status, faultOfWebhookError(answer)], `${path}, ${caller}`).toEqual([401, undefined])
+            const things = yield* makeThings(tenant, url)
+            for (const [name, { method, path }] of webhookEntries) {
+              for (const [caller, headers] of Object.entries(refused)) {
+                const answer = yield* send(method, path, { json: webhookBody(name, things), headers: headers(keys) })
+                expect([answer.status, faultOfWebhookError(answer)], `${path}, ${caller}`).toEqual([401, undefined])
+                expect(answer.headers["www-authenticate"], `${path}, ${caller}`).toBe("Bearer")
+              }
+              // The key is looked at before the body.
+              for (const request of [{ body: "{" }, { json: {} }, { body: "x".repeat(1024 * 1024) }]) {
+                expect((yield* send(method, path, request)).status, path).toBe(401)
+              }
             }
-            // The key is looked at before the body.
-            for (const request of [{ body: "{" }, { json: {} }, { body: "x".repeat(1024 * 1024) }]) {
-              expect((yield* send(method, path, request)).status, path).toBe(401)
+            // Nothing was done: all of it is still there for the tenant, by whichever of its keys.
+            for (const key of [keys.org, keys.project]) {
+              for (const headers of [
+                { "x-api-key": key },
+                { authorization: `Bearer ${key}` },
+                { "x-api-key": key, authorization: `Bearer ${key}` },
+              ]) {
+                const list = yield* must(send, "POST", "/v1/webhooks/list", { headers })
+                expect(list["webhook_endpoints"]).toMatchObject([{ webhook_endpoint_id: things.endpoint }])
+                const job = yield* must(send, "POST", "/v1/jobs/get", { json: { job_id: things.queued }, headers })
+                expect(job["status"]).toBe("queued")
+              }
             }
-          }
-          // Nothing was done: all of it is still there for the tenant, by whichever of its keys.
-          for (const key of [keys.org, keys.project]) {
-            for (const headers of [{ "x-api-key": key }, { "x-api-key": key, authorization: `Bearer ${key}` }]) {
-              const list = yield* must(send, "POST", "/v1/webhooks/list", { headers })
-              expect(list["webhook_endpoints"]).toMatchObject([{ webhook_endpoint_id: things.endpoint }])
-              const job = yield* must(send, "POST", "/v1/jobs/get", { json: { job_id: things.queued }, headers })
-              expect(job["status"]).toBe("queued")
-            }
-          }
-        }),
+          }),
       )
 
       it.effect("what is another tenant's cannot be told from what does not exist, by a byte, nor is it touched", () =>
@@ -110,7 +120,7 @@ for (const mode of ["guarded", "open"] as const) {
             expect(bare(foreign.headers), path).toEqual(bare(missing.headers))
             compared++
           }
-          expect(compared).toBe(11)
+          expect(compared).toBe(16)
 
           const before = yield* tenant.delivery(things.delivery)
           expect(before.state).toBe("pending")

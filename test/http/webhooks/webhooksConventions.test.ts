@@ -32,21 +32,33 @@ const fields: Record<WebhookOperationName, string> = {
   updateEndpoint: "message,success",
   deleteEndpoint: "message,success",
   testEndpoint: "body,delivered,error,status,success",
+  publicKey: "public_keys",
+  rotatePublicKey: "public_keys",
   listDeliveries: "deliveries,next_cursor",
   getDelivery:
     "attempt_log,attempts,created_at,delivery_id,event,event_id,job_id,next_attempt_at,payload,state,updated_at,webhook_endpoint_id",
   retryDelivery: "message,success",
   recoverDeliveries: "message,recovered,success",
+  publishEvent: "event_id,message,success",
+  publishEvents: "event_ids,message,success",
+  listEvents: "events,next_cursor",
+  getEvent: "created_at,event_id,job_id,payload,type",
+  listEventTypes: "types",
   createJob: "job_id,message,success",
   claimJobs: "jobs",
   heartbeatJob: "message,success",
   completeJob: "message,success",
   failJob: "message,success",
+  cancelJob: "message,success",
   getJob:
-    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,result,skip_callbacks,status,updated_at,workflow",
+    "attempt,callback_url,created_at,deployment_id,error,finished_at,input,job_id,lease_expires_at,mapped_stack,max_attempts,note,priority,progress,result,retry_delay_seconds,run_at,skip_callbacks,status,updated_at,workflow",
   listJobs: "jobs,next_cursor",
   createSchedule: "message,schedule_id,success",
   listSchedules: "schedules",
+  getSchedule:
+    "active,callback_url,created_at,cron,deployment_id,input,last_job,max_attempts,next_at,next_times,overlap,priority,retry_delay_seconds,schedule_id,skip_callbacks,timezone,workflow",
+  updateSchedule: "message,success",
+  runSchedule: "job_id,message,success",
   deleteSchedule: "message,success",
 }
 
@@ -62,12 +74,19 @@ const server = TestServer.layer(
 )
 
 layer(server, { excludeTestServices: true })("conventions of the webhook interface", (it) => {
-  it.effect("every operation answers 200 with exactly its fields, and ignores fields that it does not know", () =>
+  it.effect("every operation answers 200 with exactly its fields, and refuses a field that it does not have", () =>
     Effect.gen(function* () {
-      for (const [name, { path }] of webhookEntries) {
+      for (const [name, { path, request }] of webhookEntries) {
         const tenant = yield* makeTenant()
         const body = webhookBody(name, yield* makeThings(tenant))
-        const answer = yield* asking(tenant, path)({ json: body && { ...body, unknown: { field: [1] } } })
+        // An operation without a body reads none.
+        if (request !== undefined) {
+          const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
+          expect(expectError(refused, 400, name)).toContain(
+            "unknown_field is not a field of this operation (the nearest is ",
+          )
+        }
+        const answer = yield* asking(tenant, path)({ json: body })
         expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([200, fields[name]])
         expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
         expect(answer.headers["x-request-id"], name).toMatch(/^[0-9a-f-]{36}$/)
@@ -108,13 +127,14 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         }
         const own = JSON.stringify(webhookBody(name, things))
         expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
-        // The last byte of 1 MiB is read.
-        const start = `${own.slice(0, -1)}${own === "{}" ? "" : ","}"unknown":"`
-        const ofSize = (size: number) => `${start}${"y".repeat(size - start.length - 2)}"}`
+        expectError(yield* ask({ body: own, headers: { "content-type": "application/json; charset=utf-16" } }), 415)
+        // The last byte of 1 MiB is read; of 8 MiB for a batch of events.
+        const max = name === "publishEvents" ? 8 * MiB : MiB
+        const ofSize = (size: number) => `${own.slice(0, -1)}${" ".repeat(size - own.length)}}`
         const chunked = { ...json, "transfer-encoding": "chunked" }
-        expectError(yield* ask({ body: ofSize(MiB + 1), headers: json }), 413)
-        expectError(yield* ask({ body: ofSize(MiB + 1), headers: chunked }), 413)
-        expect((yield* ask({ body: ofSize(MiB), headers: json })).status).toBe(200)
+        expectError(yield* ask({ body: ofSize(max + 1), headers: json }), 413)
+        expectError(yield* ask({ body: ofSize(max + 1), headers: chunked }), 413)
+        expect((yield* ask({ body: ofSize(max), headers: json })).status).toBe(200)
       }),
     )
   }
@@ -125,7 +145,9 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       const things = yield* makeThings(tenant)
       const optional: Partial<Record<WebhookOperationName, ReadonlyArray<string>>> = {
         createEndpoint: ["description"],
-        listDeliveries: ["webhook_endpoint_id", "job_id", "cursor", "state"],
+        listDeliveries: ["webhook_endpoint_id", "job_id", "event_id", "event_type", "cursor", "state"],
+        listEvents: ["type", "cursor"],
+        publishEvent: ["idempotency_key"],
         createJob: ["deployment_id", "callback_url", "callback_secret", "idempotency_key"],
         listJobs: ["workflow", "cursor", "status"],
         createSchedule: ["timezone", "deployment_id", "callback_url", "callback_secret"],
@@ -134,7 +156,8 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       for (const [name, { path }] of withBody) {
         const own = webhookBody(name, things)!
         for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
-          if (field === "active") continue
+          // Any JSON is stored as its text.
+          if (field === "active" || field === "data") continue
           for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
             const { [field]: _, ...rest } = own as Record<string, unknown>
             const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`
@@ -184,7 +207,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         ["jobs/claim", { wait_seconds: -1 }, `wait_seconds ${whole(0, 30)}`],
         ["jobs/fail", { job_id: "x" }, "error is required."],
         ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
-        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed."],
+        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed, canceled."],
         ["schedules/create", { workflow: "w" }, "cron is required."],
         ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron never fires."],
         [

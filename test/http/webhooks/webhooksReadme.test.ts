@@ -2,9 +2,13 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect, Queue } from "effect"
 import { spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { stripTypeScriptTypes } from "node:module"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { closedPort } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
 
 const readme = readFileSync(new URL("../../../README.md", import.meta.url), "utf8")
 
@@ -25,6 +29,20 @@ const run = (program: string, args: ReadonlyArray<string>) =>
     child.on("error", (error) => resume(Effect.die(error)))
     child.on("close", () => resume(Effect.succeed(output)))
   })
+
+/** An empty folder in which the package of gateways can be imported. */
+const gatewayFolder = Effect.acquireRelease(
+  Effect.sync(() => {
+    const folder = mkdtempSync(join(tmpdir(), "gatehouse-gateway-"))
+    const at = join(folder, "node_modules/gatehouse-gateway")
+    mkdirSync(at, { recursive: true })
+    writeFileSync(join(at, "package.json"), '{"type":"module","exports":"./index.js"}')
+    const source = readFileSync(new URL("../../../packages/gateway/src/index.ts", import.meta.url), "utf8")
+    writeFileSync(join(at, "index.js"), stripTypeScriptTypes(source))
+    return folder
+  }),
+  (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+)
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -55,7 +73,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
   it.effect("its commands lead from nothing to a verified delivery at the receiver of the command line", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
-      const port = yield* closedPort
+      const [port, gatewayPort] = [yield* closedPort, yield* closedPort]
       expect(commandsOf("Receive a webhook")[0]).toBe(
         `GATEHOUSE_WEBHOOK_SECRET=${secret} npm run -s gatehouse -- listen\n`,
       )
@@ -66,34 +84,44 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
       const line = yield* receiver(port)
       expect(yield* line).toBe(`receiving at http://127.0.0.1:${port}`)
 
-      const known: Record<string, string> = {}
-      const answers: Array<Record<string, unknown>> = []
-      const blocks = [...commandsOf("Create and validate an API key"), ...commandsOf("Receive a webhook").slice(1)]
-      // Each command by itself, for the next has the ids of its answer in it; KEY stays set for all.
-      const commands = blocks.flatMap((block) => block.split(/\n(?=curl)/))
-      for (const command of commands) {
-        const filled = command
+      const [validate, gateway, ask] = commandsOf("Validate an API key")
+      const here = (text: string) =>
+        text
           .replaceAll("http://127.0.0.1:3000", url)
           .replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)
-          .replace(/<(\w+)>/g, (_, name: string) => known[name] ?? expect.fail(`Nothing gave ${name}: ${command}`))
-          .replaceAll("$KEY", known["key"] ?? "$KEY")
-        if (!filled.startsWith("curl")) continue
-        const output = yield* run("sh", ["-c", filled])
-        expect(output, command).toMatch(/^\{.*\}$/s)
-        const answer = JSON.parse(output) as Record<string, string>
-        expect(answer["code"], output).toBeUndefined()
-        Object.assign(known, answer)
-        answers.push(answer)
-      }
-      expect(answers).toHaveLength(7)
-      const printed = blocksOf("Create and validate an API key", "json").map((block) => JSON.parse(block) as object)
-      expect(answers.slice(0, 3).map((answer) => Object.keys(answer))).toEqual(printed.map(Object.keys))
-      expect(answers[4]).toEqual({ success: true, delivered: true, status: 204, body: "", error: null })
-      expect(readme).toContain(JSON.stringify(answers[4]))
+          .replaceAll("8080", String(gatewayPort))
+      // Pasted as they stand, into one shell.
+      const pasted = [...commandsOf("Receive a webhook").slice(1), validate!].join("\n")
+      const script = `${here(pasted)}\necho "KEY=$KEY"`
+      // Through a pipe: standard error is a socket here, which tee cannot open by its name.
+      const output = yield* run("bash", ["-c", 'bash -euo pipefail -c "$1" 2>&1 | cat', "bash", script])
+      const answers = output.split("\n").flatMap((text) => (/^\{.*\}$/.test(text) ? [JSON.parse(text) as object] : []))
+      expect(answers, output).toHaveLength(7)
+      for (const answer of answers) expect(answer).not.toHaveProperty("code")
+      expect(answers[3]).toEqual({ success: true, delivered: true, status: 204, body: "", error: null })
+      expect(readme).toContain(JSON.stringify(answers[3]))
+      expect(Object.keys(answers[6]!)).toEqual(
+        Object.keys(JSON.parse(blocksOf("Validate an API key", "json")[0]!) as object),
+      )
+
+      // The gateway, in a folder of its own; its package as it is here.
+      const folder = yield* gatewayFolder
+      const [, program] = /<<'END'\n(.*)^END$/ms.exec(gateway!)!
+      writeFileSync(join(folder, "gateway.mjs"), here(program!))
+      yield* Effect.acquireRelease(
+        Effect.sync(() => spawn(process.execPath, ["gateway.mjs"], { cwd: folder, stdio: "inherit" })),
+        (child) => Effect.sync(() => void child.kill()),
+      )
+      const [, key] = /^KEY=(.*)$/m.exec(output)!
+      const asked = run("bash", ["-c", `KEY=${key}\n${here(ask!)}`])
+      const { projectId } = answers[6] as { readonly projectId: string }
+      yield* until("the gateway's answer", asked, (text) => text === `Hello, ${projectId}\n`)
+      expect(yield* run("bash", ["-c", `KEY=wrong\n${here(ask!)}`])).toContain('"code":"unauthorized"')
+
       expect(yield* line).toMatch(/^verified [0-9A-Z]{26}: \{"event":"job.completed".*"workflow":"test"/)
       const told = yield* line
       expect(told).toMatch(/^verified [0-9A-Z]{26}: \{.*"workflow":"nightly-report".*"result":\{"rows":3\}/)
-      expect(told).toContain(`"job_id":"${known["job_id"]}"`)
+      expect(told).toContain(`"job_id":"${(answers[4] as { readonly job_id: string }).job_id}"`)
     }),
   )
 })

@@ -289,6 +289,29 @@ describe("hostile addresses", () => {
   )
 })
 
+describe("fetches", () => {
+  // Seen failing: a hundred zips that hang let another caller wait for thirty seconds.
+  it.effect("of one owner do not delay those of another", () =>
+    Effect.gen(function* () {
+      const { server, archive } = yield* world({ timeout: "10 seconds" })
+      server.behave((request: Received) => (request.path.startsWith("/hang") ? "hang" : { status: 200, body: docs() }))
+      const hanging = yield* Effect.forEach(
+        Array.from({ length: 100 }, (_, n) => n),
+        (n) => Effect.exit(archive(`${server.url}/hang-${n}.zip`, "a")),
+        { concurrency: "unbounded" },
+      ).pipe(Effect.forkChild)
+      yield* server.arrived(4)
+      // The clock stands still: whatever waits, waits for ever.
+      expect((yield* archive(`${server.url}/docs.zip`, "b")).pages.length).toBe(1)
+      expect(server.received.length).toBe(5)
+      // The deadline of those that hang includes the time in the queue.
+      yield* TestClock.adjust("10 seconds")
+      const exits = yield* Fiber.join(hanging)
+      expect(exits.filter((exit) => exit._tag === "Success")).toEqual([])
+    }),
+  )
+})
+
 describe("servers that misbehave", () => {
   it.effect("give a 422 that names the url", () =>
     Effect.gen(function* () {
@@ -334,6 +357,17 @@ describe("servers that misbehave", () => {
 })
 
 describe("a skill", () => {
+  it.effect("may have a colon in its description", () =>
+    Effect.gen(function* () {
+      const { server, skill } = yield* world()
+      const descriptions = ["Deploys: to the cloud", "'Quoted: so'", '"Quoted: so"', "Use when: a, b: c # d", "a:b"]
+      for (const [n, description] of descriptions.entries()) {
+        server.behave({ status: 200, body: `---\nname: deploy\ndescription: ${description}\nversion: 1\n---\nText` })
+        expect((yield* skill(`${server.url}/${n}.md`)).description, description).toContain(description.slice(1, 5))
+      }
+    }),
+  )
+
   it.effect("has a name and a description in its front matter, and is asked for as a zip is", () =>
     Effect.gen(function* () {
       const { server, skill } = yield* world()

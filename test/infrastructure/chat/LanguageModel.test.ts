@@ -172,6 +172,8 @@ describe("a model that answers", () => {
       const answer = yield* parts({ tools: yield* tools })
       expect(server.calls.length).toBe(8)
       expect(types(answer).at(-1)).toBe("finish")
+      // It may not call a tool on the last step, and does; that is no error for the reader.
+      expect(types(answer)).not.toContain("error")
     }).pipe(Effect.scoped),
   )
 })
@@ -188,7 +190,7 @@ describe("a model that fails", () => {
         ])
         expect(JSON.stringify(answer)).not.toMatch(/internals|secret/)
         expect(logs()).toContain(`status ${status}`)
-        expect(logs()).not.toContain(secret)
+        expect(logs()).not.toMatch(/internals|secret/)
         expect(server.calls.length).toBe(1)
       }).pipe(Effect.scoped),
     )
@@ -206,6 +208,8 @@ describe("a model that fails", () => {
           "The language model failed; try again.",
         ])
         expect(logs()).toContain("The language model failed")
+        // Seen failing: "AI_JSONParseError: JSON parsing failed: Text: {no json".
+        expect(logs()).not.toMatch(/Half of|no json|internals|first|third|Be brief/)
       }).pipe(Effect.scoped),
     )
   }

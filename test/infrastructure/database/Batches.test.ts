@@ -1,6 +1,8 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Logger } from "effect"
+import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
+import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
 import * as Batches from "#src/infrastructure/database/Batches.ts"
+import { orAlone } from "#src/infrastructure/database/together.ts"
 
 /** Look-ups that write down how much is asked at once; there is a value under every key but the odd ones. */
 const makeWorld = Effect.gen(function* () {
@@ -76,5 +78,52 @@ it.effect("a question that throws instead of failing costs no slot", () =>
     const find = (key: string) => Effect.callback<string | undefined>((resume) => void lookUp(key, resume))
     for (let n = 0; n < 3; n++) assert.isTrue(Exit.hasDies(yield* Effect.exit(find("bad"))))
     assert.strictEqual(yield* find("good"), "value")
+  }),
+)
+
+it.effect("a statement of one org that does not end delays no other org, and knows its org", () =>
+  Effect.gen(function* () {
+    const asked: Array<string> = []
+    const [begun, stuck] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    const batchOf = yield* Batches.makeByOrg(
+      (orgId, keys: ReadonlyArray<string>) =>
+        Effect.gen(function* () {
+          asked.push(`${orgId} as ${yield* RequestOrg}: ${keys.join()}`)
+          if (orgId === "slow") yield* Effect.andThen(Deferred.succeed(begun, undefined), Deferred.await(stuck))
+          return new Map(keys.map((key) => [key, `${orgId} ${key}`]))
+        }),
+      256,
+    )
+    const find = (orgId: string, key: string) =>
+      Effect.callback<string | undefined>((resume) => void batchOf(orgId)(key, resume))
+    const slow = yield* Effect.forkChild(
+      Effect.forEach(["1", "2", "3"], (key) => find("slow", key), { concurrency: "unbounded" }),
+    )
+    yield* Deferred.await(begun)
+    const fast = yield* Effect.forEach(["1", "2"], (key) => find("fast", key), { concurrency: "unbounded" })
+    assert.deepStrictEqual(fast, ["fast 1", "fast 2"])
+    assert.deepStrictEqual(asked.toSorted(), ["fast as fast: 1,2", "slow as slow: 1,2,3"])
+    assert.isUndefined(slow.pollUnsafe())
+    yield* Deferred.succeed(stuck, undefined)
+    assert.deepStrictEqual(yield* Fiber.join(slow), ["slow 1", "slow 2", "slow 3"])
+  }),
+)
+
+it.effect("changes that share a statement which dies are made alone, and one fails alone", () =>
+  Effect.gen(function* () {
+    const sizes: Array<number> = []
+    const run = orAlone((all: ReadonlyArray<string>) =>
+      Effect.suspend(() => {
+        sizes.push(all.length)
+        if (all.includes("bad")) return Effect.die(new Error("no such column"))
+        return Effect.succeed(new Map(all.filter((one) => one !== "none").map((one) => [one, one.length])))
+      }),
+    )
+    const outcomes = yield* run(["good", "bad", "none"])
+    assert.deepStrictEqual(outcomes.get("good"), Exit.succeed(4))
+    assert.deepStrictEqual(outcomes.get("none"), Exit.succeed(undefined))
+    assert.isTrue(Exit.hasDies(outcomes.get("bad")!))
+    assert.deepStrictEqual(sizes, [3, 1, 1, 1])
+    assert.deepStrictEqual((yield* run(["good"])).get("good"), Exit.succeed(4))
   }),
 )

@@ -4,23 +4,25 @@ import { SqlClient } from "effect/sql"
 import { databases } from "../../support/databases.ts"
 
 describe.each(Object.entries(databases))("migration 9, %s", (_, database) => {
-  it.live("a replica of the version before goes on: its ON CONFLICT finds the constraints", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('o', 'o', now())`
-      yield* sql`INSERT INTO projects (id, org_id, name, created_at, updated_at) VALUES ('p', 'o', 'p', now(), now())`
-      const job = (id: string) => sql`
+  it.live(
+    "a replica of the version before goes on: its ON CONFLICT finds the constraints, of partial indexes too",
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('o', 'o', now())`
+        yield* sql`INSERT INTO projects (id, org_id, name, created_at, updated_at) VALUES ('p', 'o', 'p', now(), now())`
+        const job = (id: string) => sql`
         INSERT INTO jobs (id, org_id, workflow, skip_callbacks, idempotency_key, status, created_at, updated_at)
         VALUES (${id}, 'o', 'w', true, 'k', 'queued', now(), now())
-        ON CONFLICT (org_id, idempotency_key) DO NOTHING RETURNING id`
-      const run = (id: string) => sql`
+        ON CONFLICT DO NOTHING RETURNING id`
+        const run = (id: string) => sql`
         INSERT INTO deployments (id, org_id, project_id, provider, branch, ref, sha, preview, run_id, run_attempt,
           event_name, created_at)
         VALUES (${id}, 'o', 'p', 'github', 'main', 'r', 's', true, '1', 1, 'push', now())
         ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING RETURNING id`
-      for (const insert of [job, run]) {
-        assert.deepStrictEqual([yield* insert("first"), yield* insert("second")], [[{ id: "first" }], []])
-      }
-    }).pipe(Effect.provide(database)),
+        for (const insert of [job, run]) {
+          assert.deepStrictEqual([yield* insert("first"), yield* insert("second")], [[{ id: "first" }], []])
+        }
+      }).pipe(Effect.provide(database)),
   )
 })

@@ -1,10 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
 import { ApiKeyRepository, type KeyGrant } from "#src/domain/keys/ApiKeyRepository.ts"
+import { noPermissions } from "#src/domain/keys/Permission.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 
-const grant: KeyGrant = { keyId: "key", orgId: "org", projectId: "", expiresAt: null, rateLimit: null }
+const grant: KeyGrant = {
+  ...{ keyId: "key", orgId: "org", projectId: "", name: "k", enabled: true, expiresAt: null },
+  ...{ permissions: noPermissions, externalId: null, metadata: null, limits: null },
+}
 
 /** A cache whose replica hears what is told, and a database that counts its questions. */
 const makeWorld = Effect.gen(function* () {
@@ -189,5 +193,27 @@ it.effect("an org that has half of the memory replaces its own keys", () =>
     yield* cache.forget("key of b1")
     yield* Effect.forEach(["a6", "c1"], find)
     assert.deepStrictEqual(held(["b2", "a4", "a5", "a6", "c1"]), ["a4", "a5", "a6", "c1"])
+  }),
+)
+
+it.effect("a key with long settings counts as several", () =>
+  Effect.gen(function* () {
+    const { ask, cache, database, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 10)
+    yield* tell(Connected())
+    const keys = ["a", "b", "c", "d"]
+    for (const hash of keys) yield* find(hash)
+    // 4 KiB count as eight more: with "d" that is ten.
+    database.answer = Effect.succeed({ ...grant, metadata: { text: "x".repeat(4_000) } })
+    yield* find("e")
+    assert.deepStrictEqual(
+      [...keys, "e"].filter((hash) => cache.cached(hash) !== undefined),
+      ["c", "d", "e"],
+    )
+    yield* tell(Revoked({ keyId: "key of e" }))
+    database.answer = Effect.succeed(grant)
+    for (const hash of ["f", "g", "h", "i", "j", "k", "l", "m"]) yield* find(hash)
+    assert.isDefined(cache.cached("c"))
+    assert.strictEqual(yield* ask(1), 1)
+    assert.isUndefined(cache.cached("c"))
   }),
 )

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
 import { createPublicKey } from "node:crypto"
 import { Unauthorized } from "#src/domain/Errors.ts"
 import { ecKey, encodeToken, es256, githubClaims, hs256, makeOidcProvider } from "../../support/oidc.ts"
@@ -144,12 +144,16 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
 ]
 
 describe("Oidc", () => {
-  it.effect("accepts a push to main and gives its claims", () =>
+  it.effect("accepts a push to main and gives its run", () =>
     Effect.gen(function* () {
-      const { verifySigned } = yield* oidcWorld()
+      const { provider, verifySigned } = yield* oidcWorld()
       const verified = yield* verifySigned()
-      assert.deepInclude(verified, { repository: "octo-org/octo-repo", repository_id: "74", run_id: "1658821493" })
-      assert.notProperty(verified, "sub")
+      const { issuedAt, issuer, owner, provider: name, repo, repositoryId, runId } = verified
+      assert.deepStrictEqual(
+        [name, issuer, owner, repo, repositoryId, runId],
+        ["github", provider.issuer, "octo-org", "octo-repo", "74", "1658821493"],
+      )
+      assert.strictEqual(issuedAt && DateTime.toEpochMillis(issuedAt), startOfTest)
     }),
   )
 

@@ -6,6 +6,7 @@ import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { RetryDelays } from "#src/domain/webhooks/RetryPolicy.ts"
 import { type Signable, Signer } from "#src/domain/webhooks/Signature.ts"
+import { defaultSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "#src/domain/webhooks/WebhookSender.ts"
 import * as DeliveryWorker from "#src/infrastructure/webhooks/DeliveryWorker.ts"
@@ -77,6 +78,7 @@ export const makeWorld = Effect.gen(function* () {
           endpoints.set(lane, {
             orgId,
             row: { ...row, ...times },
+            settings: defaultSettings,
             secret: "s",
             previous: null,
             failingSince: null,
@@ -102,6 +104,7 @@ export const makeWorld = Effect.gen(function* () {
             payload: "{}",
             lane,
             attemptsSinceResend: 0,
+            place: deliveries.size,
             dueAt: DateTime.addDuration(now, after),
             parked: false,
             claimId: null,
@@ -118,7 +121,9 @@ export const makeWorld = Effect.gen(function* () {
         claims.push(claim)
         return Effect.andThen(
           world.onClaim,
-          world.isLocked ? Effect.succeed({ deliveries: [], more: false, short: false }) : outbox.claim(claim),
+          world.isLocked
+            ? Effect.succeed({ deliveries: [], more: false, short: false, pacedUntil: null })
+            : outbox.claim(claim),
         )
       }),
     record: (records, now) =>

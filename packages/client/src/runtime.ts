@@ -1,0 +1,128 @@
+export interface ClientOptions {
+  /** The address of the service: `https://gatehouse.example.com`. */
+  readonly baseUrl: string
+  /** An API key (`svc_…`), a token of ADMIN_TOKEN, or the OIDC token of a CI run. Default: none, as in open mode. */
+  readonly credential?: string | undefined
+  /** How long a call may take, in milliseconds. Default: 60,000. */
+  readonly timeoutMillis?: number | undefined
+  /** Another `fetch`, for tests and proxies. */
+  readonly fetch?: typeof fetch | undefined
+}
+
+export interface CallOptions {
+  /** Makes a call that creates something safe to repeat: a new key for each thing to create. */
+  readonly idempotencyKey?: string | undefined
+  /** Ends the call early. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** An answer that is not 2xx. `code` is for programs, `message` is a sentence for people. */
+export class GatehouseError extends Error {
+  override readonly name = "GatehouseError"
+  readonly status: number
+  /** `not_found`, `conflict`, `invalid_request`, … */
+  readonly code: string
+  /** The id under which the service logs the request. */
+  readonly requestId: string | undefined
+  /** How long to wait before the next try; present on 429 and 503. */
+  readonly retryAfterSeconds: number | undefined
+
+  constructor(
+    response: Response,
+    body: { readonly error?: string; readonly message?: string; readonly code?: string },
+  ) {
+    super(body.error ?? body.message ?? `The service answered with status ${response.status}.`)
+    this.status = response.status
+    this.code = body.code ?? "unknown"
+    this.requestId = response.headers.get("x-request-id") ?? undefined
+    this.retryAfterSeconds = Number(response.headers.get("retry-after")) || undefined
+  }
+}
+
+/** An operation: method, path, the names of its query parameters, and whether it takes a body. */
+export type Operation = readonly [method: string, path: string, query: ReadonlyArray<string>, hasBody: boolean]
+export type Operations = Readonly<Record<string, Readonly<Record<string, Operation>>>>
+
+type Arguments = Readonly<Record<string, unknown>>
+
+/** Divides the arguments of a call into path, query and body. */
+const requestOf = ([, path, query, hasBody]: Operation, args: Arguments) => {
+  const rest = { ...args }
+  const take = (name: string) => {
+    const value = rest[name]
+    delete rest[name]
+    return value
+  }
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(take(name))))
+  const search = new URLSearchParams()
+  for (const name of query) {
+    const value = take(name)
+    if (value !== undefined) search.set(name, String(value))
+  }
+  return { path: search.size === 0 ? filled : `${filled}?${search}`, body: hasBody ? JSON.stringify(rest) : undefined }
+}
+
+const json = async (response: Response): Promise<object> => {
+  try {
+    return (await response.json()) as object
+  } catch {
+    return {}
+  }
+}
+
+/** The parts of a stream of server-sent events, each one JSON, up to `[DONE]`. */
+async function* parts(response: Response): AsyncGenerator<unknown, void> {
+  let text = ""
+  const decoder = new TextDecoder()
+  const reader = response.body!.getReader()
+  try {
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      text += decoder.decode(read.value, { stream: true })
+      const lines = text.split("\n")
+      text = lines.pop()!
+      for (const line of lines) {
+        const data = line.startsWith("data:") ? line.slice(5).trim() : ""
+        if (data === "[DONE]") return
+        if (data !== "") yield JSON.parse(data) as unknown
+      }
+    }
+  } finally {
+    await reader.cancel()
+  }
+}
+
+/** Makes one function for each operation, by group. */
+export const bind = (operations: Operations, options: ClientOptions): unknown => {
+  const { baseUrl, credential, timeoutMillis = 60_000 } = options
+  const send = options.fetch ?? fetch
+  const base = baseUrl.replace(/\/+$/, "")
+
+  const call = async (operation: Operation, args: Arguments = {}, { idempotencyKey, signal }: CallOptions = {}) => {
+    const { body, path } = requestOf(operation, args)
+    const deadline = AbortSignal.timeout(timeoutMillis)
+    const response = await send(`${base}${path}`, {
+      method: operation[0],
+      headers: {
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
+        ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+      },
+      ...(body === undefined ? {} : { body }),
+      signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
+    })
+    if (!response.ok) throw new GatehouseError(response, await json(response))
+    return response.headers.get("content-type")?.startsWith("text/event-stream") ? parts(response) : response.json()
+  }
+
+  return Object.fromEntries(
+    Object.entries(operations).map(([group, members]) => [
+      group,
+      Object.fromEntries(
+        Object.entries(members).map(([name, operation]) => [
+          name,
+          (args?: Arguments, options?: CallOptions) => call(operation, args, options),
+        ]),
+      ),
+    ]),
+  )
+}

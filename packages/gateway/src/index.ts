@@ -1,0 +1,207 @@
+/** The owner of a valid key. */
+export interface KeyOwner {
+  readonly keyId: string
+  readonly orgId: string
+  /** Empty for a key of the whole org. */
+  readonly projectId: string
+}
+
+export interface GatewayOptions {
+  /** The address of Gatehouse: `https://gatehouse.example.com`. */
+  readonly url: string
+  /** The gateway's own credential: an API key or an administrator's token. Without one, its failures are rate limited. */
+  readonly credential?: string | undefined
+  /**
+   * How long a valid key may be answered from memory, in seconds, 0 to 60. A deleted or changed key is accepted up to that
+   * long, and rate limits and usage do not count what memory answers. Default: 0, which asks Gatehouse for each request.
+   */
+  readonly cacheSeconds?: number | undefined
+  /** How long Gatehouse may take, in milliseconds. Default: 2000. */
+  readonly timeoutMillis?: number | undefined
+  /** Called when Gatehouse does not answer as it should: log it. The client gets a 503. */
+  readonly onFault?: ((message: string) => void) | undefined
+  /** Another `fetch`, for tests. */
+  readonly fetch?: typeof fetch | undefined
+}
+
+/** What a gateway answers instead of passing the request on. */
+export interface Refusal {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: { readonly error: string; readonly code: string }
+}
+
+/** Headers of a request: a `Headers`, or those of Node. */
+export type RequestHeaders =
+  | { readonly get: (name: string) => string | null | undefined }
+  | Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
+
+/** Exactly one of both is there. */
+export type Decision =
+  | { readonly owner: KeyOwner; readonly refusal?: undefined }
+  | { readonly owner?: undefined; readonly refusal: Refusal }
+
+export interface Gateway {
+  /** Decides about a request by its headers. Never throws. */
+  readonly check: (headers: RequestHeaders) => Promise<Decision>
+}
+
+/** How many valid keys the memory holds. */
+const maxCached = 10_000
+
+const refusal = (status: number, code: string, error: string, headers: Refusal["headers"] = {}): Decision => ({
+  refusal: { status, headers: { "cache-control": "no-store", ...headers }, body: { error, code } },
+})
+
+const bearer = { "www-authenticate": "Bearer" }
+const missing = () =>
+  refusal(401, "unauthorized", "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.", bearer)
+const unavailable = () =>
+  refusal(503, "unavailable", "The key cannot be checked now; try again.", { "retry-after": "1" })
+
+const headerOf = (headers: RequestHeaders, name: string): string | undefined => {
+  const value = typeof headers.get === "function" ? headers.get(name) : (headers as Record<string, unknown>)[name]
+  return typeof value === "string" ? value : undefined
+}
+
+/** The API key of a request: the bearer token of `authorization`, or `x-api-key`. */
+const keyOf = (headers: RequestHeaders): string | undefined =>
+  /^Bearer +(\S+)$/i.exec(headerOf(headers, "authorization") ?? "")?.[1] ?? headerOf(headers, "x-api-key")
+
+interface Answer {
+  readonly status: number
+  readonly retryAfter: string | null
+  readonly body: Partial<KeyOwner> & { readonly error?: string; readonly code?: string }
+}
+
+/** Gatehouse's answer to a key that is not valid. Any other 401 is about the gateway's own credential. */
+const invalidKey = "The key is not valid."
+
+const toDecision = ({ body, retryAfter, status }: Answer): Decision | undefined => {
+  const { code = "", error = "", keyId, orgId, projectId } = body
+  if (status === 200 && keyId !== undefined && orgId !== undefined && projectId !== undefined) {
+    return { owner: { keyId, orgId, projectId } }
+  }
+  if (status === 401 && error === invalidKey) return refusal(401, code, error, bearer)
+  if (status === 403) return refusal(403, code, error)
+  if (status === 429) return refusal(429, code, error, retryAfter === null ? {} : { "retry-after": retryAfter })
+  return undefined
+}
+
+/** Makes a gateway's check of API keys. */
+export const makeGateway = (options: GatewayOptions): Gateway => {
+  const { cacheSeconds = 0, credential, onFault = () => {}, timeoutMillis = 2_000, url } = options
+  if (!(cacheSeconds >= 0 && cacheSeconds <= 60)) throw new RangeError("cacheSeconds must be 0 to 60.")
+  const send = options.fetch ?? fetch
+  const address = new URL("api/v0/keys/validate", url.endsWith("/") ? url : `${url}/`)
+  const headers = {
+    "content-type": "application/json",
+    ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
+  }
+  const cached = new Map<string, { readonly decision: Decision; readonly until: number }>()
+
+  const keep = (key: string, decision: Decision) => {
+    if (cached.size >= maxCached) cached.delete(cached.keys().next().value!)
+    cached.set(key, { decision, until: performance.now() + cacheSeconds * 1000 })
+  }
+
+  const ask = async (key: string): Promise<Decision> => {
+    const signal = AbortSignal.timeout(timeoutMillis)
+    const answer = await send(address, { method: "POST", headers, body: JSON.stringify({ key }), signal })
+    const body = (await answer.json()) as Answer["body"]
+    const decision = toDecision({ status: answer.status, retryAfter: answer.headers.get("retry-after"), body })
+    if (decision === undefined)
+      throw new Error(`status ${answer.status}: ${body.error ?? "not an answer of Gatehouse"}`)
+    if (decision.owner !== undefined && cacheSeconds > 0) keep(key, decision)
+    return decision
+  }
+
+  return {
+    check: async (headers) => {
+      const key = keyOf(headers)
+      if (key === undefined || key === "") return missing()
+      const known = cached.get(key)
+      if (known !== undefined && performance.now() < known.until) return known.decision
+      cached.delete(key)
+      try {
+        return await ask(key)
+      } catch (error) {
+        onFault(`Gatehouse at ${address.origin} cannot check a key: ${error instanceof Error ? error.message : error}`)
+        return unavailable()
+      }
+    },
+  }
+}
+
+/**
+ * For servers of the Fetch standard (Workers, Deno, Bun): the owner of the key, or the response to return instead.
+ *
+ * ```ts
+ * const owner = await withFetch(gateway)(request)
+ * if (owner instanceof Response) return owner
+ * ```
+ */
+export const withFetch =
+  ({ check }: Gateway) =>
+  async (request: { readonly headers: RequestHeaders }): Promise<KeyOwner | Response> => {
+    const { owner, refusal } = await check(request.headers)
+    return owner ?? Response.json(refusal.body, refusal)
+  }
+
+interface NodeRequest {
+  readonly headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
+}
+interface NodeResponse {
+  readonly writeHead: (status: number, headers: Record<string, string>) => { readonly end: (body: string) => unknown }
+}
+
+/** For Express and Connect: puts the owner of the key on `request.gatehouse`. */
+export const withExpress =
+  ({ check }: Gateway) =>
+  (request: NodeRequest & { gatehouse?: KeyOwner }, response: NodeResponse, next: (error?: unknown) => void): void => {
+    void check(request.headers).then(({ owner, refusal }) => {
+      if (refusal !== undefined) {
+        const { body, headers, status } = refusal
+        response.writeHead(status, { ...headers, "content-type": "application/json" }).end(JSON.stringify(body))
+        return
+      }
+      request.gatehouse = owner
+      next()
+    }, next)
+  }
+
+interface FastifyReply {
+  readonly code: (status: number) => FastifyReply
+  readonly headers: (headers: Record<string, string>) => FastifyReply
+  readonly send: (body: unknown) => unknown
+}
+
+/** For Fastify, as an `onRequest` hook: puts the owner of the key on `request.gatehouse`. */
+export const withFastify =
+  ({ check }: Gateway) =>
+  async (request: NodeRequest & { gatehouse?: KeyOwner }, reply: FastifyReply): Promise<unknown> => {
+    const { owner, refusal } = await check(request.headers)
+    if (refusal !== undefined)
+      return reply
+        .code(refusal.status)
+        .headers({ ...refusal.headers })
+        .send(refusal.body)
+    request.gatehouse = owner
+    return undefined
+  }
+
+interface HonoContext {
+  readonly req: { readonly raw: { readonly headers: RequestHeaders } }
+  readonly set: (name: "gatehouse", owner: KeyOwner) => void
+}
+
+/** For Hono: sets the variable `gatehouse` to the owner of the key. */
+export const withHono =
+  ({ check }: Gateway) =>
+  async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
+    const { owner, refusal } = await check(context.req.raw.headers)
+    if (refusal !== undefined) return Response.json(refusal.body, refusal)
+    context.set("gatehouse", owner)
+    await next()
+    return undefined
+  }

@@ -1,0 +1,58 @@
+import { Effect, Option, Redacted, Stdio, Stream } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { HttpClient, HttpClientRequest } from "effect/http"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { requestDeadline } from "./call.ts"
+import { CommandFailed, usage } from "./CommandFailed.ts"
+import { connection } from "./connection.ts"
+import { print } from "./output.ts"
+
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
+
+/** The text of `--data`; `-` is standard input. */
+const bodyOf = Effect.fnUntraced(function* (data: string) {
+  const { stdin } = yield* Stdio.Stdio
+  return data === "-" ? yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdin))) : data
+})
+
+/** Sends any request to the service, with the credential, and prints the body of the answer. */
+export const api = Command.make(
+  "api",
+  {
+    method: Argument.Literals("method", methods).pipe(Argument.withDescription("GET, POST, PUT, PATCH or DELETE")),
+    path: Argument.String("path").pipe(Argument.withDescription("The path with its query: /api/v0/projects?limit=5")),
+    data: Flag.String("data").pipe(
+      Flag.withAlias("d"),
+      Flag.withDescription("The JSON body; - reads it from standard input"),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ data, method, path }) {
+    if (!path.startsWith("/")) return yield* usage("The path must begin with /, for example /api/v0/projects")
+    const { baseUrl, token } = yield* connection
+    const body = Option.isSome(data) ? yield* bodyOf(data.value) : undefined
+    const request = HttpClientRequest.make(method)(`${baseUrl.replace(/\/+$/, "")}${path}`).pipe(
+      (request) => (token === undefined ? request : HttpClientRequest.bearerToken(request, Redacted.value(token))),
+      (request) => (body === undefined ? request : HttpClientRequest.bodyText(request, body, "application/json")),
+    )
+    const { status, text } = yield* HttpClient.execute(request).pipe(
+      Effect.flatMap((answer) => Effect.map(answer.text, (text) => ({ status: answer.status, text }))),
+      Effect.timeout(requestDeadline),
+      Effect.catchTags({
+        HttpClientError: (error) =>
+          Effect.fail(new CommandFailed({ message: `${baseUrl} does not answer (${transportFault(error)})` })),
+        TimeoutError: () =>
+          Effect.fail(new CommandFailed({ message: `${baseUrl} did not answer within ${requestDeadline}` })),
+      }),
+    )
+    yield* print(text, { out: text })
+    if (status >= 400)
+      return yield* new CommandFailed({ message: `${method} ${path} was answered with status ${status}` })
+  }),
+).pipe(
+  Command.withDescription("Send any request to the service, and print the answer"),
+  Command.withExamples([
+    { command: "gatehouse api GET '/api/v0/projects?limit=5'" },
+    { command: `gatehouse api POST /v1/jobs/create --data '{"workflow":"nightly-report"}'` },
+  ]),
+)

@@ -1,0 +1,67 @@
+import { Schema } from "effect"
+import { NonEmptyText, Text } from "../Schemas.ts"
+import type { CiRun } from "./CiRun.ts"
+import { namePattern, ownerPattern } from "./providers/claims.ts"
+
+const provider = Text.check(
+  Schema.isPattern(/^[a-z0-9][a-z0-9-]{0,62}$/, { expected: "the name of a CI provider, such as github" }),
+)
+const owner = Text.check(
+  Schema.isPattern(ownerPattern, {
+    expected: "the owner of a repository: letters, digits, dots, hyphens and underscores, with / between nested groups",
+  }),
+  Schema.isMaxLength(255, { expected: "at most 255 characters" }),
+)
+const repository = Text.check(
+  Schema.isPattern(namePattern, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
+)
+const pin = NonEmptyText.check(Schema.isMaxLength(1024, { expected: "at most 1,024 characters" }))
+
+const fields = {
+  provider: provider.annotate({
+    description: "The CI provider of the repository: github, or a name of OIDC_PROVIDERS.",
+    examples: ["github"],
+  }),
+  hostOwner: owner.annotate({ description: "The owner of the repository.", examples: ["octo-org"] }),
+  hostRepo: repository.annotate({ description: "The name of the repository.", examples: ["docs"] }),
+}
+
+const workflow = pin.annotate({
+  description:
+    "The only workflow whose runs may become current: a file of the repository (.github/workflows/deploy.yml), or " +
+    "owner/repo/path for a reusable workflow. Other runs register as previews. null: any workflow.",
+  examples: [".github/workflows/deploy.yml"],
+})
+const environment = pin.annotate({
+  description: "The only environment whose runs may become current. Other runs register as previews. null: any.",
+  examples: ["production"],
+})
+
+/** The link of a project to a repository, with its pins. */
+export const RepositoryLink = Schema.Struct({
+  ...fields,
+  workflow: Schema.NullOr(workflow),
+  environment: Schema.NullOr(environment),
+}).annotate({ identifier: "RepositoryLink" })
+export interface RepositoryLink extends Schema.Schema.Type<typeof RepositoryLink> {}
+
+export const PutRepositoryLink = Schema.Struct({
+  ...fields,
+  workflow: Schema.optionalKey(Schema.NullOr(workflow)),
+  environment: Schema.optionalKey(Schema.NullOr(environment)),
+}).annotate({ identifier: "PutRepositoryLink" })
+export type PutRepositoryLink = typeof PutRepositoryLink.Type
+
+/** The conditions of a link on the runs that may become current. */
+export type Pins = Pick<RepositoryLink, "workflow" | "environment">
+
+const isSameFile = (file: string, pin: string, { owner, repo }: CiRun) => {
+  if (file === pin) return true
+  const folder = `${owner}/${repo}/`
+  return file.toLowerCase().startsWith(folder.toLowerCase()) && file.slice(folder.length) === pin
+}
+
+/** Whether a run is of the pinned workflow and environment. The names of environments compare without case. */
+export const meetsPins = (run: CiRun, { environment, workflow }: Pins): boolean =>
+  (workflow === null || (run.workflowFile !== null && isSameFile(run.workflowFile, workflow, run))) &&
+  (environment === null || run.environment?.toLowerCase() === environment.toLowerCase())

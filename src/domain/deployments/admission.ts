@@ -1,0 +1,173 @@
+import type { DateTime } from "effect"
+import { Unauthorized } from "../Errors.ts"
+import { isSameOwner, type RepositoryOwner } from "./CiProvider.ts"
+import type { CiRun } from "./CiRun.ts"
+import { meetsPins, type Pins } from "./RepositoryLink.ts"
+import { isNewer, newestOf, type RunPosition } from "./runOrder.ts"
+
+/** The repositories that may register: all, only those that are linked to a project, or only those of the listed owners. */
+export type AllowedOwners = "any" | "linked" | ReadonlyArray<RepositoryOwner>
+
+/** What the operator has configured about registrations. */
+export interface RegistrationRules {
+  readonly allowedOwners: AllowedOwners
+  /** The branches that become the default branch of a project without one, when somebody pushes to them. */
+  readonly defaultBranches: ReadonlyArray<string>
+  /**
+   * The issuer of each provider's name. Names of owners and repositories are trusted from this issuer only: two issuers with
+   * one name have different people behind the same owner.
+   */
+  readonly issuers: ReadonlyMap<string, string>
+}
+
+/** The project that is linked to a run's repository. */
+export interface LinkedProject {
+  readonly id: string
+  readonly orgId: string
+  readonly hostOwner: string
+  readonly hostRepo: string
+  /** The id that a run has proved; `null` for a link by name. */
+  readonly repositoryId: string | null
+  /** The issuer of that id; `null` for a link by name, and for ids from before issuers were stored. */
+  readonly issuer: string | null
+  readonly ownerId: string | null
+  readonly defaultBranch: string | null
+  readonly pins: Pins
+  /** The newest run that was ever current. */
+  readonly newest: RunPosition | null
+}
+
+/** The org that has the owner of a run in its `owners`. */
+export interface OwningOrg {
+  readonly orgId: string
+  /** The owner's id that a run has proved. */
+  readonly ownerId: string | null
+}
+
+/** What the service knows about the repository of a run. */
+export interface KnownRepository {
+  /** The project that is linked to the repository's id, else to its name. */
+  readonly linked: LinkedProject | undefined
+  readonly owningOrg: OwningOrg | undefined
+  /** The owner ids that other projects have proved for this owner's name. */
+  readonly ownerIds: ReadonlyArray<string>
+}
+
+/** Why a run is refused. */
+export type Refusal = "NotLinked" | "OwnerNotAllowed" | "NameReused" | "OwnerReused" | "RepositoryMoved"
+
+/** What becomes of a run: it is recorded in a project, it gets a new project, or it is refused. */
+export type Admission =
+  | { readonly _tag: "Record"; readonly project: LinkedProject }
+  | {
+      readonly _tag: "Create"
+      /** The org of the new project; `null` is the default org. */
+      readonly orgId: string | null
+    }
+  | { readonly _tag: "Refuse"; readonly reason: Refusal }
+
+const record = (project: LinkedProject): Admission => ({ _tag: "Record", project })
+const create = (orgId: string | null): Admission => ({ _tag: "Create", orgId })
+const refuse = (reason: Refusal): Admission => ({ _tag: "Refuse", reason })
+
+const sameText = (a: string, b: string) => a.toLowerCase() === b.toLowerCase()
+
+/** Whether the names of a run's repository are trusted: its issuer is the one of its provider's name. */
+export const isNamed = ({ issuers }: RegistrationRules, run: Pick<CiRun, "issuer" | "provider">): boolean =>
+  issuers.get(run.provider) === run.issuer
+
+const isListed = ({ allowedOwners }: RegistrationRules, run: CiRun) =>
+  typeof allowedOwners !== "string" && allowedOwners.some((allowed) => isSameOwner(allowed, run))
+
+/** Whether an id that was proved for an owner's name is not this run's. A run without an id proves nothing. */
+const differs = (known: string | null | undefined, run: CiRun) => known != null && known !== run.ownerId
+
+const admitUnlinked = (rules: RegistrationRules, run: CiRun, { owningOrg, ownerIds }: KnownRepository): Admission => {
+  const isNameTrusted = isNamed(rules, run)
+  if (owningOrg !== undefined && isNameTrusted) {
+    return differs(owningOrg.ownerId, run) ? refuse("OwnerReused") : create(owningOrg.orgId)
+  }
+  switch (rules.allowedOwners) {
+    case "any":
+      return create(null)
+    case "linked":
+      return refuse("NotLinked")
+    default:
+      if (!isNameTrusted || !isListed(rules, run)) return refuse("OwnerNotAllowed")
+      return ownerIds.length > 0 && !ownerIds.includes(run.ownerId ?? "") ? refuse("OwnerReused") : create(null)
+  }
+}
+
+/**
+ * Decides about a run by the id and the name of its repository and of its owner. Ids are stronger than names: a name can be
+ * given up and taken by somebody else.
+ */
+export const admitRun = (rules: RegistrationRules, run: CiRun, known: KnownRepository): Admission => {
+  const { linked, ownerIds, owningOrg } = known
+  if (linked === undefined) return admitUnlinked(rules, run, known)
+  if (linked.repositoryId !== null && linked.repositoryId !== run.repositoryId) return refuse("NameReused")
+
+  const isProved = linked.repositoryId !== null
+  const isSameName = sameText(linked.hostOwner, run.owner)
+  const isSameId = linked.ownerId !== null && linked.ownerId === run.ownerId
+  if (isSameName && differs(linked.ownerId, run)) return refuse("OwnerReused")
+  if (!isProved && ownerIds.length > 0 && !ownerIds.includes(run.ownerId ?? "")) return refuse("OwnerReused")
+
+  if (isNamed(rules, run) && differs(owningOrg?.ownerId, run)) return refuse("OwnerReused")
+  const isOwned = owningOrg?.orgId === linked.orgId && isNamed(rules, run)
+  const isAdmitted = isOwned || rules.allowedOwners === "any" || (isListed(rules, run) && isNamed(rules, run))
+  if (!isSameName && !isSameId && !isAdmitted) return refuse("RepositoryMoved")
+  if (typeof rules.allowedOwners !== "string" && !isAdmitted) return refuse("OwnerNotAllowed")
+  return record(linked)
+}
+
+/** What a recorded run changes in its project. */
+export interface RunEffects {
+  readonly preview: boolean
+  readonly defaultBranch: string | null
+  readonly becomesCurrent: boolean
+  /** The newest run that was ever current, with this run. */
+  readonly newest: RunPosition | null
+}
+
+export const positionOf = (run: CiRun, now: DateTime.Utc): RunPosition => ({
+  runId: run.runId,
+  runAttempt: run.runAttempt,
+  at: run.issuedAt ?? now,
+})
+
+/**
+ * What a run changes in its project. Only a run that is no preview, on the default branch, of the pinned workflow and
+ * environment, and newer than every run that was current, becomes current.
+ */
+export const effectsOf = (
+  { defaultBranches }: Pick<RegistrationRules, "defaultBranches">,
+  run: CiRun,
+  { defaultBranch, newest, pins }: Pick<LinkedProject, "defaultBranch" | "newest" | "pins">,
+  now: DateTime.Utc,
+): RunEffects => {
+  const position = positionOf(run, now)
+  const preview = run.preview || !meetsPins(run, pins)
+  const suggested = !preview && defaultBranches.includes(run.branch) ? run.branch : null
+  const branch = defaultBranch ?? suggested
+  const becomesCurrent = !preview && run.branch === branch && (newest === null || isNewer(position, newest))
+  return {
+    preview,
+    defaultBranch: branch,
+    becomesCurrent,
+    newest: becomesCurrent ? newestOf([newest, position]) : newest,
+  }
+}
+
+const sentences: Readonly<Record<Refusal, string>> = {
+  NotLinked:
+    "No project is linked to the repository, and neither OIDC_ALLOWED_OWNERS nor the owners of an org let it make one.",
+  OwnerNotAllowed:
+    "The repository's owner may not register here (OIDC_ALLOWED_OWNERS, or owners of the project's org).",
+  NameReused: "A project is linked to this repository's name, but to another repository's id: the name was reused.",
+  OwnerReused: "The name of the repository's owner belongs to another owner's id: the name was reused.",
+  RepositoryMoved:
+    "The repository has moved to another owner. Link it to its project again, or add the owner to the owners of the org.",
+}
+
+export const refusal = (reason: Refusal) => new Unauthorized({ error: sentences[reason] })

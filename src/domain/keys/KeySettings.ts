@@ -1,0 +1,137 @@
+import { Schema } from "effect"
+import { NonEmptyText } from "../Schemas.ts"
+import { Permissions } from "./Permission.ts"
+
+export const whole = (minimum: number, maximum: number) =>
+  Schema.Int.check(Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` }))
+
+/** The rate limit of a key: `limit` units at once, and `limit` more in every `window` seconds. */
+export const RateLimit = Schema.Struct({
+  limit: whole(1, 1_000_000).annotate({
+    description: "The units of a window. A validation takes 1, or its cost.",
+    examples: [600],
+  }),
+  window: whole(1, 86_400).annotate({ description: "The length of the window, in seconds.", examples: [60] }),
+}).annotate({ identifier: "RateLimit" })
+export interface RateLimit extends Schema.Schema.Type<typeof RateLimit> {}
+
+const maxCredits = 10 ** 12
+/** How credits are refilled: at 00:00 UTC of each day, or of the first day of each month. */
+export const Refill = Schema.Struct({
+  amount: whole(0, maxCredits).annotate({ description: "The credits after a refill.", examples: [100_000] }),
+  every: Schema.Literals(["day", "month"]).annotate({
+    description: "day: at 00:00 UTC. month: at 00:00 UTC of the first day.",
+    examples: ["month"],
+  }),
+}).annotate({ identifier: "Refill" })
+export interface Refill extends Schema.Schema.Type<typeof Refill> {}
+
+/** The credits of a key. */
+export const Credits = Schema.Struct({
+  remaining: whole(0, maxCredits).annotate({ description: "The credits that are left.", examples: [100_000] }),
+  refill: Schema.optionalKey(Refill).annotate({ description: "Absent: the credits are never refilled." }),
+}).annotate({ identifier: "Credits" })
+export interface Credits extends Schema.Schema.Type<typeof Credits> {}
+
+/** The caller's own id of whoever holds a key. */
+export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
+  description: "Your own id of whoever holds the key.",
+  examples: ["customer_42"],
+})
+
+const maxMetadataBytes = 4096
+const encoder = new TextEncoder()
+
+/** Whether a value is at most 4 KiB of JSON. One that is nested too deeply to be written is not. */
+const isSmall = (value: object) => {
+  try {
+    return encoder.encode(JSON.stringify(value)).length <= maxMetadataBytes
+  } catch {
+    return false
+  }
+}
+
+/** A JSON object of the caller. */
+export const Metadata = Schema.Record(Schema.String, Schema.Unknown)
+  .check(
+    Schema.makeFilter(isSmall, {
+      expected: "a JSON object of at most 4 KiB",
+      toJsonSchema: () => [{}, true],
+    }),
+  )
+  .annotate({ description: "A JSON object of your own, at most 4 KiB.", examples: [{ plan: "pro" }] })
+export type Metadata = typeof Metadata.Type
+
+const enabled = Schema.Boolean.annotate({
+  description: "false: the key is refused until it is enabled again.",
+  examples: [true],
+})
+const permissions = Permissions.annotate({
+  description:
+    "What the key may do: at most 100. Segments joined by dots; a last segment * covers everything below, * alone " +
+    "everything. None: validations that need a permission are refused.",
+  examples: [["models.gpt-5.use", "files.*"]],
+})
+const limits = {
+  rateLimit: "How often the key may be validated, exact over all replicas.",
+  credits: "What the key may use in all, exact over all replicas.",
+}
+
+/** The settings of a new key. */
+export const newSettings = {
+  enabled: Schema.optionalKey(enabled),
+  permissions: Schema.optionalKey(permissions),
+  externalId: Schema.optionalKey(ExternalId),
+  metadata: Schema.optionalKey(Metadata),
+  rateLimit: Schema.optionalKey(RateLimit).annotate({ description: `${limits.rateLimit} Absent: no limit.` }),
+  credits: Schema.optionalKey(Credits).annotate({ description: `${limits.credits} Absent: no limit.` }),
+}
+
+/** Settings to change; `null` clears. An absent one does not change. */
+export const changedSettings = {
+  enabled: Schema.optionalKey(enabled),
+  permissions: Schema.optionalKey(Schema.NullOr(permissions)),
+  externalId: Schema.optionalKey(Schema.NullOr(ExternalId)),
+  metadata: Schema.optionalKey(Schema.NullOr(Metadata)),
+  rateLimit: Schema.optionalKey(Schema.NullOr(RateLimit)).annotate({
+    description: `${limits.rateLimit} null: no limit.`,
+  }),
+  credits: Schema.optionalKey(Schema.NullOr(Credits)).annotate({ description: `${limits.credits} null: no limit.` }),
+}
+
+/** The settings of a key. */
+export interface KeySettings {
+  readonly enabled: boolean
+  readonly permissions: ReadonlyArray<string>
+  readonly externalId: string | null
+  readonly metadata: Metadata | null
+  readonly rateLimit: RateLimit | null
+  readonly credits: Credits | null
+}
+
+/** A change of settings; an absent field does not change. */
+export type SettingsChange = Partial<KeySettings>
+
+/** The settings of a request, as a change: `null` permissions are none. */
+export const settingsChange = (asked: {
+  readonly [Name in keyof KeySettings]?: KeySettings[Name] | null | undefined
+}): SettingsChange => {
+  const change: { -readonly [Name in keyof KeySettings]?: KeySettings[Name] } = {}
+  if (asked.enabled != null) change.enabled = asked.enabled
+  if (asked.permissions !== undefined) change.permissions = [...new Set(asked.permissions)]
+  if (asked.externalId !== undefined) change.externalId = asked.externalId
+  if (asked.metadata !== undefined) change.metadata = asked.metadata
+  if (asked.rateLimit !== undefined) change.rateLimit = asked.rateLimit
+  if (asked.credits !== undefined) change.credits = asked.credits
+  return change
+}
+
+/** The settings of a key for which nothing is set. */
+export const defaultSettings: KeySettings = {
+  enabled: true,
+  permissions: [],
+  externalId: null,
+  metadata: null,
+  rateLimit: null,
+  credits: null,
+}

@@ -1,0 +1,98 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { isWellFormed } from "./ApiKey.ts"
+import { ApiKeyRepository } from "./ApiKeyRepository.ts"
+import { KeyHash } from "./KeyHash.ts"
+import { KeyLookup } from "./KeyLookup.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { Unavailable } from "../Errors.ts"
+
+const maxReports = 1_000
+
+/** A token that a secret scanner found. */
+export const ReportedToken = Schema.Struct({
+  token: Schema.String.annotate({
+    description: "What matched.",
+    examples: ["svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"],
+  }),
+  type: Schema.String.annotate({ description: "The name of the pattern.", examples: ["gatehouse_api_key"] }),
+  url: Schema.optionalKey(Schema.NullOr(Schema.String)).annotate({
+    description: "Where it was found. It may be empty.",
+    examples: ["https://github.com/acme/docs/blob/6dcb09b5b57875f334f61aebed695e2e4193db5e/env.sh"],
+  }),
+  source: Schema.optionalKey(Schema.NullOr(Schema.String)).annotate({
+    description: "In what it was found.",
+    examples: ["commit"],
+  }),
+}).annotate({ identifier: "ReportedToken" })
+export type ReportedToken = typeof ReportedToken.Type
+
+export const ReportedTokens = Schema.Array(ReportedToken)
+  .check(Schema.isMaxLength(maxReports, { expected: "a list of at most 1,000 tokens" }))
+  .annotate({ identifier: "ReportedTokens" })
+
+/** Whether a reported token is a key. */
+export const TokenLabel = Schema.Struct({
+  token_raw: Schema.String.annotate({
+    description: "The token.",
+    examples: ["svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"],
+  }),
+  token_type: Schema.String.annotate({ description: "The name of the pattern.", examples: ["gatehouse_api_key"] }),
+  label: Schema.Literals(["true_positive", "false_positive"]).annotate({
+    description: "true_positive: it is a key, which is disabled now.",
+    examples: ["true_positive"],
+  }),
+}).annotate({ identifier: "TokenLabel" })
+export type TokenLabel = typeof TokenLabel.Type
+
+/** The longest text of a report that the audit log keeps. */
+const maxAuditedText = 1_000
+const cut = (text: string | null | undefined) => (text == null ? null : text.slice(0, maxAuditedText).toWellFormed())
+
+/** Keys that secret scanners have found in public. */
+export class LeakedKeys extends Context.Service<
+  LeakedKeys,
+  {
+    /** Disables for good those of the tokens that are keys. Labels each token, in their order. */
+    readonly report: (tokens: ReadonlyArray<ReportedToken>) => Effect.Effect<ReadonlyArray<TokenLabel>, Unavailable>
+  }
+>()("gatehouse/domain/LeakedKeys") {
+  static readonly layer = Layer.effect(
+    LeakedKeys,
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const hashOf = yield* KeyHash
+      const audit = yield* AuditLog
+      const { forget } = yield* KeyLookup
+
+      const disable = Effect.fnUntraced(function* ({ source, token, type, url }: ReportedToken) {
+        if (!isWellFormed(token)) return false
+        const details = { reporter: "github", type: cut(type), source: cut(source), url: cut(url) }
+        const entryOf = (keyId: string) => {
+          const announces = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
+          return audit.entryOfService({ action: "key.leaked", target: keyId, details, announces })
+        }
+        const leaked = yield* repository.disableLeaked(hashOf(token), entryOf)
+        if (leaked === undefined) return false
+        yield* forget(leaked.keyId)
+        if (leaked.isNew) {
+          yield* Effect.logWarning("A leaked key is disabled").pipe(
+            Effect.annotateLogs({ orgId: leaked.orgId, keyId: leaked.keyId }),
+          )
+        }
+        return true
+      })
+
+      const report = Effect.fn("LeakedKeys.report")(function* (tokens: ReadonlyArray<ReportedToken>) {
+        return yield* Effect.forEach(tokens, (reported) =>
+          Effect.map(disable(reported), (isKey): TokenLabel => ({
+            token_raw: reported.token,
+            token_type: reported.type,
+            label: isKey ? "true_positive" : "false_positive",
+          })),
+        )
+      })
+
+      return LeakedKeys.of({ report })
+    }),
+  )
+}

@@ -1,0 +1,89 @@
+import { Schema } from "effect"
+
+const segment = "[a-z0-9_-]+"
+const typeForm = new RegExp(`^${segment}(\\.${segment})+$`)
+const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*\\.(${segment}|\\*))$`)
+/** The maximum length of an event type, in characters. It also limits the number of its topics to 65. */
+const maxTypeLength = 128
+/** The patterns that an endpoint may have. */
+const maxPatterns = 50
+
+/** The types of the service's own events. */
+export const serviceEventTypes = [
+  "endpoint.deactivated",
+  "delivery.failed",
+  "deployment.registered",
+  "deployment.promoted",
+  "key.created",
+  "key.rotated",
+  "key.deleted",
+  "key.leaked",
+] as const
+export type ServiceEventType = (typeof serviceEventTypes)[number]
+
+const firstWord = (type: string) => type.slice(0, type.indexOf("."))
+const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
+const isServiceType: ReadonlySet<string> = new Set(serviceEventTypes)
+
+/** Whether an event of this type is the service's own: its first word is reserved. */
+export const isServiceEvent = (type: string) => serviceWords.has(firstWord(type))
+
+/** The type of an event of the user's own. */
+export const EventType = Schema.String.check(
+  Schema.isPattern(typeForm, {
+    expected: "at least two segments of a-z, 0-9, _ and - joined by full stops, as in invoice.paid",
+  }),
+  Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
+  Schema.makeFilter((type: string) => !(isServiceEvent(type) || firstWord(type) === "job"), {
+    expected: `a type of your own: job and ${[...serviceWords].join(", ")} are first words of the service`,
+    toJsonSchema: () => [{}, true],
+  }),
+).annotate({
+  description:
+    `The type: at least two segments of a-z, 0-9, _ and - joined by full stops, at most ${maxTypeLength} characters. The first ` +
+    `words job, ${[...serviceWords].join(", ")} are the service's.`,
+  examples: ["invoice.paid"],
+})
+
+/** Whether a pattern with a first word of the service can match: it is a type of the service, or `key.*`. */
+const canMatch = (pattern: string) =>
+  !isServiceEvent(pattern) || isServiceType.has(pattern) || pattern === `${firstWord(pattern)}.*`
+
+const EventPattern = Schema.String.check(
+  Schema.isPattern(patternForm, { expected: "an event type, a pattern such as invoice.*, or *" }),
+  Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
+  Schema.makeFilter(canMatch, {
+    expected: `one of the service's types (${serviceEventTypes.join(", ")}) or a first word of them, such as key.*`,
+    toJsonSchema: () => [{}, true],
+  }),
+)
+
+/** Which events an endpoint receives. */
+export const EventPatterns = Schema.Array(EventPattern)
+  .check(
+    Schema.isMinLength(1, { expected: "at least 1 pattern" }),
+    Schema.isMaxLength(maxPatterns, { expected: `at most ${maxPatterns} patterns` }),
+  )
+  .annotate({
+    description:
+      "Which events the endpoint receives: exact types, or patterns. invoice.* is everything below invoice, and * is every " +
+      "event except the service's own, which need their type or their first word: key.created, key.*. null: as *.",
+    examples: [["invoice.*", "job.failed"]],
+  })
+
+/** The patterns of an endpoint without `event_types`. */
+export const defaultPatterns: ReadonlyArray<string> = ["*"]
+
+/**
+ * All patterns that match an event type: `invoice.paid.eu` has itself, `invoice.paid.*`, `invoice.*` and `*`. An event of the
+ * service's own has no `*`. An endpoint receives an event if it has one of the event's topics as a pattern.
+ */
+export const topicsOf = (type: string): ReadonlyArray<string> => {
+  const segments = type.split(".")
+  const below = segments.slice(1).map((_, n) => `${segments.slice(0, n + 1).join(".")}.*`)
+  return [type, ...below.toReversed(), ...(isServiceEvent(type) ? [] : ["*"])]
+}
+
+/** Whether an endpoint with these patterns receives an event with these topics. SQL does the same with `&&`. */
+export const receives = (patterns: ReadonlyArray<string> | null, topics: ReadonlyArray<string>) =>
+  (patterns ?? defaultPatterns).some((pattern) => topics.includes(pattern))

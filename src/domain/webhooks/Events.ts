@@ -1,0 +1,134 @@
+import { Context, DateTime, Effect, Layer, Schema } from "effect"
+import { SecureRandom } from "effect/crypto"
+import * as Hex from "effect/encoding/Hex"
+import { InvalidRequest, type LimitReached, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { AnyJson } from "../jobs/Job.ts"
+import { cutRows, nextCursor, nextCursorIfMore, type Page } from "../Page.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import { NonEmptyText } from "../Schemas.ts"
+import { type Event, type EventDetail, type NewEvent, ownBody, type SeenEventType } from "./Event.ts"
+import { EventRepository } from "./EventRepository.ts"
+import { EventType } from "./EventTypes.ts"
+import { Wakeups } from "./Wakeups.ts"
+
+/** The largest `data` of an event, in bytes of JSON. */
+const maxDataBytes = 256 * 1024
+/** The events of one batch. */
+const maxBatch = 100
+
+export const PublishEvent = Schema.Struct({
+  type: EventType,
+  data: AnyJson.annotateKey({ description: "Any JSON value, at most 256 KiB and 1,000 levels deep." }),
+  idempotency_key: Schema.optionalKey(
+    NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })),
+  ).annotate({
+    description:
+      "Makes the request safe to repeat: a request with the key of an earlier event returns that event and ignores all other " +
+      "fields. The key is kept as long as the event.",
+    examples: ["invoice-in_42-paid"],
+  }),
+}).annotate({
+  identifier: "PublishEvent",
+  examples: [{ type: "invoice.paid", data: { invoice: "in_42", amount: 1200 }, idempotency_key: "invoice-in_42-paid" }],
+})
+
+export const PublishEvents = Schema.Struct({
+  events: Schema.Array(PublishEvent)
+    .check(
+      Schema.isMinLength(1, { expected: "at least 1 event" }),
+      Schema.isMaxLength(maxBatch, { expected: `at most ${maxBatch} events` }),
+    )
+    .annotate({ description: `1 to ${maxBatch} events. All of them are published, or none.` }),
+}).annotate({ identifier: "PublishEvents" })
+
+/** The JSON text of an event's data. Fails when it is too large. */
+const dataText = (data: unknown, field: string) => {
+  const text = JSON.stringify(data)
+  return Buffer.byteLength(text) <= maxDataBytes
+    ? Effect.succeed(text)
+    : Effect.fail(new InvalidRequest({ error: `${field} must have at most 256 KiB of JSON.` }))
+}
+
+/** Makes the event that a request asks for. */
+export const newEvent = Effect.fnUntraced(function* (
+  random: SecureRandom.SecureRandom["Service"],
+  { type, data, idempotency_key }: typeof PublishEvent.Type,
+  createdAt: DateTime.Utc,
+  field: string,
+) {
+  const text = yield* dataText(data, field)
+  const event = { id: yield* random.ulid, type, createdAt }
+  const nonce = Hex.encode(yield* random.randomBytes(16))
+  return { ...event, body: ownBody(event, nonce, text), idempotencyKey: idempotency_key ?? null } satisfies NewEvent
+})
+
+/** The events of the current tenant. */
+export class Events extends Context.Service<
+  Events,
+  {
+    /** Publishes events, all or nothing. Returns their ids in the same order. */
+    readonly publish: (
+      events: ReadonlyArray<typeof PublishEvent.Type>,
+      fieldOf: (n: number) => string,
+    ) => Effect.Effect<
+      ReadonlyArray<string>,
+      InvalidRequest | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    readonly list: (
+      query: Page & { readonly type?: string | undefined },
+    ) => Effect.Effect<
+      { readonly events: ReadonlyArray<Event>; readonly next_cursor: string | null },
+      Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+    readonly get: (
+      eventId: string,
+    ) => Effect.Effect<EventDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Every type of the org's events, with the time of its newest event. */
+    readonly types: (
+      page: Page,
+    ) => Effect.Effect<
+      { readonly types: ReadonlyArray<SeenEventType>; readonly next_cursor?: string },
+      Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
+  }
+>()("gatehouse/domain/webhooks/Events") {
+  static readonly layer = Layer.effect(
+    Events,
+    Effect.gen(function* () {
+      const repository = yield* EventRepository
+      const random = yield* SecureRandom.SecureRandom
+      const wakeups = yield* Wakeups
+
+      const publish: Events["Service"]["publish"] = Effect.fn("Events.publish")(function* (asked, fieldOf) {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        const events = yield* Effect.forEach(asked, (event, n) => newEvent(random, event, now, fieldOf(n)))
+        const { hasMore, ids } = yield* repository.publish(orgId, events)
+        yield* wakeups.deliveries
+        if (hasMore) yield* wakeups.sweeps
+        return ids
+      })
+
+      const list: Events["Service"]["list"] = Effect.fn("Events.list")(function* (query) {
+        const orgId = yield* currentTenant
+        // An event in a list has a few hundred bytes, so only `limit` ends a page.
+        const page = cutRows(yield* repository.list(orgId, query.type, query), query.limit)
+        return { events: page.items, next_cursor: nextCursor(page, (event) => event.event_id) }
+      })
+
+      const get = Effect.fn("Events.get")(function* (eventId: string) {
+        return yield* repository.find(yield* currentTenant, eventId)
+      })
+
+      const types: Events["Service"]["types"] = Effect.fn("Events.types")(function* (page) {
+        const found = yield* repository.types(yield* currentTenant, page)
+        return { types: found.items, ...nextCursorIfMore(found, ({ type }) => type) }
+      })
+
+      return Events.of({ publish, list, get, types })
+    }),
+  )
+}

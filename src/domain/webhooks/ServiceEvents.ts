@@ -1,0 +1,41 @@
+import type { DateTime } from "effect"
+import { Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import * as Hex from "effect/encoding/Hex"
+import { type NewEvent, ownBody } from "./Event.ts"
+import type { ServiceEventType } from "./EventTypes.ts"
+import type { DeactivatedReason } from "./WebhookEndpoint.ts"
+
+/** An event of the service's own, without its id and its time. */
+export interface Announcement {
+  readonly type: ServiceEventType
+  /** The ids concerned, and what a reader needs to act. */
+  readonly data: Readonly<Record<string, unknown>>
+  /** The endpoint that the event is about: it is not told of itself. */
+  readonly except?: string | null | undefined
+}
+
+/** An event of the service's own. It is written only while another endpoint of the org names its type. */
+export interface ServiceEvent extends NewEvent {
+  /** The endpoint that is not told; `null` when the event is about none. */
+  readonly except: string | null
+}
+
+/** Announces that an endpoint was deactivated. */
+export const deactivated = (endpointId: string, reason: typeof DeactivatedReason.Type): Announcement => ({
+  type: "endpoint.deactivated",
+  data: { webhook_endpoint_id: endpointId, reason },
+  except: endpointId,
+})
+
+/** Makes an event of the service's own, for the repository that writes the change that it announces. */
+export const makeServiceEvent = Effect.fnUntraced(function* (
+  random: SecureRandom.SecureRandom["Service"],
+  { type, data, except = null }: Announcement,
+  createdAt: DateTime.Utc,
+) {
+  const event = { id: yield* random.ulid, type, createdAt }
+  const nonce = Hex.encode(yield* random.randomBytes(16))
+  const body = ownBody(event, nonce, JSON.stringify(data))
+  return { ...event, body, idempotencyKey: null, except } satisfies ServiceEvent
+})

@@ -1,0 +1,93 @@
+import { ByteSize, Schema } from "effect"
+import { HttpIncomingMessage } from "effect/http"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
+import { Id, Text } from "../../domain/Schemas.ts"
+import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
+import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
+import { idempotencyKey } from "./idempotencyKey.ts"
+import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
+import { access } from "./security.ts"
+import { LimitReached, NotFound } from "./webhookErrors.ts"
+import { Done } from "./webhookResponses.ts"
+
+export class EventsGroup extends HttpApiGroup.make("events")
+  .add(
+    HttpApiEndpoint.post("publish", "/v1/events/publish", {
+      payload: PublishEvent,
+      success: Schema.Struct({ ...Done.fields, event_id: Id }).annotate({ identifier: "EventPublished" }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Publish an event")
+      .annotate(
+        OpenApi.Description,
+        "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
+          "one transaction before the answer.",
+      ),
+    HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
+      payload: PublishEvents,
+      success: Schema.Struct({ ...Done.fields, event_ids: Schema.Array(Id) }).annotate({
+        identifier: "EventsPublished",
+      }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Publish several events")
+      .annotate(
+        OpenApi.Description,
+        "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
+      ),
+    HttpApiEndpoint.post("list", "/v1/events/list", {
+      payload: Schema.Struct({
+        type: Schema.optionalKey(Text).annotate({
+          description: "Only events of this type.",
+          examples: ["invoice.paid"],
+        }),
+        ...pageQuery,
+      }).annotate({ identifier: "ListEvents" }),
+      success: Schema.Struct({ events: Schema.Array(Event), next_cursor: NextCursor }).annotate({
+        identifier: "EventPage",
+      }),
+    })
+      .annotate(OpenApi.Summary, "List events")
+      .annotate(OpenApi.Description, "Events of all types, the jobs' included, newest first, without their data."),
+    HttpApiEndpoint.post("get", "/v1/events/get", {
+      payload: Schema.Struct({ event_id: Id }).annotate({ identifier: "GetEvent" }),
+      success: EventDetail,
+      error: NotFound,
+    })
+      .annotate(OpenApi.Summary, "Get an event")
+      .annotate(
+        OpenApi.Description,
+        "Returns the event with its payload. deliveries/list with event_id has its deliveries.",
+      ),
+    HttpApiEndpoint.post("types", "/v1/events/types", {
+      payload: [
+        Schema.Struct({
+          limit: wholeListFields.limit,
+          cursor: Schema.optionalKey(Text).annotate({
+            description: "The next cursor of the previous page. Absent: the first page.",
+            examples: ["invoice.paid"],
+          }),
+        }).annotate({ identifier: "ListEventTypes" }),
+        Schema.Undefined,
+      ],
+      success: Schema.Struct({ types: Schema.Array(SeenEventType), next_cursor: NextCursorIfMore }).annotate({
+        identifier: "EventTypes",
+      }),
+    })
+      .annotate(OpenApi.Summary, "List event types")
+      .annotate(
+        OpenApi.Description,
+        "Every type that the org has events of, in alphabetical order, with the time of the newest event. A type disappears " +
+          "when its last event is removed. Up to 1,000; if there are more, next_cursor continues the list.",
+      ),
+  )
+  .middleware(WebhookAuthorization)
+  .middleware(WebhookRequestErrors)
+  .annotateEndpointsMerge(access.webhooks)
+  .annotateMerge(OpenApi.annotations({ title: "Events", description: "Events of your own, and those of jobs." })) {}

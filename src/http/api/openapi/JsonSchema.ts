@@ -1,0 +1,52 @@
+/** The parts of a JSON Schema (2020-12) that the document uses. */
+export interface JsonSchema {
+  readonly $ref?: string
+  readonly type?: string | ReadonlyArray<string>
+  readonly format?: string
+  readonly pattern?: string
+  readonly const?: unknown
+  readonly enum?: ReadonlyArray<unknown>
+  /** Known values of a string that may have others later. */
+  readonly "x-extensible-enum"?: ReadonlyArray<unknown>
+  readonly minimum?: number
+  readonly maximum?: number
+  readonly minProperties?: number
+  readonly description?: string
+  readonly examples?: ReadonlyArray<unknown>
+  readonly anyOf?: ReadonlyArray<JsonSchema>
+  readonly oneOf?: ReadonlyArray<JsonSchema>
+  readonly allOf?: ReadonlyArray<JsonSchema>
+  readonly properties?: Readonly<Record<string, JsonSchema>>
+  readonly required?: ReadonlyArray<string>
+  readonly items?: JsonSchema
+  readonly additionalProperties?: boolean | JsonSchema
+}
+export type Schemas = Readonly<Record<string, JsonSchema>>
+
+export const schemaRef = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` })
+
+/** The name of a schema that a reference leads to. */
+export const refName = ({ $ref }: JsonSchema): string | undefined => $ref?.split("/").at(-1)
+
+/** The schema itself, where a reference leads. */
+export const resolved = (schema: JsonSchema, schemas: Schemas): JsonSchema => {
+  const name = refName(schema)
+  return name === undefined ? schema : resolved(schemas[name] ?? {}, schemas)
+}
+
+/** Changes the values of an object. */
+export const mapValues = <A, B>(record: Readonly<Record<string, A>>, change: (value: A, name: string) => B) =>
+  Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value, name)]))
+
+/** Adds the names of all schemas that a value refers to, directly or through others. */
+export const collectRefs = (value: unknown, schemas: Schemas, found: Set<string>): Set<string> => {
+  if (typeof value !== "object" || value === null) return found
+  for (const [name, inner] of Object.entries(value)) {
+    const target = name === "$ref" && typeof inner === "string" ? schemaName(inner) : undefined
+    if (target === undefined) collectRefs(inner, schemas, found)
+    else if (!found.has(target)) collectRefs(schemas[target], schemas, found.add(target))
+  }
+  return found
+}
+
+const schemaName = (ref: string) => /^#\/components\/schemas\/(.+)$/.exec(ref)?.[1]

@@ -1,0 +1,143 @@
+import type { JsonSchema } from "./JsonSchema.ts"
+import { schemaRef } from "./JsonSchema.ts"
+import { webhookHeaders } from "./headers.ts"
+
+/** An event that the service sends to endpoints and callbacks. */
+interface WebhookEvent {
+  readonly summary: string
+  readonly description: string
+  /** The name of the body's schema. */
+  readonly body: string
+  readonly example: object
+}
+
+const job = {
+  job_id: "01KAF8ZJ3N5YQ2R7W9B4C6D8EF",
+  nonce: "9f86d081884c7d659a2feaa0c55ad015",
+  workflow: "nightly-report",
+  deployment_id: null,
+}
+
+/** Every event, by its type. */
+const events: Readonly<Record<string, WebhookEvent>> = {
+  "job.completed": {
+    summary: "A job is completed",
+    description: "Sent once for each completed job: to its callback, or else to every active endpoint of the org.",
+    body: "JobEvent",
+    example: {
+      event: "job.completed",
+      ...job,
+      status: "completed",
+      result: { rows: 3 },
+      error: null,
+      mapped_stack: null,
+    },
+  },
+  "job.failed": {
+    summary: "A job has failed",
+    description: "Sent once for each failed job: to its callback, or else to every active endpoint of the org.",
+    body: "JobEvent",
+    example: {
+      event: "job.failed",
+      ...job,
+      status: "failed",
+      result: null,
+      error: "out of memory",
+      mapped_stack: null,
+    },
+  },
+  "invoice.paid": {
+    summary: "An event of your own",
+    description:
+      "Sent for an event that was published, under the type that you gave it (invoice.paid is an example), to the active " +
+      "endpoints whose event_types match.",
+    body: "PublishedEvent",
+    example: {
+      event: "invoice.paid",
+      event_id: "01KAF8ZJ3N5YQ2R7W9B4C6D8EF",
+      nonce: "9f86d081884c7d659a2feaa0c55ad015",
+      created_at: "2026-11-20T17:00:00.000Z",
+      data: { invoice: "in_42" },
+    },
+  },
+}
+
+const text = (description: string) => ({ type: "string", description }) as const
+
+/** The bodies of the events. */
+export const eventSchemas: Readonly<Record<string, JsonSchema>> = {
+  PublishedEvent: {
+    type: "object",
+    description: "The body of an event of your own: always these five fields.",
+    required: ["event", "event_id", "nonce", "created_at", "data"],
+    properties: {
+      event: text("The type that you gave the event."),
+      event_id: text("The id of the event."),
+      nonce: { ...text("32 hex characters, the same for all attempts and receivers."), pattern: "^[0-9a-f]{32}$" },
+      created_at: { ...text("When the event was published."), format: "date-time" },
+      data: { description: "What you published: any JSON value." },
+    },
+  },
+  JobEvent: {
+    type: "object",
+    description: "The body of an event of a finished job: always these nine fields.",
+    required: ["event", "job_id", "nonce", "workflow", "deployment_id", "status", "result", "error", "mapped_stack"],
+    properties: {
+      event: {
+        ...text(
+          "The type of the event. Answer 2xx to types that you do not know. Known values: job.completed, job.failed.",
+        ),
+        "x-extensible-enum": ["job.completed", "job.failed"],
+      },
+      job_id: text("The id of the job."),
+      nonce: { ...text("32 hex characters, the same for all attempts and receivers."), pattern: "^[0-9a-f]{32}$" },
+      workflow: text("The workflow of the job."),
+      deployment_id: { type: ["string", "null"], description: "The deployment of the job. null: none." },
+      status: {
+        ...text("The outcome of the job. Known values: completed, failed."),
+        "x-extensible-enum": ["completed", "failed"],
+      },
+      result: { description: "The result: any JSON value. null for a failed job." },
+      error: { type: ["string", "null"], description: "Why the job failed. null for a completed job." },
+      mapped_stack: { description: "The stack of a failed job: any JSON value, or null." },
+    },
+  },
+}
+
+const operationId = (type: string) =>
+  `webhook.${type.replace(/[._-](\w)/g, (_, letter: string) => letter.toUpperCase())}`
+
+const received = {
+  "2XX": { description: "Received. Answer within 15 seconds, and work afterwards." },
+  "410": { description: "Gone: the endpoint is deactivated and receives nothing more." },
+  "4XX": { description: "Not received: the delivery is sent again, for three days." },
+}
+
+/** The section `webhooks` of the document: each event with its headers and its body. */
+export const webhooks = Object.fromEntries(
+  Object.entries(events).map(([type, { body, description, example, summary }]) => [
+    type,
+    {
+      post: {
+        operationId: operationId(type),
+        tags: ["Webhook events"],
+        summary,
+        description,
+        security: [],
+        parameters: webhookHeaders,
+        requestBody: {
+          required: true,
+          description: "The event. Verify the raw bytes of the body before you parse them.",
+          content: { "application/json": { schema: schemaRef(body), example } },
+        },
+        responses: received,
+      },
+    },
+  ]),
+)
+
+export const webhookTag = {
+  name: "Webhook events",
+  description:
+    "What the service sends to your endpoints: one signed POST request for each event, until one is answered 2xx.",
+}

@@ -1,0 +1,209 @@
+import { type DateTime, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient } from "effect/sql"
+import { callbackLane } from "../../domain/webhooks/lanes.ts"
+import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
+import { type Candidate, receivers } from "../../domain/webhooks/Receivers.ts"
+import {
+  attemptBit,
+  type JobDecision,
+  type JobEnd,
+  type JobOutcome,
+  type JobState,
+  type ReportedChange,
+  statusAfter,
+} from "../../domain/jobs/JobEnd.ts"
+import { integers, texts, times } from "../database/arrays.ts"
+import { date, toJsonText } from "../database/fragments.ts"
+import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
+import { inlineReceivers } from "../webhooks/insertEvents.ts"
+
+type Sql = SqlClient.SqlClient
+type Random = SecureRandom.SecureRandom["Service"]
+
+/** A job as a report finds it. */
+export interface ReportedJob extends JobState {
+  readonly workflow: string
+  readonly deployment_id: string | null
+  readonly callback_url: string | null
+  readonly hasCallbackSecret: boolean
+  readonly skip_callbacks: boolean
+  /** The stored bytes of its error and stack, from an attempt that failed before. */
+  readonly bytes: number
+}
+
+/** A decision that changes a job. */
+export interface Change {
+  readonly end: JobEnd
+  readonly job: ReportedJob
+  readonly decision: Exclude<JobDecision, { readonly _tag: "Unchanged" }>
+}
+
+/** What became of a change. */
+export interface Written extends ReportedChange {
+  /** How many more bytes are stored. */
+  readonly bytes: number
+}
+
+/** The endpoints that want the event of a job with each outcome. */
+export type Candidates = Readonly<Record<JobOutcome["status"], ReadonlyArray<Candidate>>>
+
+const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
+
+/** The event of a finished job, with its deliveries. */
+const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, job }: Change, candidates: Candidates) {
+  if (decision._tag !== "Finish") return undefined
+  const { outcome } = decision
+  const { deployment_id, workflow } = job
+  const to = receivers(job, candidates[outcome.status])
+  const id = yield* random.ulid
+  const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
+  const deliveries = yield* Effect.forEach(to.slice(0, inlineReceivers), ({ endpointId, state }) =>
+    Effect.map(random.ulid, (id) => ({ id, endpointId, state, lane: endpointId === null ? lane : null })),
+  )
+  return {
+    id,
+    type: eventType(outcome.status),
+    body: eventBody({ job_id: end.jobId, workflow, deployment_id, ...outcome }, end.nonce),
+    deliveries,
+    sweepId: yield* random.ulid,
+    /** The endpoints whose deliveries a sweep inserts. */
+    others: to
+      .slice(inlineReceivers)
+      .map(({ endpointId }) => endpointId!)
+      .toSorted(),
+  }
+})
+
+/** The columns that a change sets. */
+const columnsOf = ({ decision, job }: Change) => {
+  const { attempt, retriedAttempts } = job
+  const empty = { result: null, error: null, mapped_stack: null, runAt: null, finishedAttempt: null, retriedAttempts }
+  switch (decision._tag) {
+    case "Cancel":
+      return { ...empty, status: "canceled" }
+    case "Retry": {
+      const { error, mapped_stack } = decision.outcome
+      const failed = { error, mapped_stack: toJsonText(mapped_stack), runAt: decision.runAt }
+      return { ...empty, ...failed, status: "queued", retriedAttempts: retriedAttempts | attemptBit(attempt) }
+    }
+    case "Finish": {
+      const { error, mapped_stack, result, status } = decision.outcome
+      const outcome = { status, result: toJsonText(result), error, mapped_stack: toJsonText(mapped_stack) }
+      return { ...empty, ...outcome, finishedAttempt: job.status === "running" ? attempt : null }
+    }
+  }
+}
+
+/** A change with everything that is written. */
+const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: Candidates) {
+  const columns = columnsOf(change)
+  const event = yield* makeEvent(random, change, candidates)
+  const texts = [columns.result, columns.error, columns.mapped_stack, event?.body ?? null]
+  const bytes = texts.reduce((sum, text) => sum + byteLength(text), -change.job.bytes)
+  return { ...change, columns, event, bytes }
+})
+type Prepared = Effect.Success<ReturnType<typeof prepare>>
+
+/** The CTE `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
+const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
+  const column = <A>(of: (change: Prepared) => A) => changes.map(of)
+  return sql`
+    asked AS (
+      SELECT * FROM unnest(
+        ${texts(column(({ end }) => end.jobId))}, ${texts(column(({ job }) => job.status))},
+        ${integers(column(({ job }) => job.attempt))}, ${times(column(({ job }) => job.lease_expires_at))},
+        ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
+        ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
+        ${times(column(({ columns }) => columns.runAt))}, ${integers(column(({ columns }) => columns.finishedAttempt))},
+        ${integers(column(({ columns }) => columns.retriedAttempts))}, ${texts(column(({ event }) => event?.id ?? null))},
+        ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
+      ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
+        retried_attempts, event_id, type, body)
+    )`
+}
+
+/** The CTE `wanted`: a row for each delivery. */
+const wantedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
+  const all = changes.flatMap(({ event }) => event?.deliveries.map((one) => ({ ...one, eventId: event.id })) ?? [])
+  const rows = sql`
+    wanted AS (
+      SELECT * FROM unnest(
+        ${texts(all.map(({ id }) => id))}, ${texts(all.map(({ eventId }) => eventId))},
+        ${texts(all.map(({ endpointId }) => endpointId))}, ${texts(all.map(({ state }) => state))},
+        ${texts(all.map(({ lane }) => lane))}
+      ) AS wanted (id, event_id, endpoint, state, callback_lane)
+    )`
+  const endpoints = texts(new Set(all.flatMap(({ endpointId }) => (endpointId === null ? [] : [endpointId]))))
+  return { rows, endpoints, count: all.length }
+}
+
+/** The CTE `sweep`: inserts the sweeps of events with more receivers. */
+const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc) => {
+  const swept = changes.flatMap(({ event }) => (event === undefined || event.others.length === 0 ? [] : [event]))
+  // The jobs of an org with the same outcome have the same endpoints.
+  const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
+  return sql`
+    sweep AS (
+      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+      SELECT swept.id, ${orgId}, 'deliver', event.id,
+        CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END, ${date(now)}
+      FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
+      JOIN event ON event.id = swept.event_id
+    )`
+}
+
+/**
+ * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a change
+ * whose job has changed since it was read; writes nothing when an endpoint that receives an event was deleted or deactivated
+ * since. Returns what was written, by the job's id.
+ */
+export const writeReports = Effect.fnUntraced(function* (
+  sql: Sql,
+  random: Random,
+  orgId: string,
+  changes: ReadonlyArray<Change>,
+  candidates: Candidates,
+) {
+  const sorted = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
+  const prepared = yield* Effect.forEach(sorted, (change) => prepare(random, change, candidates))
+  // The newest report: a job must not end before its claim.
+  const { now } = changes.at(-1)!.end
+  const at = date(now)
+  const ids = texts(prepared.map(({ end }) => end.jobId))
+  const wanted = wantedRows(sql, prepared)
+  const written = yield* sql<{ id: string }>`
+    WITH endpoints AS (
+      -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+      WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE
+    ), ${wanted.rows}, receivers AS MATERIALIZED (
+      SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
+      FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
+      WHERE w.id IS NOT NULL OR r.endpoint IS NULL
+    ), ${askedRows(sql, prepared)}, job AS (
+      UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
+        lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
+        delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
+        retried_attempts = asked.retried_attempts,
+        finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
+      FROM asked
+      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND jobs.org_id = ${orgId} AND jobs.status = asked.was_status
+        AND jobs.attempt = asked.was_attempt
+        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+        AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
+      RETURNING jobs.id, asked.event_id, asked.type, asked.body
+    ), event AS (
+      INSERT INTO events (id, org_id, job_id, type, body, created_at)
+      SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL
+      RETURNING id, job_id, type, octet_length(body) AS bytes
+    ), ${insertDeliveries(sql, orgId, now, false)}, ${insertSweeps(sql, orgId, prepared, now)}
+    SELECT id FROM job`
+  const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
+  return new Map(
+    written.map(({ id }): [string, Written] => {
+      const { bytes, decision, event } = ofJob.get(id)!
+      return [id, { bytes, status: statusAfter(decision), hasSweep: event !== undefined && event.others.length > 0 }]
+    }),
+  )
+})

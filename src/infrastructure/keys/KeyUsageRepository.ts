@@ -1,0 +1,63 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { type HourOfKey, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+
+/** The key of the rows that add up an org. */
+const wholeOrg = ""
+
+/** Usage of keys in PostgreSQL. */
+export const layer = Layer.effect(
+  KeyUsageRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const sums = sql.literal(`
+      sum(valid)::bigint AS valid, sum(forbidden)::bigint AS forbidden, sum(limited)::bigint AS limited,
+      sum(cost)::bigint AS cost`)
+
+    return KeyUsageRepository.of({
+      // In the order of the primary key, so that replicas that write at the same time do not deadlock.
+      add: (hours) =>
+        sql`
+          WITH used AS (
+            SELECT * FROM json_to_recordset(${JSON.stringify(hours)}) AS used (
+              "orgId" text, "keyId" text, hour integer, valid bigint, forbidden bigint, limited bigint, cost bigint
+            ) WHERE EXISTS (SELECT 1 FROM orgs WHERE orgs.id = used."orgId")
+          )
+          INSERT INTO key_usage AS u (org_id, key_id, hour, valid, forbidden, limited, cost)
+          SELECT * FROM (
+            SELECT "orgId" AS org_id, "keyId" AS key_id, hour, ${sums} FROM used GROUP BY 1, 2, 3
+            UNION ALL
+            SELECT "orgId", ${wholeOrg}::text, hour, ${sums} FROM used GROUP BY 1, 3
+          ) AS sums ORDER BY org_id COLLATE "C", key_id COLLATE "C", hour
+          ON CONFLICT (org_id, key_id, hour) DO UPDATE SET
+            valid = u.valid + excluded.valid, forbidden = u.forbidden + excluded.forbidden,
+            limited = u.limited + excluded.limited, cost = u.cost + excluded.cost`.pipe(
+          Effect.asVoid,
+          orUnavailableWithin("sweep"),
+        ),
+
+      find: (orgId, keyId, { every, from, to }) =>
+        sql<Omit<HourOfKey, "orgId" | "keyId">>`
+          SELECT (${from}::int + (hour - ${from}::int) / ${every}::int * ${every}::int) AS hour, sum(valid)::float8 AS valid,
+            sum(forbidden)::float8 AS forbidden, sum(limited)::float8 AS limited, sum(cost)::float8 AS cost
+          FROM key_usage
+          WHERE org_id = ${orgId} AND key_id = ${keyId ?? wholeOrg} AND hour >= ${from} AND hour < ${to}
+          GROUP BY 1 ORDER BY 1`.pipe(orUnavailable),
+
+      // By the place of the rows: a plan that joins by the key may read all usage.
+      removeOld: (before, limit) =>
+        sql<{ readonly removed: number }>`
+          WITH old AS MATERIALIZED (
+            SELECT ctid AS place FROM key_usage WHERE hour < ${before} ORDER BY hour LIMIT ${limit}
+            FOR UPDATE SKIP LOCKED
+          ), gone AS (
+            DELETE FROM key_usage WHERE ctid = ANY(ARRAY(SELECT place FROM old)) RETURNING 1
+          )
+          SELECT count(*)::int AS removed FROM gone`.pipe(
+          Effect.map(([row]) => row!.removed),
+          orUnavailableWithin("sweep"),
+        ),
+    })
+  }),
+)

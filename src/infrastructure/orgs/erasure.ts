@@ -1,0 +1,230 @@
+import { Effect } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { texts } from "../database/arrays.ts"
+
+type Sql = SqlClient.SqlClient
+
+/** What is erased: an org with all that it has, or one project of an org. */
+export interface Erasure {
+  readonly orgId: string
+  /** `null`: the whole org. */
+  readonly projectId: string | null
+}
+
+/** The rows that a step has read, and the last of them when more may follow. */
+interface Erased {
+  readonly rows: number
+  readonly last: string | null
+}
+
+type Step = (sql: Sql, erasure: Erasure, after: string, limit: number) => Effect.Effect<Erased, SqlError.SqlError>
+
+const erased = (ids: ReadonlyArray<string>, limit: number): Erased => ({
+  rows: ids.length,
+  last: ids.length === limit ? ids.at(-1)! : null,
+})
+
+/** Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes them. */
+const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, limit: number) =>
+  Effect.map(
+    sql<{ id: string }>`
+      SELECT id FROM ${sql(table)} WHERE org_id = ${orgId} AND id > ${after}
+      ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+    (rows) => rows.map(({ id }) => id),
+  )
+
+const byId = (sql: Sql, table: string, { orgId }: Erasure, ids: ReadonlyArray<string>) =>
+  sql`DELETE FROM ${sql(table)} WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})`
+
+/** Erases a table that has an index by org and id. */
+const table =
+  (
+    name: string,
+    before?: (sql: Sql, erasure: Erasure, ids: ReadonlyArray<string>) => Effect.Effect<unknown, SqlError.SqlError>,
+  ): Step =>
+  (sql, erasure, after, limit) =>
+    Effect.gen(function* () {
+      const ids = yield* lockNext(sql, name, erasure, after, limit)
+      if (ids.length === 0) return erased(ids, limit)
+      if (before !== undefined) yield* before(sql, erasure, ids)
+      yield* byId(sql, name, erasure, ids)
+      return erased(ids, limit)
+    })
+
+/** Erases a table whose rows of an org have no order, by an index that begins with the org. */
+const unordered =
+  (name: string): Step =>
+  (sql, { orgId }, _, limit) =>
+    Effect.map(
+      sql<{ org_id: string }>`
+        DELETE FROM ${sql(name)} WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
+          SELECT ctid FROM ${sql(name)} WHERE org_id = ${orgId} LIMIT ${limit} FOR UPDATE SKIP LOCKED
+        )) RETURNING org_id`,
+      (rows) =>
+        erased(
+          rows.map(({ org_id }) => org_id),
+          limit,
+        ),
+    )
+
+/**
+ * Erases the counters of keys, which replacements share, and the answers of operations with an idempotency key, whose callers
+ * keys are.
+ */
+const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
+  yield* sql`
+    DELETE FROM key_counters WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+      SELECT coalesce(counter_id, id) FROM api_keys WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})))`
+  yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
+})
+
+/** Erases the next hours of usage of keys; returns how many. A key can have more hours than a batch has rows. */
+const eraseUsage = (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>, limit: number) =>
+  Effect.map(
+    sql`
+      DELETE FROM key_usage WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
+        SELECT ctid FROM key_usage WHERE org_id = ${orgId} AND key_id = ANY(${texts(ids)}) LIMIT ${limit}
+      )) RETURNING 1`,
+    (rows) => rows.length,
+  )
+
+/** Erases jobs by the index of their states; they have none by org and id. Their events go with them. */
+const jobs: Step = (sql, { orgId }, after, limit) =>
+  Effect.gen(function* () {
+    const [status = "", id = ""] = after.split("\n")
+    const rows = yield* sql<{ status: string; id: string }>`
+      SELECT status, id FROM jobs WHERE org_id = ${orgId} AND (status, id) > (${status}, ${id})
+      ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
+    const ids = rows.map((row) => row.id)
+    if (ids.length === 0) return { rows: 0, last: null }
+    yield* sql`DELETE FROM events WHERE org_id = ${orgId} AND job_id = ANY(${texts(ids)})`
+    yield* byId(sql, "jobs", { orgId, projectId: null }, ids)
+    const last = rows.at(-1)!
+    return { rows: ids.length, last: ids.length === limit ? `${last.status}\n${last.id}` : null }
+  })
+
+const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
+  // By the primary key: the lane of a delivery is the one that it is pending in.
+  yield* sql`
+    DELETE FROM pending_deliveries p USING unnest(${texts(ids)}) AS gone (id)
+    JOIN deliveries d ON d.id = gone.id WHERE p.lane = d.lane AND p.delivery_id = d.id AND d.org_id = ${orgId}`
+  yield* sql`DELETE FROM delivery_attempts WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)})`
+})
+
+/** The lanes of an org's callbacks begin with its id and a space. */
+const failingCallbacks: Step = (sql, { orgId }, _, limit) =>
+  Effect.map(
+    sql<{ lane: string }>`
+      DELETE FROM failing_callbacks WHERE org_id = ${orgId} AND lane = ANY(ARRAY(
+        SELECT lane FROM failing_callbacks WHERE lane > ${`${orgId} `} AND lane < ${`${orgId}!`} LIMIT ${limit}
+      )) RETURNING lane`,
+    (rows) =>
+      erased(
+        rows.map(({ lane }) => lane),
+        limit,
+      ),
+  )
+
+/** The other sweeps of the org. Its erasure is the last row of it. */
+const otherSweeps: Step = (sql, { orgId }, _, limit) =>
+  Effect.map(
+    sql<{ id: string }>`
+      DELETE FROM sweeps WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+        SELECT id FROM sweeps WHERE org_id = ${orgId} AND NOT (kind = 'erase' AND project_id IS NULL)
+        ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED
+      )) RETURNING id`,
+    (rows) =>
+      erased(
+        rows.map(({ id }) => id),
+        limit,
+      ),
+  )
+
+/**
+ * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit log,
+ * which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the catalog.
+ * First what makes new rows, and what others want: names, then schedules, then the jobs before their events.
+ */
+const orgSteps: ReadonlyArray<readonly [name: string, step: Step]> = [
+  ["projects", table("projects")],
+  ["keys", table("api_keys", eraseOfKeys)],
+  ["keyUsage", unordered("key_usage")],
+  ["schedules", table("job_schedules")],
+  ["endpoints", table("webhook_endpoints")],
+  ["paces", unordered("endpoint_paces")],
+  ["signingKeys", unordered("org_signing_keys")],
+  ["deliveries", table("deliveries", eraseAttempts)],
+  ["events", table("events")],
+  ["jobs", jobs],
+  ["deployments", table("deployments")],
+  ["callbacks", failingCallbacks],
+  ["usage", unordered("org_usage")],
+  ["sessions", unordered("sessions")],
+  ["activity", unordered("activity_counts")],
+  ["endpointFailures", unordered("endpoint_failures")],
+  ["sweeps", otherSweeps],
+]
+
+/** Erases the keys of a project: they are found among all keys of its org. */
+const projectKeys: Step = (sql, { orgId, projectId }, after, limit) =>
+  Effect.gen(function* () {
+    const keys = yield* sql<{ id: string; isOwn: boolean }>`
+      SELECT id, coalesce(project_id = ${projectId}, false) AS "isOwn" FROM api_keys
+      WHERE org_id = ${orgId} AND id > ${after} ORDER BY id LIMIT ${limit}`
+    const own = keys.filter(({ isOwn }) => isOwn).map(({ id }) => id)
+    if (own.length > 0) {
+      const used = yield* eraseUsage(sql, { orgId, projectId }, own, limit)
+      // The keys stay until all their hours are erased, so that the next batch finds them.
+      if (used === limit) return { rows: used, last: after }
+      yield* eraseOfKeys(sql, { orgId, projectId }, own)
+      yield* byId(sql, "api_keys", { orgId, projectId }, own)
+    }
+    return { rows: own.length, last: keys.length === limit ? keys.at(-1)!.id : null }
+  })
+
+const projectDeployments: Step = (sql, { orgId, projectId }, after, limit) =>
+  Effect.map(
+    sql<{ id: string }>`
+      DELETE FROM deployments WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+        SELECT id FROM deployments WHERE project_id = ${projectId} AND id > ${after} ORDER BY id LIMIT ${limit}
+      )) RETURNING id`,
+    (rows) => erased(rows.map(({ id }) => id).toSorted(), limit),
+  )
+
+const projectSteps: typeof orgSteps = [
+  ["keys", projectKeys],
+  ["deployments", projectDeployments],
+]
+
+/** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */
+const positionForm = /^([+-])(\w+):(.*)$/s
+
+/**
+ * Erases the next rows, at most `limit`, in a transaction. A pass goes through all steps. Returns where to continue; or
+ * `null` after a pass, with whether the pass found rows.
+ */
+export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasure, position: string, limit: number) {
+  const steps = erasure.projectId === null ? orgSteps : projectSteps
+  const [, mark = "-", name = "", from = ""] = positionForm.exec(position) ?? []
+  const first = Math.max(
+    0,
+    steps.findIndex(([step]) => step === name),
+  )
+  let hasFound = mark === "+"
+  let rows = 0
+  for (const [index, [step, run]] of steps.entries()) {
+    if (index < first) continue
+    let after = index === first ? from : ""
+    while (true) {
+      if (rows >= limit) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+      const { last, rows: read } = yield* run(sql, erasure, after, limit - rows)
+      rows += read
+      hasFound ||= read > 0
+      if (last === null) break
+      after = last
+      // A step that reads more rows than it erases ends the batch, too.
+      if (read === 0) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+    }
+  }
+  return { rows, hasFound, position: null }
+})

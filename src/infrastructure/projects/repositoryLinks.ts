@@ -1,0 +1,114 @@
+import type { DateTime } from "effect"
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import type { RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
+import { Conflict } from "../../domain/Errors.ts"
+import type { OrgScope } from "../../domain/Principal.ts"
+import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
+import { audited } from "../audit/audited.ts"
+import { date, inScope } from "../database/fragments.ts"
+import { hasOrg, isLinkedByName, linkProvider, lockRepositoryName, type RepositoryName } from "./links.ts"
+
+type Sql = SqlClient.SqlClient
+
+/** The condition of a project of the scope, and of an org that exists. */
+export const isProject = (sql: Sql, scope: OrgScope, projectId: string) =>
+  sql`id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(hasOrg())}`
+
+/** What a run has proved about a link, or what was measured by it. Another repository must prove its own. */
+const proved = [
+  "repository_id",
+  "issuer",
+  "repository_owner_id",
+  "newest_run_id",
+  "newest_run_attempt",
+  "newest_run_at",
+]
+const linked = ["host_provider", "host_owner", "host_repo", "pin_workflow", "pin_environment"]
+
+/** The assignments of an UPDATE that links a project. A link to the same repository keeps what its runs have proved. */
+export const linkAssignments = (sql: Sql, repository: RepositoryName) => [
+  ...proved.map((column) => sql`${sql(column)} = CASE WHEN ${isLinkedByName(sql, repository)} THEN ${sql(column)} END`),
+  sql`host_provider = ${repository.provider}`,
+  sql`host_owner = ${repository.owner}`,
+  sql`host_repo = ${repository.repo}`,
+]
+
+/** The assignments of an UPDATE that removes the link of a project. */
+export const noLink = (sql: Sql) => [...proved, ...linked].map((column) => sql`${sql(column)} = NULL`)
+
+/** Runs an update that links a project; fails with `Conflict` when another project is linked to the repository. */
+export const linkOnce = <A, E, R>(
+  sql: Sql,
+  projectId: string,
+  repository: RepositoryName,
+  update: Effect.Effect<ReadonlyArray<A>, E, R>,
+) =>
+  Effect.gen(function* () {
+    yield* lockRepositoryName(sql, repository)
+    const projects = yield* update
+    // Checked first: a project out of scope is not found, whatever the repository.
+    if (projects.length === 0) return projects
+    const others = yield* sql`
+      SELECT id FROM projects WHERE ${isLinkedByName(sql, repository)} AND id <> ${projectId} AND ${sql.literal(hasOrg())}`
+    if (others.length === 0) return projects
+    return yield* new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." })
+  }).pipe(sql.withTransaction)
+
+const linkColumns = `
+  ${linkProvider} AS provider, host_owner AS "hostOwner", host_repo AS "hostRepo", pin_workflow AS workflow,
+  pin_environment AS environment`
+
+/** The link of a project of the scope. */
+export const findLink = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
+  const [link] = yield* sql<{ [Field in keyof RepositoryLink]: RepositoryLink[Field] | null }>`
+    SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${isProject(sql, scope, projectId)}`
+  if (link === undefined) return yield* projectNotFound()
+  if (link.hostOwner === null) return yield* linkNotFound()
+  return link as RepositoryLink
+})
+
+/** Links a project and sets its pins. */
+export const putLink = Effect.fnUntraced(function* (
+  sql: Sql,
+  scope: OrgScope,
+  projectId: string,
+  { provider, hostOwner, hostRepo, workflow, environment }: RepositoryLink,
+  now: DateTime.Utc,
+  entry: AuditEntry,
+) {
+  const repository = { provider, owner: hostOwner, repo: hostRepo }
+  const pins = [sql`pin_workflow = ${workflow}`, sql`pin_environment = ${environment}`]
+  const update = audited(
+    sql,
+    entry,
+    sql`
+      UPDATE projects SET ${sql.csv([...linkAssignments(sql, repository), ...pins])}, updated_at = ${date(now)}
+      WHERE ${isProject(sql, scope, projectId)}
+      RETURNING org_id AS "orgId"`,
+  )
+  const changed = yield* linkOnce(sql, projectId, repository, update)
+  if (changed.length === 0) return yield* projectNotFound()
+  return { provider, hostOwner, hostRepo, workflow, environment }
+})
+
+/** Removes the link of a project, with its pins and what runs have proved. */
+export const removeLink = Effect.fnUntraced(function* (
+  sql: Sql,
+  scope: OrgScope,
+  projectId: string,
+  now: DateTime.Utc,
+  entry: AuditEntry,
+) {
+  const changed = yield* audited(
+    sql,
+    entry,
+    sql`
+      UPDATE projects SET ${sql.csv(noLink(sql))}, updated_at = ${date(now)}
+      WHERE ${isProject(sql, scope, projectId)} AND host_owner IS NOT NULL
+      RETURNING org_id AS "orgId"`,
+  )
+  if (changed.length > 0) return
+  yield* findLink(sql, scope, projectId)
+})

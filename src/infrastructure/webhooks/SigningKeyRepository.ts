@@ -1,0 +1,45 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { SigningKeyRepository } from "../../domain/webhooks/SigningKeys.ts"
+import { audited } from "../audit/audited.ts"
+import { date } from "../database/fragments.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+
+/** Ed25519 keys of orgs in PostgreSQL. */
+export const layer = Layer.effect(
+  SigningKeyRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+
+    return SigningKeyRepository.of({
+      find: (orgId, now) =>
+        sql<{ current: string; previous: string | null }>`
+          SELECT public_key AS current, CASE WHEN previous_until > ${date(now)} THEN previous_public_key END AS previous
+          FROM org_signing_keys WHERE org_id = ${orgId}`.pipe(
+          Effect.map((rows) =>
+            rows.flatMap(({ current, previous }) => (previous === null ? [current] : [current, previous])),
+          ),
+          orUnavailable,
+        ),
+
+      insert: (orgId, { privateKey, publicKey }, now) =>
+        sql`
+          INSERT INTO org_signing_keys (org_id, public_key, private_key, created_at)
+          SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM orgs WHERE id = ${orgId}
+          ON CONFLICT (org_id) DO NOTHING`.pipe(Effect.asVoid, orUnavailable),
+
+      rotate: (orgId, { privateKey, publicKey }, previousUntil, now, entry) =>
+        audited(
+          sql,
+          entry,
+          sql`
+            INSERT INTO org_signing_keys AS k (org_id, public_key, private_key, created_at)
+            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM orgs WHERE id = ${orgId}
+            ON CONFLICT (org_id) DO UPDATE SET previous_public_key = k.public_key, previous_private_key = k.private_key,
+              previous_until = ${date(previousUntil)}, public_key = excluded.public_key,
+              private_key = excluded.private_key, created_at = excluded.created_at
+            RETURNING org_id AS "orgId"`,
+        ).pipe(Effect.asVoid, orUnavailable),
+    })
+  }),
+)

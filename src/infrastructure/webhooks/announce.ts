@@ -1,0 +1,99 @@
+import { Effect } from "effect"
+import type { SqlClient, Statement } from "effect/sql"
+import { topicsOf } from "../../domain/webhooks/EventTypes.ts"
+import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
+import { texts, times } from "../database/arrays.ts"
+import { date } from "../database/fragments.ts"
+import { deliverEvents } from "./insertEvents.ts"
+
+/**
+ * The CTEs `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
+ * statement of the change that they announce. They read the CTE `told` (id, org_id, type, body, topics, subject, at). An event
+ * that no endpoint of its org names is not written. A sweep inserts the deliveries, so that the change waits for no lock of
+ * another endpoint: two endpoints that end at the same time would wait for each other.
+ */
+export const announceAll = (sql: SqlClient.SqlClient) => sql`
+  announced AS (
+    INSERT INTO events (id, org_id, type, body, created_at)
+    SELECT id, org_id, type, body, at FROM told WHERE EXISTS (
+      SELECT FROM webhook_endpoints w
+      WHERE w.org_id = told.org_id AND w.event_types IS NOT NULL AND w.event_types && told.topics AND w.id <> told.subject
+    )
+    RETURNING id
+  ), announcing AS (
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
+    SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
+    FROM announced JOIN told USING (id) GROUP BY org_id, subject
+  )`
+
+/** The columns of `told` for an event, but for its org; the topics are joined by spaces. */
+export const toldColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
+  id,
+  type,
+  body,
+  topics: topicsOf(type).join(" "),
+  subject: except ?? "",
+  at: createdAt,
+})
+
+/**
+ * `announceAll` for one event, as the end of a WITH; nothing without an event.
+ *
+ * @param changed the CTE of the change, with the org as "orgId"
+ * @param bodyOf completes the body with what only the change knows
+ */
+export const announce = (
+  sql: SqlClient.SqlClient,
+  event: ServiceEvent | undefined,
+  changed: Statement.Fragment,
+  bodyOf: (body: Statement.Fragment) => Statement.Fragment = (body) => body,
+) =>
+  event === undefined
+    ? sql.literal("")
+    : sql`, told AS (
+        SELECT ${event.id}::text COLLATE "C" AS id, "orgId" AS org_id, ${event.type}::text AS type,
+          ${bodyOf(sql`${event.body}::text`)} AS body,
+          ${texts(topicsOf(event.type))} AS topics, ${event.except ?? ""}::text AS subject, ${date(event.createdAt)}::timestamptz AS at
+        FROM ${changed} AS change
+      ), ${announceAll(sql)}`
+
+/** The rows of `told` for several events, as the table `t`. */
+export const toldRows = (
+  sql: SqlClient.SqlClient,
+  events: ReadonlyArray<{ readonly event: ServiceEvent; readonly orgId: string }>,
+) => {
+  const rows = events.map(({ event, orgId }) => ({ ...toldColumns(event), orgId }))
+  const column = (name: "id" | "orgId" | "type" | "body" | "topics" | "subject") => texts(rows.map((row) => row[name]))
+  return sql`(
+    SELECT id, org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+    FROM unnest(${column("id")}, ${column("orgId")}, ${column("type")}, ${column("body")}, ${column("topics")},
+      ${column("subject")}, ${times(rows.map(({ at }) => at))}) AS r (id, org_id, type, body, topics, subject, at)
+  ) AS t`
+}
+
+/** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
+export interface Announced {
+  readonly orgId: string
+  readonly eventIds: ReadonlyArray<string>
+  readonly except: string | null
+}
+
+/** Inserts the deliveries of events of the service's own, in a transaction. */
+export const deliverAnnounced = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  { except, eventIds, orgId }: Announced,
+) {
+  const events = yield* sql<{ id: string; type: string }>`
+    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId} ORDER BY id`
+  yield* sql`
+    WITH asked AS MATERIALIZED (
+      SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
+        e.created_at AS at
+      FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
+        WITH ORDINALITY AS a (id, topics, n)
+      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND org_id = ${orgId} OFFSET 0) AS e
+    ), event AS (
+      SELECT id FROM asked
+    ), ${deliverEvents(sql)}
+    SELECT FROM event`
+})

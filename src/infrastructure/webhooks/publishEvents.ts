@@ -1,0 +1,133 @@
+import { Effect, Exit, Option } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
+import type { NewEvent } from "../../domain/webhooks/Event.ts"
+import type { Published } from "../../domain/webhooks/EventRepository.ts"
+import { topicsOf } from "../../domain/webhooks/EventTypes.ts"
+import { texts, times } from "../database/arrays.ts"
+import * as Batches from "../database/Batches.ts"
+import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+import * as StoredBytes from "../orgs/storedBytes.ts"
+import type { OrgUsage } from "../orgs/OrgUsage.ts"
+import { insertEvents } from "./insertEvents.ts"
+
+/** Requests of one statement. Each may have an event of 256 KiB. */
+const maxBatchSize = 64
+/** Tries to publish events whose idempotency key belonged to an event that was then removed. */
+const maxTries = 3
+
+/** The events of one request. */
+interface Wanted {
+  readonly orgId: string
+  readonly events: ReadonlyArray<NewEvent>
+}
+
+/** The inserted events, and whether a sweep inserts the rest of their deliveries. */
+type Inserted = ReadonlyMap<string, boolean>
+
+/** Inserts the events of several requests, of orgs that have room for them. One round trip. */
+const insertAll = (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+  all: ReadonlyArray<Wanted>,
+) => {
+  const rows = all.flatMap(({ events, orgId }) => events.map((event) => ({ orgId, event })))
+  const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
+  const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
+  const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
+  return sql<{ id: string; hasMore: boolean }>`
+    WITH open AS MATERIALIZED (
+      SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten) JOIN orgs org ON org.id = o.id
+      WHERE o.unwritten::bigint ${bytes.atMostLeft}
+    ), asked AS MATERIALIZED (
+      SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
+        ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
+        ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
+        ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
+      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
+      WHERE org_id IN (SELECT id FROM open)
+    ), ${insertEvents(sql)}
+    SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`.pipe(
+    Effect.map((inserted): Inserted => new Map(inserted.map(({ id, hasMore }) => [id, hasMore]))),
+    orUnavailable,
+  )
+}
+
+/** The ids of earlier events by idempotency key. */
+const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArray<string>) =>
+  keys.length === 0
+    ? Effect.succeed(new Map<string, string>())
+    : sql<{ id: string; key: string }>`
+        SELECT id, idempotency_key AS key FROM events WHERE org_id = ${orgId} AND idempotency_key = ANY(${texts(keys)})`.pipe(
+        Effect.map((rows) => new Map(rows.map(({ id, key }) => [key, id]))),
+        orUnavailable,
+      )
+
+const sizeOf = (events: ReadonlyArray<NewEvent>) =>
+  events.reduce((sum, { body }) => sum + StoredBytes.byteLength(body), 0)
+
+/**
+ * Publishes the events of requests: those of one turn of the event loop share a statement and a commit (ADR 12). A request
+ * inside a transaction, and a request with many events, has a statement of its own. When a shared statement fails, each of
+ * its requests runs again alone.
+ */
+export const make = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+) {
+  const insert = (all: ReadonlyArray<Wanted>) => Effect.exit(insertAll(sql, bytes, usage, all))
+  const together = (all: ReadonlyArray<Wanted>) =>
+    Effect.flatMap(insert(all), (made) =>
+      all.length > 1 && Exit.hasDies(made)
+        ? Effect.forEach(all, (wanted) => insert([wanted]))
+        : Effect.succeed(all.map(() => made)),
+    ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
+  const insertTogether = yield* Batches.make(together, maxBatchSize)
+
+  const insertOne = (wanted: Wanted) =>
+    Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) =>
+      Option.isSome(transaction) || wanted.events.length > 1
+        ? Effect.flatten(insert([wanted]))
+        : answerOrUnavailable<Inserted, Unavailable>((done) =>
+            insertTogether(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
+          ),
+    )
+
+  /** The ids of a request's events; `undefined` when one is neither inserted nor found. */
+  const idsOf = Effect.fnUntraced(function* ({ events, orgId }: Wanted, inserted: Inserted) {
+    const others = events.filter(({ id }) => !inserted.has(id))
+    const keys = others.flatMap(({ idempotencyKey }) => idempotencyKey ?? [])
+    const earlier = yield* findEarlier(sql, orgId, keys)
+    const ids = events.map(({ id, idempotencyKey }) => (inserted.has(id) ? id : earlier.get(idempotencyKey ?? "")))
+    return ids.every((id) => id !== undefined) ? ids : undefined
+  })
+
+  const publish = (
+    orgId: string,
+    events: ReadonlyArray<NewEvent>,
+  ): Effect.Effect<Published, LimitReached | Unavailable> =>
+    Effect.gen(function* () {
+      for (let tries = 1; tries <= maxTries; tries++) {
+        const wanted = { orgId, events }
+        const inserted = yield* bytes.storing(
+          orgId,
+          sizeOf(events),
+          (made) => made.size === events.length,
+          insertOne(wanted),
+        )
+        // Those with an earlier event are not stored: `storing` counts a request as a whole.
+        if (inserted.size > 0 && inserted.size < events.length) {
+          usage.addBytes(orgId, sizeOf(events.filter(({ id }) => inserted.has(id))))
+        }
+        if (inserted.size > 0) usage.notePending(orgId)
+        const ids = yield* idsOf(wanted, inserted)
+        if (ids !== undefined) return { ids, hasMore: [...inserted.values()].some(Boolean) }
+        if (events.some(({ idempotencyKey }) => idempotencyKey === null)) break
+      }
+      return yield* bytes.refuse(orgId)
+    })
+
+  return publish
+})

@@ -1,0 +1,212 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect, no-control-regex -- it.effect is a test, expect takes a message, colours are control characters */
+import { expect, it, layer } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Queue } from "effect"
+import { relativeTime } from "#src/cli/output.ts"
+import { runCli } from "../support/cli.ts"
+import { closedPort, makeReceiver } from "../support/receiver.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+/** An org of its own, and its commands. */
+const tenant = Effect.gen(function* () {
+  const { url } = yield* TestServer
+  const env = { GATEHOUSE_URL: url }
+  const org = (yield* runCli(["orgs", "create", "Acme"], { env })).out.trim()
+  const key = (yield* runCli(["keys", "create", "ci", "--org", org], { env })).out.trim()
+  const variables = { ...env, GATEHOUSE_TOKEN: key, GATEHOUSE_WEBHOOK_SECRET: secret }
+  const cli = (args: ReadonlyArray<string>, more: { terminal?: boolean; env?: Record<string, string> } = {}) =>
+    runCli(args, { ...more, env: { ...variables, ...more.env } })
+  return { cli, env, org }
+})
+
+layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTestServices: true })(
+  "operations",
+  (it) => {
+    it.effect("projects are shown, changed and linked, and have deployments", () =>
+      Effect.gen(function* () {
+        const { cli, org } = yield* tenant
+        const project = (yield* cli(["projects", "create", "docs", "--org", org])).out.trim()
+        expect(
+          (yield* cli(["projects", "update", project, "--name", "handbook", "--default-branch", "main"])).code,
+        ).toBe(0)
+        expect((yield* cli(["projects", "link", project, "octo-org/docs"])).out).toMatch(/github +octo-org\/docs/)
+        expect((yield* cli(["projects", "get", project])).out).toMatch(/handbook +octo-org\/docs +main/)
+        yield* cli(["projects", "update", project, "--default-branch", "none"])
+        yield* cli(["projects", "unlink", project])
+        expect((yield* cli(["projects", "get", project])).out).toMatch(/handbook +- +- /)
+        for (const args of [
+          ["update", project],
+          ["link", project, "octo-org"],
+        ]) {
+          expect((yield* cli(["projects", ...args])).code, args.join(" ")).toBe(2)
+        }
+        expect((yield* cli(["deployments", "list", project])).out).toMatch(/^DEPLOYMENT +BRANCH/)
+      }),
+    )
+
+    it.effect("jobs are listed, claimed, kept and shown; schedules are created, listed and deleted", () =>
+      Effect.gen(function* () {
+        const { cli } = yield* tenant
+        const job = (yield* cli(["jobs", "create", "w", "--input", '{"a":1}'])).out.trim()
+        expect((yield* cli(["jobs", "claim", "--workflow", "w", "--lease", "600"])).out).toMatch(
+          new RegExp(`^${job}  w +1 +\\S+Z +\\{"a":1\\}$`, "m"),
+        )
+        expect((yield* cli(["jobs", "claim"])).err).toBe("No job is queued.\n")
+        expect((yield* cli(["jobs", "heartbeat", job])).code).toBe(0)
+        expect((yield* cli(["jobs", "list", "--status", "running"])).out).toContain(job)
+        yield* cli(["jobs", "finish", job, "--result", "3"])
+        expect((yield* cli(["jobs", "get", job])).out).toMatch(
+          /^status +completed\n(?:.*\n)*input +\{"a":1\}\nresult +3\n/m,
+        )
+        const schedule = (yield* cli([
+          "schedules",
+          "create",
+          "w",
+          "0 4 * * *",
+          "--timezone",
+          "Europe/Berlin",
+        ])).out.trim()
+        expect((yield* cli(["schedules", "list"])).out).toMatch(
+          new RegExp(`^${schedule}  w +0 4 \\* \\* \\* +Europe/Berlin`, "m"),
+        )
+        expect((yield* cli(["schedules", "delete", schedule])).code).toBe(0)
+        expect((yield* cli(["schedules", "list"])).out).not.toContain(schedule)
+      }),
+    )
+
+    it.effect("listen passes webhooks on, and replays one; a delivery shows its attempts, and is recovered", () =>
+      Effect.gen(function* () {
+        const { cli } = yield* tenant
+        const receiver = yield* makeReceiver()
+        receiver.behave({ status: 202 })
+        const port = yield* closedPort
+        const listening = yield* Deferred.make<void>()
+        const lines = yield* Queue.unbounded<string>()
+        const onLine = (line: string) => {
+          if (line.startsWith("receiving at")) Deferred.doneUnsafe(listening, Effect.void)
+          else Queue.offerUnsafe(lines, line)
+        }
+        const env = { GATEHOUSE_WEBHOOK_SECRET: secret }
+        const forward = ["listen", "--forward-to", `${receiver.url}/hooks`]
+        const listen = yield* Effect.forkChild(runCli([...forward, "--port", String(port)], { env, onLine }))
+        yield* Deferred.await(listening)
+        const endpoint = (yield* cli(["webhooks", "create", `http://127.0.0.1:${port}`])).out.trim()
+        expect((yield* cli(["webhooks", "test", endpoint])).out).toContain("status 202")
+        expect(receiver.received[0]).toMatchObject({ method: "POST", path: "/hooks" })
+        expect(receiver.received[0]!.headers).toMatchObject({
+          "webhook-id": expect.any(String),
+          "webhook-signature": expect.stringMatching(/^v1,/),
+          "x-event-type": "job.completed",
+        })
+        yield* Queue.take(lines)
+
+        receiver.behave({ status: 500, body: "broken" })
+        const job = (yield* cli(["jobs", "create", "w"])).out.trim()
+        yield* cli(["jobs", "finish", job])
+        yield* Queue.take(lines)
+        yield* Fiber.interrupt(listen)
+        const [delivery] = /^\w{26}/m.exec((yield* cli(["webhooks", "deliveries", "--job", job])).out)!
+        expect((yield* cli(["webhooks", "show", endpoint])).out).toMatch(/^ACTIVE +FAILING SINCE/)
+
+        receiver.behave({ status: 204 })
+        const replayed = yield* cli([...forward, "--replay", delivery])
+        expect(replayed).toMatchObject({ err: `${receiver.url}/hooks answered with status 204.\n`, code: 0 })
+        expect(receiver.received.at(-1)!.headers["webhook-id"]).toBe(delivery)
+        receiver.behave({ status: 400 })
+        expect((yield* cli([...forward, "--replay", delivery])).code).toBe(1)
+        for (const args of [
+          ["--replay", delivery],
+          ["--forward-to", "here"],
+        ]) {
+          expect((yield* cli(["listen", ...args])).code, args.join(" ")).toBe(2)
+        }
+        expect((yield* cli(["webhooks", "delivery", delivery])).out).toMatch(/^ATTEMPT +STARTED/)
+        expect((yield* cli(["webhooks", "recover", endpoint, "--since", "2026-01-01T00:00:00Z"])).out).toMatch(
+          /^\d+\n$/,
+        )
+      }),
+    )
+
+    it.effect("api sends any request, and prints the answer", () =>
+      Effect.gen(function* () {
+        const { cli, env } = yield* tenant
+        const made = yield* cli(["api", "POST", "/v1/jobs/create", "--data", '{"workflow":"w"}'])
+        expect(JSON.parse(made.out)).toMatchObject({ success: true })
+        const read = yield* runCli(["api", "POST", "/api/v0/orgs", "--data", "-"], { env, stdin: '{"name":"Piped"}' })
+        expect(JSON.parse(read.out)).toMatchObject({ name: "Piped" })
+        const refused = yield* cli(["api", "GET", "/api/v0/nowhere"])
+        expect(refused).toMatchObject({ out: expect.stringContaining('"not_found"'), code: 1 })
+        expect(refused.err).toContain("GET /api/v0/nowhere was answered with status 404")
+        expect((yield* cli(["api", "GET", "nowhere"])).code).toBe(2)
+      }),
+    )
+
+    it.effect("--all lists everything, page by page", () =>
+      Effect.gen(function* () {
+        const { cli } = yield* tenant
+        yield* Effect.forEach(
+          Array.from({ length: 103 }),
+          () => cli(["api", "POST", "/v1/jobs/create", "-d", '{"workflow":"all"}']),
+          {
+            concurrency: 8,
+            discard: true,
+          },
+        )
+        const all = yield* cli(["jobs", "list", "--workflow", "all", "--all"])
+        expect(all.err).toBe("")
+        expect(all.out.trim().split("\n")).toHaveLength(104)
+        expect(all.out.match(/^JOB /gm)).toHaveLength(1)
+        const documents = (yield* cli(["jobs", "list", "--all", "--json"])).out.trim().split("\n")
+        expect(documents.map((one) => (JSON.parse(one) as { jobs: Array<unknown> }).jobs.length)).toEqual([100, 3])
+      }),
+    )
+
+    it.effect("at a terminal, states have colours and times are relative; NO_COLOR takes the colours away", () =>
+      Effect.gen(function* () {
+        const { cli } = yield* tenant
+        yield* cli(["jobs", "create", "w"])
+        expect((yield* cli(["jobs", "list"], { terminal: true })).out).toMatch(
+          /\u001b\[33mqueued\u001b\[0m.* (now|\d+ \w+ ago)\n$/,
+        )
+        const plain = yield* cli(["jobs", "list"], { terminal: true, env: { NO_COLOR: "1" } })
+        expect(plain.out).not.toContain("\u001b")
+        expect((yield* cli(["jobs", "list"])).out).toMatch(/\d{4}-\d\d-\d\dT/)
+      }),
+    )
+
+    it.effect("one of several orgs must be chosen, and the message stays short", () =>
+      Effect.gen(function* () {
+        const { env } = yield* tenant
+        yield* Effect.forEach(["a", "b", "c", "d"], (name) => runCli(["orgs", "create", name], { env }))
+        const { code, err } = yield* runCli(["keys", "list"], { env })
+        expect([code, err.split(", ").length]).toEqual([2, 4])
+        expect(err).toContain("and others: gatehouse orgs list")
+        expect((yield* runCli(["orgs", "list"], { env })).out).toMatch(/^ORG +NAME +CREATED\n/)
+      }),
+    )
+  },
+)
+
+it.effect("help is the help of a command", () =>
+  Effect.gen(function* () {
+    const [help, flag] = [yield* runCli(["help", "keys", "create"]), yield* runCli(["keys", "create", "--help"])]
+    expect(help).toEqual(flag)
+    expect(help).toMatchObject({ out: expect.stringContaining("--expires-at"), code: 0 })
+    expect((yield* runCli(["help"])).out).toContain("whoami")
+  }),
+)
+
+it("a time is told from now", () => {
+  const now = Date.UTC(2026, 10, 20)
+  expect([0, 400, 1_000, 59_000, 60_000, 3_600_000, 90_000_000].map((ago) => relativeTime(now - ago, now))).toEqual([
+    "now",
+    "now",
+    "1 s ago",
+    "59 s ago",
+    "1 min ago",
+    "1 h ago",
+    "1 d ago",
+  ])
+  expect(relativeTime(now + 120_000, now)).toBe("in 2 min")
+})

@@ -1,0 +1,230 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect, Schema } from "effect"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import { ApiKey } from "#src/domain/keys/ApiKey.ts"
+import { ApiKeyRepository, type KeyChange } from "#src/domain/keys/ApiKeyRepository.ts"
+import { defaultSettings, type KeySettings } from "#src/domain/keys/KeySettings.ts"
+import { grantOf, listOf, unset } from "./apiKeys.ts"
+import type { It } from "../support.ts"
+import {
+  assertPages,
+  at,
+  awkwardTexts,
+  failureOf,
+  insertOrg,
+  itemsOf,
+  newEntry,
+  newId,
+  newKey,
+  noSuchKey,
+} from "../support.ts"
+
+const shown = Schema.encodeSync(ApiKey)
+const leaked = JSON.stringify({
+  error: "The key was reported as leaked and stays disabled: create a new one.",
+  code: "conflict",
+})
+
+const settings: KeySettings = {
+  enabled: false,
+  permissions: ["a.b", "c.*"],
+  externalId: awkwardTexts[1]!.slice(0, 255),
+  metadata: { text: awkwardTexts[0], zero: "\u0000", half: "\ud800", nested: [{ a: null }, 1.5] },
+  rateLimit: { limit: 1_000_000, window: 86_400 },
+  credits: { remaining: 10 ** 12, refill: { amount: 10 ** 12, every: "month" } },
+}
+/** The record of a key with those settings. */
+const record = {
+  ...unset,
+  ...settings,
+  credits: 10 ** 12,
+  refill: settings.credits!.refill!,
+}
+
+const fullGrant = (hash: string) =>
+  ApiKeyRepository.use((keys) => Effect.map(keys.findByHashes([hash]), (found) => found.get(hash)!))
+
+const insertKey = Effect.fnUntraced(function* (orgId: string, overrides: Parameters<typeof newKey>[0] = {}) {
+  const key = yield* newKey(overrides)
+  yield* ApiKeyRepository.use((keys) => keys.insertForOrg(orgId, key, newEntry()))
+  return key
+})
+
+/** What the settings of a key are in every ApiKeyRepository. */
+export const keyChanges = (it: It) => {
+  it.effect("key settings: are kept as they were given", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const key = yield* insertKey(orgId, settings)
+      const { createdAt, expiresAt, id, name, prefix } = key
+      const row = { ...record, id, name, prefix, createdAt, expiresAt, projectId: null }
+      assert.deepStrictEqual((yield* listOf(orgId))[0], shown(row))
+      const { limits, permissions, ...grant } = yield* fullGrant(key.hash)
+      assert.deepStrictEqual(permissions.list, settings.permissions)
+      assert.deepInclude(grant, { enabled: false, name, externalId: settings.externalId, metadata: settings.metadata })
+      assert.deepStrictEqual(limits, { counterId: id, version: 0, rateLimit: settings.rateLimit, hasCredits: true })
+    }),
+  )
+
+  it.effect("key changes: change what is given, and clear what is null", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      const key = yield* insertKey(orgId)
+      const other = yield* insertKey(orgId)
+      const base = { ...unset, id: key.id, prefix: key.prefix, projectId: null, rateLimit: null }
+      const plain = { ...base, name: key.name, createdAt: key.createdAt, expiresAt: null }
+      const changes: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
+        [{ name: "new" }, { name: "new" }],
+        [{ expiresAt: at(5) }, { expiresAt: at(5) }],
+        [{ ...settings }, { ...settings, credits: 10 ** 12, refill: settings.credits!.refill! }],
+        [{ enabled: true }, { enabled: true }],
+        [
+          { expiresAt: null, externalId: null },
+          { expiresAt: null, externalId: null },
+        ],
+        [
+          { metadata: null, permissions: [] },
+          { metadata: null, permissions: [] },
+        ],
+        [{ rateLimit: null }, { rateLimit: null }],
+        [{ credits: { remaining: 7 } }, { credits: 7, refill: null }],
+        [{ credits: null }, { credits: null }],
+        [{ rateLimit: { limit: 5, window: 1 } }, { rateLimit: { limit: 5, window: 1 } }],
+      ]
+      let expected: ApiKey = plain
+      for (const [change, changed] of changes) {
+        expected = { ...expected, ...changed }
+        const entry = newEntry({ action: "key.update", target: key.id, details: { n: 1 } })
+        const updated = yield* repository.update(orgId, key.id, change, entry)
+        assert.deepStrictEqual(shown(updated.key), shown(expected))
+        assert.deepStrictEqual(updated.changed, [key.id])
+        const rows = yield* listOf(orgId)
+        assert.deepStrictEqual(rows[0], shown(expected))
+        const grant = yield* fullGrant(key.hash)
+        const isLimited = expected.rateLimit !== null || expected.credits !== null
+        assert.strictEqual(grant.limits !== null, isLimited)
+        const [newest] = yield* itemsOf((yield* AuditRepository).list(orgId, { limit: 1 }))
+        assert.strictEqual(newest!.id, entry.id)
+      }
+      const kept = (yield* listOf(orgId))[1]!
+      assert.deepStrictEqual([kept.id, kept.name, kept.enabled], [other.id, other.name, true])
+    }),
+  )
+
+  it.effect("key changes: a key that is no key of the org is not found", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const [own, foreign] = [yield* insertOrg(), yield* insertOrg()]
+      const key = yield* insertKey(own.orgId)
+      for (const [orgId, id] of [
+        [foreign.orgId, key.id],
+        [own.orgId, yield* newId],
+      ] as const) {
+        assert.strictEqual(yield* failureOf(repository.update(orgId, id, { name: "x" }, newEntry())), noSuchKey)
+        assert.isFalse(yield* repository.exists(orgId, id))
+      }
+      assert.strictEqual((yield* listOf(own.orgId))[0]!.name, key.name)
+      assert.isTrue(yield* repository.exists(own.orgId, key.id))
+    }),
+  )
+
+  it.effect("key settings: lists the keys of an external id, in pages", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const [own, foreign] = [yield* insertOrg(), yield* insertOrg()]
+      yield* insertKey(foreign.orgId, { externalId: "one" })
+      const ids: Array<string> = []
+      for (const externalId of ["one", "two", null, "one", "one"]) {
+        const { id } = yield* insertKey(own.orgId, { externalId })
+        if (externalId === "one") ids.push(id)
+      }
+      yield* assertPages(
+        (page) => repository.list(own.orgId, page, "one"),
+        ({ id }) => id,
+        ids,
+      )
+      assert.deepStrictEqual((yield* repository.list(own.orgId, { limit: 5 }, "three")).items, [])
+    }),
+  )
+
+  it.effect("rotation: the new key inherits the settings, unless others are given; both share the limits", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      const old = yield* insertKey(orgId, settings)
+      const replace = Effect.fnUntraced(function* (keyId: string, change: Partial<KeySettings>) {
+        const { hash, id } = yield* newKey()
+        const times = {
+          now: at(10),
+          expiresAt: undefined,
+          oldKeyUntil: DateTime.makeUnsafe("9999-01-01T00:00:00.000Z"),
+        }
+        yield* repository.rotate(orgId, keyId, { id, hash, prefix: "svc_new", ...times, settings: change }, newEntry())
+        return { id, hash }
+      })
+      const next = yield* replace(old.id, {})
+      const { limits, permissions, ...grant } = yield* fullGrant(next.hash)
+      assert.deepStrictEqual(permissions.list, settings.permissions)
+      assert.deepInclude(grant, { enabled: false, externalId: settings.externalId, metadata: settings.metadata })
+      assert.deepStrictEqual(limits, { counterId: old.id, version: 0, rateLimit: settings.rateLimit, hasCredits: true })
+      const given = {
+        ...defaultSettings,
+        permissions: ["x"],
+        rateLimit: { limit: 9, window: 9 },
+        credits: { remaining: 3 },
+      }
+      const last = yield* replace(next.id, given)
+      const rows = yield* listOf(orgId)
+      // The limits are those of all three.
+      assert.deepStrictEqual(
+        rows.map(({ credits, rateLimit }) => [credits, rateLimit]),
+        rows.map(() => [3, { limit: 9, window: 9 }]),
+      )
+      assert.deepInclude(rows[2], { enabled: true, permissions: ["x"], externalId: null, metadata: null })
+      const { changed } = yield* repository.update(orgId, last.id, { credits: { remaining: 4 } }, newEntry())
+      assert.sameMembers([...changed], [old.id, next.id, last.id])
+      assert.deepStrictEqual(
+        (yield* listOf(orgId)).map(({ credits }) => credits),
+        [4, 4, 4],
+      )
+      // The counter stays as long as one of them.
+      yield* repository.remove(orgId, old.id, newEntry())
+      assert.deepStrictEqual(
+        (yield* listOf(orgId)).map(({ credits }) => credits),
+        [4, 4],
+      )
+    }),
+  )
+
+  it.effect("leaked keys: are disabled for good, with one entry", () =>
+    Effect.gen(function* () {
+      const repository = yield* ApiKeyRepository
+      const { orgId } = yield* insertOrg()
+      const key = yield* insertKey(orgId)
+      const entry = newEntry({ action: "key.leaked", details: { reporter: "github" } })
+      const entryOf = (target: string) => Effect.succeed({ ...entry, target })
+      assert.strictEqual(yield* repository.disableLeaked("00".repeat(32), entryOf), undefined)
+      const found = { orgId, keyId: key.id }
+      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, entryOf), { ...found, isNew: true })
+      assert.deepStrictEqual(yield* repository.disableLeaked(key.hash, entryOf), { ...found, isNew: false })
+      const [row] = yield* listOf(orgId)
+      assert.strictEqual(row!.enabled, false)
+      assert.isNotNull(row!.leakedAt)
+      const entries = yield* itemsOf((yield* AuditRepository).list(orgId, { limit: 100 }))
+      assert.deepStrictEqual(
+        entries.filter(({ action }) => action === "key.leaked"),
+        [{ ...entry, target: key.id }],
+      )
+      assert.strictEqual(yield* failureOf(repository.update(orgId, key.id, { enabled: true }, newEntry())), leaked)
+      yield* repository.update(orgId, key.id, { name: "leaked", enabled: false }, newEntry())
+      assert.strictEqual((yield* fullGrant(key.hash)).enabled, false)
+      // Its replacement is enabled.
+      const { hash, id } = yield* newKey()
+      const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
+      yield* repository.rotate(orgId, key.id, { id, hash, prefix: "svc_new", ...times, settings: {} }, newEntry())
+      assert.strictEqual((yield* fullGrant(hash)).enabled, true)
+      assert.strictEqual((yield* grantOf(key.hash))!.keyId, key.id)
+    }),
+  )
+}

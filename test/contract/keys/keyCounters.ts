@@ -1,0 +1,88 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import type { LeaseAsk } from "#src/domain/keys/KeyCounter.ts"
+import { KeyCounterRepository } from "#src/domain/keys/KeyCounterRepository.ts"
+import { listOf } from "./apiKeys.ts"
+import type { It } from "../support.ts"
+import { insertOrg, newEntry, newId, newKey } from "../support.ts"
+
+const use = (need: number, want = need): LeaseAsk => ({ need, waiting: need, want, unused: null })
+
+const insertLimited = Effect.fnUntraced(function* (limits: Parameters<typeof newKey>[0]) {
+  const { orgId } = yield* insertOrg()
+  const key = yield* newKey(limits)
+  yield* ApiKeyRepository.use((keys) => keys.insertForOrg(orgId, key, newEntry()))
+  return { orgId, keyId: key.id, counter: { orgId, counterId: key.id } }
+})
+
+const lease = (counter: { orgId: string; counterId: string }, ask: LeaseAsk) =>
+  KeyCounterRepository.use((counters) => counters.lease(counter, ask))
+
+/** What every KeyCounterRepository does. */
+export const keyCounters = (it: It) => {
+  it.effect("counters: lease what is there, refuse what is not, and take back what is unused", () =>
+    Effect.gen(function* () {
+      const { counter, orgId } = yield* insertLimited({ credits: { remaining: 1_005 } })
+      const first = (yield* lease(counter, use(1, 100)))!
+      assert.deepInclude(first, { units: 10, remaining: 995, exhausted: null, version: 0 })
+      const half = { ...first, units: 4 }
+      assert.deepInclude(yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: half }), {
+        units: 0,
+        remaining: 999,
+      })
+      assert.deepInclude(yield* lease(counter, use(1_000)), { units: 0, remaining: 999, exhausted: "credits" })
+      assert.deepInclude(yield* lease(counter, use(999)), { units: 999, remaining: 0, exhausted: null })
+      assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, 0)
+    }),
+  )
+
+  it.effect("counters: of many replicas that ask at once, together they get what there is and no unit more", () =>
+    Effect.gen(function* () {
+      const rateLimit = { limit: 700, window: 86_400 }
+      const { counter } = yield* insertLimited({ rateLimit, credits: { remaining: 900 } })
+      const leases = yield* Effect.replicateEffect(lease(counter, use(1, 100)), 150, { concurrency: "unbounded" })
+      const units = leases.map((one) => one!.units)
+      assert.strictEqual(
+        units.reduce((sum, one) => sum + one, 0),
+        700,
+      )
+      assert.strictEqual(Math.max(...units), 10)
+      const refused = leases.filter((one) => one!.units === 0)
+      assert.isTrue(refused.every((one) => one!.exhausted === "rateLimit" && one!.retryMillis! > 0))
+    }),
+  )
+
+  it.effect("counters: many at once are each answered by itself", () =>
+    Effect.gen(function* () {
+      const all = yield* Effect.forEach([3, 1, 2], (remaining) => insertLimited({ credits: { remaining } }))
+      const unlimited = yield* insertLimited({})
+      const asked = [
+        ...all.map(({ counter }) => counter),
+        { orgId: all[0]!.orgId, counterId: yield* newId },
+        // Of another org.
+        { orgId: all[0]!.orgId, counterId: all[1]!.keyId },
+        unlimited.counter,
+      ]
+      const answers = yield* Effect.forEach(asked, (counter) => lease(counter, use(2)), { concurrency: "unbounded" })
+      assert.deepStrictEqual(
+        answers.map((answer) => answer?.units),
+        [2, 0, 2, undefined, undefined, undefined],
+      )
+    }),
+  )
+
+  it.effect("counters: end with the key, and change with its limits", () =>
+    Effect.gen(function* () {
+      const keys = yield* ApiKeyRepository
+      const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
+      const portion = (yield* lease(counter, use(1, 10)))!
+      yield* keys.update(orgId, keyId, { credits: { remaining: 200 } }, newEntry())
+      // What was leased before is worth nothing.
+      const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: portion }))!
+      assert.deepInclude(after, { version: 1, remaining: 200 })
+      yield* keys.remove(orgId, keyId, newEntry())
+      assert.strictEqual(yield* lease(counter, use(1)), undefined)
+    }),
+  )
+}

@@ -1,0 +1,284 @@
+import { assert, layer } from "@effect/vitest"
+import { DateTime, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
+import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import { SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
+import * as AuditLogSql from "#src/infrastructure/audit/AuditLogRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import * as SweepsSql from "#src/infrastructure/webhooks/SweepRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import {
+  at,
+  everyOrg,
+  failureOf,
+  insertOrg,
+  insertProject,
+  insertTenant,
+  newEntry,
+  newKey,
+  newRepository,
+  noRows,
+  noSuchOrg,
+  noSuchProject,
+  push,
+  register,
+} from "../support.ts"
+import { claim, insertEndpoint, insertJob, makeEvent } from "../webhooks/webhookSupport.ts"
+
+const repositories = Layer.mergeAll(
+  ApiKeysSql.layer,
+  AuditLogSql.layer,
+  DeliveryQueueSql.layer,
+  DeploymentsSql.layer,
+  JobsSql.layer,
+  OrgsSql.layer,
+  ProjectsSql.layer,
+  SweepsSql.layer,
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provide(crypto.layer))
+
+interface Column {
+  readonly table: string
+  readonly column: string
+  readonly type: string
+  /** Whether a row needs a value for it. */
+  readonly needed: boolean
+}
+
+const columns = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql<Column>`
+    SELECT c.table_name AS table, c.column_name AS column, c.data_type AS type,
+      c.is_nullable = 'NO' AND c.column_default IS NULL AND c.is_generated = 'NEVER' AS needed
+    FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+    WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE' ORDER BY c.table_name, c.ordinal_position`,
+)
+
+/** A value of any column. Every text is the same, so that rows of different tables belong together. */
+const valueOf = ({ column, type }: Column, orgId: string): unknown => {
+  if (column === "org_id") return orgId
+  if (type === "text") return `${orgId} e`
+  if (type === "boolean") return false
+  if (type.startsWith("timestamp")) return DateTime.toDateUtc(at(0))
+  if (type === "bytea") return Buffer.from(orgId)
+  if (type.startsWith("json")) return "{}"
+  if (type === "ARRAY") return "{}"
+  return 1
+}
+
+/** Puts a row of the org into each table that has an `org_id`, whatever the table: new tables are covered, too. */
+const fillTables = Effect.fnUntraced(function* (orgId: string) {
+  const sql = yield* SqlClient.SqlClient
+  const byTable = Map.groupBy(yield* columns, ({ table }) => table)
+  const owned = [...byTable].filter(([, all]) => all.some(({ column }) => column === "org_id"))
+  // Jobs first: events refer to them.
+  const tables = owned.toSorted(([a], [b]) => Number(b === "jobs") - Number(a === "jobs"))
+  for (const [table, all] of tables) {
+    const needed = all.filter((column) => column.needed || column.column === "org_id")
+    const names = needed.map(({ column }) => sql`${sql(column)}`)
+    const values = needed.map((column) => sql`${valueOf(column, orgId)}`)
+    yield* sql`INSERT INTO ${sql(table)} (${sql.csv(names)}) VALUES (${sql.csv(values)})`
+  }
+  return tables.map(([table]) => table)
+})
+
+/** The tables in which some column of some row has the text. */
+const tablesWith = Effect.fnUntraced(function* (text: string) {
+  const sql = yield* SqlClient.SqlClient
+  const tables = [...new Set((yield* columns).map(({ table }) => table))]
+  const found = yield* Effect.forEach(tables, (table) =>
+    Effect.map(
+      sql<{ n: number }>`SELECT count(*)::int AS n FROM ${sql(table)} AS t WHERE position(${text} IN t::text) > 0`,
+      ([row]) => (row!.n > 0 ? [table] : []),
+    ),
+  )
+  return found.flat()
+})
+
+/** What must fail, whatever it would give. */
+type Tried = Effect.Effect<unknown, unknown, OrgRepository | ProjectRepository | DeploymentRepository>
+
+const removeOrg = (orgId: string, seconds = 0) =>
+  Effect.gen(function* () {
+    const entry = newEntry({ action: "org.delete", target: orgId })
+    yield* OrgRepository.use((orgs) => orgs.remove(orgId, at(seconds), entry))
+    return entry.id
+  })
+
+/** Runs batches of a sweep until it waits or is finished; returns how many. */
+const runSweep = Effect.fnUntraced(function* (sweepId: string, now: DateTime.Utc, limit = 1_000) {
+  const sweeps = yield* SweepRepository
+  for (let batches = 1; ; batches++) {
+    const swept = yield* sweeps.advance(sweepId, now, limit)
+    assert.isAtMost(swept?.rows ?? 0, limit)
+    if (swept === null || swept.isDone || swept.isWaiting === true) return { batches, swept }
+  }
+})
+
+const later = (seconds: number) => DateTime.add(at(0), { seconds })
+
+for (const [name, database] of Object.entries({ embedded: databases.embedded, postgres: databases.postgres })) {
+  layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(`erasure, ${name}`, (it) => {
+    it.effect("nothing of a deleted org is left in any table but the audit log, and others lose nothing", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const [{ orgId }, other] = [yield* insertTenant, yield* insertTenant]
+        const filled = yield* fillTables(orgId)
+        yield* fillTables(other.orgId)
+        const before = yield* tablesWith(other.orgId)
+        assert.includeMembers(yield* tablesWith(orgId), filled)
+        yield* sql`
+          INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+          SELECT ${orgId} || n, ${orgId}, 'w', true, 'queued', now(), now() FROM generate_series(1, 2500) AS n`
+
+        const sweepId = yield* removeOrg(orgId)
+        const first = yield* runSweep(sweepId, later(1), 500)
+        // A request from before the deletion may still commit a row.
+        assert.isTrue(first.swept?.isWaiting)
+        assert.isAtLeast(first.batches, 6)
+        assert.sameMembers(yield* tablesWith(orgId), ["audit_log", "org_owners", "sweeps"])
+        yield* sql`
+          INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
+          VALUES (${`${orgId} late`}, ${orgId}, 'w', true, 'queued', now(), now())`
+        const last = yield* runSweep(sweepId, later(61))
+        assert.isTrue(last.swept?.isDone)
+        assert.deepStrictEqual(yield* tablesWith(orgId), ["audit_log"])
+        assert.deepStrictEqual(yield* tablesWith(other.orgId), before)
+        yield* sql`DELETE FROM sweeps WHERE org_id = ${other.orgId}`
+      }),
+    )
+
+    it.effect("from the deletion on, nothing of the org is found, and the administrator reads its audit log", () =>
+      Effect.gen(function* () {
+        const [keys, orgs, projects] = [yield* ApiKeyRepository, yield* OrgRepository, yield* ProjectRepository]
+        const repository = newRepository()
+        const { orgId } = yield* insertOrg()
+        yield* orgs.update(orgId, { owners: [{ provider: "github", owner: repository.owner }] }, newEntry())
+        const { projectId } = yield* register(push(repository), { link: true })
+        const [orgKey, projectKey] = [yield* newKey(), yield* newKey()]
+        yield* keys.insertForOrg(orgId, orgKey, newEntry())
+        yield* keys.insertForProject(everyOrg, projectId, projectKey, newEntry())
+        const sweepId = yield* removeOrg(orgId)
+
+        assert.strictEqual((yield* keys.findByHashes([orgKey.hash, projectKey.hash])).size, 0)
+        assert.deepStrictEqual(yield* keys.list(orgId, { limit: 10 }), noRows)
+        const gone = [orgs.find(orgId), orgs.findWithUsage(orgId), removeOrg(orgId), insertProject(orgId)]
+        for (const tried of gone) assert.strictEqual(yield* failureOf(Effect.asVoid(tried as Tried)), noSuchOrg)
+        assert.strictEqual(yield* failureOf(keys.insertForOrg(orgId, yield* newKey(), newEntry())), noSuchOrg)
+        const now = at(1)
+        const goneProjects = [
+          projects.find(everyOrg, projectId),
+          projects.update(everyOrg, projectId, { name: "x" }, now, newEntry()),
+          projects.findLink(everyOrg, projectId),
+          projects.remove(everyOrg, projectId, now, newEntry()),
+          keys.insertForProject(everyOrg, projectId, yield* newKey(), newEntry()),
+          DeploymentRepository.use((all) => all.promote(everyOrg, projectId, "x", now, newEntry())),
+        ]
+        for (const tried of goneProjects) {
+          assert.strictEqual(yield* failureOf(Effect.asVoid(tried as Tried)), noSuchProject)
+        }
+        assert.deepStrictEqual(
+          yield* DeploymentRepository.use((all) => all.list(everyOrg, projectId, { limit: 10 })),
+          noRows,
+        )
+
+        // The owner is nobody's until the erasure has ended; the repository is free at once.
+        const another = yield* insertOrg()
+        const owners = [{ provider: "github", owner: repository.owner }]
+        assert.include(
+          yield* failureOf(orgs.update(another.orgId, { owners }, newEntry())),
+          "Another org has the owner",
+        )
+        assert.strictEqual((yield* register(push(repository), { link: true })).outcome._tag, "NotLinked")
+        const made = yield* register(push(repository))
+        assert.notStrictEqual(made.projectId, projectId)
+        yield* runSweep(sweepId, later(1))
+        yield* runSweep(sweepId, later(61))
+        yield* orgs.update(another.orgId, { owners }, newEntry())
+
+        const log = yield* AuditRepository.use((audit) => audit.list(orgId, { limit: 100 }))
+        assert.strictEqual(log.items[0]!.action, "org.delete")
+      }),
+    )
+
+    it.effect("from the deletion on, no delivery of the org is claimed, and no job", () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const endpoints = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+        for (let n = 0; n < 3; n++) yield* makeEvent(orgId, at(0))
+        yield* insertJob(orgId)
+        const own = (delivery: { readonly endpointId: string | null }) => endpoints.includes(delivery.endpointId ?? "")
+        yield* removeOrg(orgId)
+        for (let n = 0; n < 3; n++) {
+          const claimed = yield* claim(later(600 + n))
+          assert.deepStrictEqual(claimed.filter(own), [])
+        }
+        const jobs = yield* JobRepository
+        const asked = { workflows: undefined, limit: 10, now: later(1), leaseUntil: later(60) }
+        assert.deepStrictEqual(yield* jobs.claim(orgId, asked), [])
+      }),
+    )
+
+    it.effect("the default org can be deleted, and the next project makes a new one", () =>
+      Effect.gen(function* () {
+        const first = yield* insertProject(undefined)
+        yield* removeOrg(first.orgId)
+        const second = yield* insertProject(undefined)
+        assert.notStrictEqual(second.orgId, first.orgId)
+        assert.strictEqual((yield* insertProject(undefined)).orgId, second.orgId)
+      }),
+    )
+
+    it.effect("a deleted project is gone at once, and so is all that it had, in batches", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const [keys, projects] = [yield* ApiKeyRepository, yield* ProjectRepository]
+        const repository = newRepository()
+        const { projectId } = yield* register(push(repository))
+        const { orgId, subdomain } = yield* projects.find(everyOrg, projectId)
+        const sibling = yield* insertProject(orgId)
+        for (let n = 0; n < 25; n++) yield* register(push(repository))
+        const added = yield* Effect.replicateEffect(newKey(), 25)
+        for (const key of added) yield* keys.insertForProject(everyOrg, projectId, key, newEntry())
+        const kept = yield* newKey()
+        yield* keys.insertForProject(everyOrg, sibling.projectId, kept, newEntry())
+
+        const entry = newEntry({ action: "project.delete", target: projectId })
+        assert.strictEqual(yield* projects.remove(everyOrg, projectId, at(0), entry), orgId)
+        assert.strictEqual(yield* failureOf(projects.find(everyOrg, projectId)), noSuchProject)
+        const found = yield* keys.findByHashes([...added.map(({ hash }) => hash), kept.hash])
+        assert.deepStrictEqual([...found.keys()], [kept.hash])
+        const wrong = added[0]!
+        const replacement = { ...(yield* newKey()), now: at(1), expiresAt: null, oldKeyUntil: at(1), settings: {} }
+        for (const tried of [
+          keys.remove(orgId, wrong.id, newEntry()),
+          keys.rotate(orgId, wrong.id, replacement, newEntry()),
+        ]) {
+          assert.include(yield* failureOf(Effect.asVoid(tried as Tried)), "not_found")
+        }
+        // Its names are free at once.
+        const again = yield* register(push(repository))
+        assert.strictEqual((yield* projects.find(everyOrg, again.projectId)).subdomain, subdomain)
+
+        const first = yield* runSweep(entry.id, later(1), 10)
+        assert.isAtLeast(first.batches, 5)
+        const last = yield* runSweep(entry.id, later(61), 10)
+        assert.isTrue(last.swept?.isDone)
+        assert.deepStrictEqual(yield* tablesWith(projectId), ["audit_log"])
+        assert.strictEqual((yield* sql`SELECT id FROM api_keys WHERE id = ${kept.id}`).length, 1)
+      }),
+    )
+  })
+}

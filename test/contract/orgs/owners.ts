@@ -1,0 +1,205 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { parseOwner } from "#src/domain/deployments/CiProvider.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import type { It } from "../support.ts"
+import {
+  anyRules,
+  at,
+  everyOrg,
+  failureOf,
+  findProject,
+  gitlabIssuer,
+  insertOrg,
+  insertProject,
+  insertTenant,
+  newEntry,
+  newId,
+  newRepository,
+  noSuchOrg,
+  noSuchProject,
+  oneOrg,
+  push,
+  register,
+} from "../support.ts"
+
+const owner = (text: string) => parseOwner(text)!
+const setOwners = (orgId: string, ...owners: ReadonlyArray<string>) =>
+  OrgRepository.use((orgs) => orgs.update(orgId, { owners: owners.map(owner) }, newEntry({ action: "org.update" })))
+const ownersOf = (orgId: string) => OrgRepository.use((orgs) => orgs.owners(orgId))
+const linked = { link: true }
+const listed = (...owners: ReadonlyArray<string>) => ({ rules: { ...anyRules, allowedOwners: owners.map(owner) } })
+const newLink = (repository: { readonly owner: string; readonly repo: string }, provider = "github") => ({
+  provider,
+  hostOwner: repository.owner,
+  hostRepo: repository.repo,
+  workflow: null,
+  environment: null,
+})
+const put = (projectId: string, link: ReturnType<typeof newLink>) =>
+  ProjectRepository.use((projects) => projects.putLink(everyOrg, projectId, link, at(1), newEntry()))
+const noLink = JSON.stringify({ error: "No repository is linked to the project.", code: "not_found" })
+const taken = JSON.stringify({
+  error: "hostOwner, hostRepo: Another project is linked to this repository.",
+  code: "conflict",
+})
+
+/** The owners of orgs, and whose repositories may register. */
+export const owners = (it: It) => {
+  it.effect("owners: are replaced as a whole, and belong to one org, in any case", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
+      const { owner: name } = newRepository()
+      yield* setOwners(orgId, name, `gitlab:${name}/docs`, name.toUpperCase())
+      const [first, second, ...others] = yield* ownersOf(orgId)
+      assert.deepStrictEqual([first, second, others], [owner(name.toUpperCase()), owner(`gitlab:${name}/docs`), []])
+      yield* setOwners(orgId, `gitlab:${name}/docs`, name)
+      assert.deepStrictEqual(yield* ownersOf(orgId), [owner(`gitlab:${name}/docs`), owner(name)])
+      const conflict = yield* failureOf(setOwners(other.orgId, "free-owner", name.toLowerCase()))
+      assert.include(conflict, `"code":"conflict"`)
+      assert.deepStrictEqual(yield* ownersOf(other.orgId), [])
+      // Another provider's owner of this name is another owner.
+      yield* setOwners(other.orgId, `gitlab:${name}`)
+      yield* setOwners(orgId)
+      yield* setOwners(other.orgId, name, `gitlab:${name}`)
+      assert.deepStrictEqual(yield* ownersOf(orgId), [])
+      assert.strictEqual((yield* ownersOf(other.orgId)).length, 2)
+      assert.strictEqual(yield* failureOf(setOwners(yield* newId, name)), noSuchOrg)
+    }),
+  )
+
+  it.effect("owners: of orgs that ask for one owner at once, one gets it", () =>
+    Effect.gen(function* () {
+      const orgs = yield* Effect.replicateEffect(insertOrg(), 8)
+      const { owner: name } = newRepository()
+      const results = yield* Effect.forEach(orgs, ({ orgId }) => Effect.result(setOwners(orgId, name)), {
+        concurrency: "unbounded",
+      })
+      assert.strictEqual(results.filter(({ _tag }) => _tag === "Success").length, 1)
+    }),
+  )
+
+  it.effect(
+    "owners: a run of an owner gets its project in the owner's org, also where only linked ones may register",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const repository = newRepository()
+        yield* setOwners(orgId, repository.owner.toUpperCase())
+        const { projectId } = yield* register(push(repository), linked)
+        assert.strictEqual((yield* findProject(projectId)).orgId, orgId)
+        // GitLab's owner of this name is somebody else.
+        const elsewhere = push({ ...repository, repositoryId: "7" }, { provider: "gitlab", issuer: gitlabIssuer })
+        assert.strictEqual((yield* register(elsewhere, linked)).outcome._tag, "NotLinked")
+        // And so is the owner at another issuer that calls itself GitHub.
+        const impostor = push({ ...repository, repositoryId: "8" }, { issuer: "https://github.example" })
+        assert.strictEqual((yield* register(impostor, linked)).outcome._tag, "NotLinked")
+      }),
+  )
+
+  it.effect("owners: the id that the first run proves stays with the name", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const repository = newRepository()
+      yield* setOwners(orgId, repository.owner)
+      yield* register(push(repository), linked)
+      const another = { ...repository, repo: "another", repositoryId: newRepository().repositoryId }
+      for (const ownerId of ["999999", null]) {
+        const stranger = yield* register(push({ ...another, ownerId }), linked)
+        assert.strictEqual(stranger.outcome._tag, "OwnerReused")
+      }
+      // The list is sent again: the id stays. Removed and added, the name is proved anew.
+      yield* setOwners(orgId, repository.owner)
+      assert.strictEqual((yield* register(push({ ...another, ownerId: "999999" }), linked)).outcome._tag, "OwnerReused")
+      assert.strictEqual((yield* register(push(another), linked)).outcome._tag, "Registered")
+    }),
+  )
+
+  it.effect("link: an allowed name with another owner's id takes no project, linked by hand or proved", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const { projectId } = yield* register(push(repository))
+      const before = yield* findProject(projectId)
+      const byHand = yield* insertTenant
+      yield* put(byHand.project.projectId, newLink({ ...repository, repo: "by-hand" }))
+      const stranger = { ...repository, ownerId: "999999" }
+      const runs = [
+        stranger,
+        { ...stranger, repo: "by-hand", repositoryId: newRepository().repositoryId },
+        { ...stranger, repo: "new", repositoryId: newRepository().repositoryId },
+      ]
+      for (const run of runs) {
+        const { outcome } = yield* register(push(run), listed(repository.owner))
+        assert.strictEqual(outcome._tag, "OwnerReused")
+      }
+      assert.deepStrictEqual(yield* findProject(projectId), before)
+      assert.strictEqual((yield* findProject(byHand.project.projectId)).currentDeploymentId, null)
+    }),
+  )
+
+  it.effect("link: a repository that moved to another owner needs that owner, or a new link", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const { project } = yield* insertTenant
+      const { orgId, projectId } = project
+      yield* put(projectId, newLink(repository))
+      yield* register(push(repository), linked)
+      const { owner: newOwner, ownerId } = newRepository()
+      const moved = { ...repository, owner: newOwner, ownerId }
+      assert.strictEqual((yield* register(push(moved), linked)).outcome._tag, "RepositoryMoved")
+      assert.strictEqual((yield* register(push(moved), listed(repository.owner))).outcome._tag, "RepositoryMoved")
+      // An owner of another org does not admit it into this one's project.
+      const other = yield* insertOrg()
+      yield* setOwners(other.orgId, newOwner)
+      assert.strictEqual((yield* register(push(moved), linked)).outcome._tag, "RepositoryMoved")
+      yield* setOwners(other.orgId)
+      yield* setOwners(orgId, newOwner)
+      assert.strictEqual((yield* register(push(moved), linked)).projectId, projectId)
+      // Back, by a new link; and on, where the operator lists the owner.
+      yield* setOwners(orgId)
+      yield* put(projectId, newLink(repository))
+      assert.strictEqual((yield* register(push(repository), linked)).projectId, projectId)
+      assert.strictEqual((yield* register(push(moved), listed(newOwner))).projectId, projectId)
+    }),
+  )
+
+  it.effect("link: an owner that was renamed keeps its projects", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const { projectId } = yield* register(push(repository))
+      const renamed = { ...repository, owner: newRepository().owner }
+      assert.strictEqual((yield* register(push(renamed), linked)).projectId, projectId)
+    }),
+  )
+
+  it.effect("link: is put, read and removed, with its pins", () =>
+    Effect.gen(function* () {
+      const projects = yield* ProjectRepository
+      const { project } = yield* insertTenant
+      const { orgId, projectId } = project
+      const repository = newRepository()
+      assert.strictEqual(yield* failureOf(projects.findLink(everyOrg, projectId)), noLink)
+      assert.strictEqual(yield* failureOf(projects.removeLink(everyOrg, projectId, at(1), newEntry())), noLink)
+      const link = { ...newLink(repository, "gitlab"), workflow: ".gitlab-ci.yml", environment: "production" }
+      assert.deepStrictEqual(yield* projects.putLink(oneOrg(orgId), projectId, link, at(1), newEntry()), link)
+      assert.deepStrictEqual(yield* projects.findLink(everyOrg, projectId), link)
+      const { hostOwner, hostRepo } = yield* findProject(projectId)
+      assert.deepStrictEqual([hostOwner, hostRepo], [repository.owner, repository.repo])
+
+      // A GitHub repository of this name is another one, which another project may have.
+      const second = yield* insertProject(orgId)
+      yield* put(second.projectId, newLink(repository))
+      assert.strictEqual(yield* failureOf(put(second.projectId, newLink(repository, "gitlab"))), taken)
+      assert.strictEqual((yield* register(push(repository), linked)).projectId, second.projectId)
+
+      const stranger = yield* insertOrg()
+      const scope = oneOrg(stranger.orgId)
+      assert.strictEqual(yield* failureOf(projects.findLink(scope, projectId)), noSuchProject)
+      assert.strictEqual(yield* failureOf(projects.putLink(scope, projectId, link, at(1), newEntry())), noSuchProject)
+      assert.strictEqual(yield* failureOf(projects.removeLink(scope, projectId, at(1), newEntry())), noSuchProject)
+      yield* projects.removeLink(everyOrg, projectId, at(1), newEntry())
+      assert.strictEqual(yield* failureOf(projects.findLink(everyOrg, projectId)), noLink)
+    }),
+  )
+}

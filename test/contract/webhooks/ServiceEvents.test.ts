@@ -1,0 +1,247 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { DeploymentRepository } from "#src/domain/deployments/DeploymentRepository.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
+import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { makeServiceEvent, deactivated } from "#src/domain/webhooks/ServiceEvents.ts"
+import { Sweeps } from "#src/domain/webhooks/Sweeps.ts"
+import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
+import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
+import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as SweepsSql from "#src/infrastructure/webhooks/SweepRepository.ts"
+import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
+import { SecureRandom } from "effect/crypto"
+import * as crypto from "../../fakes/crypto.ts"
+import { databases } from "../../support/databases.ts"
+import { anyRules, everyOrg, insertOrg, newEntry, newId, newRepository, push } from "../support.ts"
+import {
+  attempt,
+  claim,
+  deliveriesOf,
+  epoch,
+  findDelivery,
+  insertEndpoint,
+  plus,
+  publish,
+  record,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const sql = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
+  DeploymentsSql.layer,
+  ProjectsSql.layer,
+  EventsSql.layer,
+  JobsSql.layer,
+  OrgsSql.layer,
+  Sweeps.layer.pipe(Layer.provideMerge(SweepsSql.layer), Layer.provide(Wakeups.layer)),
+  WebhookEndpointsSql.layer,
+).pipe(Layer.provideMerge(crypto.layer))
+
+const sweep = Effect.flatMap(Sweeps, ({ run }) => run)
+const typesOf = (orgId: string) =>
+  EventRepository.use((events) =>
+    Effect.map(events.list(orgId, undefined, { limit: 100 }), (all) => all.map(({ type }) => type).toSorted()),
+  )
+/** What an endpoint was told of the service's own: the types and the data. */
+const toldTo = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
+  const all = (yield* deliveriesOf(orgId, { webhook_endpoint_id: endpoint })).filter(({ job_id }) => job_id === null)
+  return yield* Effect.forEach(
+    all.filter(({ event }) => event.startsWith("endpoint.") || event.startsWith("delivery.")),
+    ({ delivery_id, state }) =>
+      Effect.map(findDelivery(orgId, delivery_id), ({ payload }) => {
+        const { data, event } = JSON.parse(payload) as { event: string; data: Record<string, unknown> }
+        return { event, data, state }
+      }),
+  )
+})
+
+for (const database of ["embedded", "postgres"] as const) {
+  layer(Layer.provideMerge(sql, databases[database]), { excludeTestServices: true })(
+    `the service's own events on ${database}`,
+    (it) => {
+      it.effect("a failed delivery is told to the endpoints that name it, and not to its own", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "delivery.*"] })
+          const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
+          yield* insertEndpoint(orgId)
+          const event_id = yield* publish(orgId, "invoice.paid", now)
+          const claimed = (yield* claim(now)).filter(({ endpointId }) => endpointId === broken)
+          assert.strictEqual(claimed.length, 1)
+          yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
+          yield* sweep
+          assert.deepStrictEqual(yield* toldTo(orgId, watcher), [
+            {
+              event: "delivery.failed",
+              data: {
+                delivery_id: claimed[0]!.deliveryId,
+                event_id,
+                event: "invoice.paid",
+                webhook_endpoint_id: broken,
+                attempts: 1,
+                last_status: 500,
+                last_error: null,
+              },
+              state: "pending",
+            },
+          ])
+          assert.deepStrictEqual(yield* toldTo(orgId, broken), [])
+        }),
+      )
+
+      it.effect("a delivery of the service's own makes no other event: two dead endpoints do not tell each other", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const own = ["delivery.*", "endpoint.*"]
+          const [a, b] = [
+            yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", ...own] }),
+            yield* insertEndpoint(orgId, { eventTypes: own }),
+          ]
+          yield* insertEndpoint(orgId, { eventTypes: own })
+          yield* publish(orgId, "invoice.paid", now)
+          const [first] = yield* claim(now)
+          // A is gone: B hears of it, and is gone as well.
+          yield* record([attempt(first!, "Deactivate", now)], now)
+          yield* sweep
+          assert.deepStrictEqual(
+            (yield* toldTo(orgId, b)).map(({ data, event }) => [event, data["webhook_endpoint_id"], data["reason"]]),
+            [["endpoint.deactivated", a, "gone"]],
+          )
+          const later = plus(now, 1)
+          const toB = (yield* claim(later, { limit: 1000 })).filter(({ endpointId }) => endpointId === b)
+          assert.strictEqual(toB.length, 1)
+          yield* record([attempt(toB[0]!, "Deactivate", later)], later)
+          yield* sweep
+          assert.deepStrictEqual(yield* typesOf(orgId), ["endpoint.deactivated", "invoice.paid"])
+          assert.deepStrictEqual(yield* toldTo(orgId, a), [])
+        }),
+      )
+
+      it.effect("who deactivates an endpoint is told to the others, once, with the reason", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const [subject, watcher] = [
+            yield* insertEndpoint(orgId, { eventTypes: ["endpoint.*"] }),
+            yield* insertEndpoint(orgId, { eventTypes: ["endpoint.deactivated"] }),
+          ]
+          const random = yield* SecureRandom.SecureRandom
+          const entry = (reason: "by_request" | "failing") =>
+            Effect.map(makeServiceEvent(random, deactivated(subject, reason), now), (event) => newEntry({ event }))
+          const repository = yield* WebhookEndpointRepository
+          const change = { url: undefined, secret: undefined, previousSecretUntil: now, description: undefined, now }
+          for (let times = 0; times < 2; times++) {
+            yield* repository.update(orgId, subject, { ...change, active: false }, yield* entry("by_request"))
+          }
+          yield* updateEndpoint(orgId, subject, now, { active: true })
+          assert.isTrue(yield* repository.deactivate(orgId, subject, now, yield* entry("failing")))
+          yield* sweep
+          assert.deepStrictEqual((yield* toldTo(orgId, watcher)).map(({ data }) => data["reason"]).toSorted(), [
+            "by_request",
+            "failing",
+          ])
+          assert.deepStrictEqual(yield* toldTo(orgId, subject), [])
+        }),
+      )
+
+      it.effect("a registered deployment names the project that it is of, and is told once", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const watcher = yield* insertEndpoint(orgId, { eventTypes: ["deployment.registered"] })
+          const projects = yield* ProjectRepository
+          const repository = newRepository()
+          const project = yield* projects.insert(
+            { projectId: yield* newId, name: "docs", orgId, defaultOrgId: yield* newId, now },
+            newEntry(),
+          )
+          const linked = { hostOwner: repository.owner, hostRepo: repository.repo }
+          yield* projects.update(everyOrg, project.projectId, linked, now, newEntry())
+          const random = yield* SecureRandom.SecureRandom
+          const run = push(repository)
+          const rules = { ...anyRules, allowedOwners: "linked" } as const
+          for (let times = 0; times < 2; times++) {
+            const [deploymentId, projectId] = [yield* newId, yield* newId]
+            const data = { deployment_id: deploymentId, project_id: projectId }
+            const event = yield* makeServiceEvent(random, { type: "deployment.registered", data }, now)
+            const ids = { deploymentId, projectId, defaultOrgId: yield* newId }
+            yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, rules }))
+          }
+          yield* sweep
+          const [delivery, ...others] = yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })
+          assert.deepStrictEqual(others, [])
+          const { payload } = yield* findDelivery(orgId, delivery!.delivery_id)
+          assert.strictEqual(JSON.parse(payload).data.project_id, project.projectId)
+        }),
+      )
+
+      it.effect("nothing is written while nobody names the type, and * does not", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+          yield* insertEndpoint(orgId)
+          yield* insertEndpoint(orgId, { eventTypes: ["*"] })
+          yield* publish(orgId, "invoice.paid", now)
+          const claimed = yield* claim(now)
+          yield* record(
+            claimed.map((one) => attempt(one, one.endpointId === broken ? "Exhausted" : "Delivered", now)),
+            now,
+          )
+          assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
+          const sql = yield* SqlClient.SqlClient
+          assert.deepStrictEqual(yield* sql`SELECT id FROM sweeps WHERE org_id = ${orgId}`, [])
+        }),
+      )
+
+      it.effect("a worker whose claim was taken announces nothing", () =>
+        Effect.gen(function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+          yield* insertEndpoint(orgId, { eventTypes: ["delivery.*"] })
+          yield* publish(orgId, "invoice.paid", now)
+          const [first] = yield* claim(now)
+          const later = plus(now, 61)
+          const [second] = yield* claim(later)
+          yield* record([attempt(second!, "Delivered", later)], later)
+          yield* record([attempt(first!, "Exhausted", later)], later)
+          assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
+        }),
+      )
+
+      it.effect(
+        "more failed deliveries than one batch announces, for more endpoints than one event delivers at once",
+        () =>
+          Effect.gen(function* () {
+            const { orgId } = yield* insertOrg()
+            const now = epoch()
+            const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+            const watchers = yield* Effect.replicateEffect(insertEndpoint(orgId, { eventTypes: ["delivery.*"] }), 40)
+            for (let n = 0; n < 120; n++) yield* publish(orgId, "invoice.paid", now)
+            const claimed = yield* claim(now, { limit: 200, laneCap: 200 })
+            assert.strictEqual(claimed.filter(({ endpointId }) => endpointId === broken).length, 120)
+            yield* record(
+              claimed.map((one) => attempt(one, "Exhausted", now)),
+              now,
+            )
+            yield* sweep
+            for (const watcher of [watchers[0]!, watchers[39]!]) {
+              assert.strictEqual((yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })).length, 120)
+            }
+          }),
+      )
+    },
+  )
+}

@@ -1,0 +1,219 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect } from "effect"
+import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
+import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/pace.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { insertOrg } from "../support.ts"
+import {
+  attempt,
+  claim,
+  claimWithMore,
+  deliveriesOf,
+  epoch,
+  insertEndpoint,
+  type It,
+  plus,
+  publish,
+  record,
+  recover,
+  release,
+  removeEndpoint,
+  retry,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+/** An org with an endpoint that sends in order, and so many events for it; gives their ids. */
+const insertOrdered = Effect.fnUntraced(function* (now: DateTime.Utc, events: number) {
+  const { orgId } = yield* insertOrg()
+  const endpoint = yield* insertEndpoint(orgId, { ordered: true, now })
+  const ids: Array<string> = []
+  for (let n = 0; n < events; n++) ids.push(yield* publish(orgId, "a.b", now))
+  return { orgId, endpoint, ids }
+})
+const eventsOf = (claimed: ReadonlyArray<ClaimedDelivery>, endpoint: string) =>
+  claimed.filter(({ endpointId }) => endpointId === endpoint).map(({ eventId }) => eventId)
+const deliver = (claimed: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
+  record(
+    claimed.map((one) => attempt(one, "Delivered", now)),
+    now,
+  )
+
+/** What every DeliveryQueue does with endpoints that send in order, or have a limit per second. */
+export const lanesWithRules = (it: It) => {
+  it.effect("ordered: deliveries are claimed in the order of their events, by one claim at a time", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { endpoint, ids, orgId } = yield* insertOrdered(now, 30)
+      const first = yield* claim(now)
+      assert.deepStrictEqual(eventsOf(first, endpoint), ids.slice(0, 20))
+      assert.isTrue(first.every(({ ordered }) => ordered))
+      // Another replica, and this one while it has some.
+      assert.deepStrictEqual(yield* claim(now), [])
+      assert.deepStrictEqual(yield* claim(now, { inFlight: new Map([[endpoint, 1]]) }), [])
+      // Not even when all but the last are recorded.
+      yield* deliver(first.slice(0, -1), now)
+      assert.deepStrictEqual(yield* claim(now), [])
+      yield* deliver(first.slice(-1), now)
+      assert.deepStrictEqual(eventsOf(yield* claim(now), endpoint), ids.slice(20))
+      yield* removeEndpoint(orgId, endpoint, now)
+    }),
+  )
+
+  it.effect("ordered: a delivery that is retried holds the later ones back, until it is delivered or has failed", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { endpoint, ids, orgId } = yield* insertOrdered(now, 3)
+      const [first, ...others] = yield* claim(now)
+      yield* record([attempt(first!, { retryAt: plus(now, 60) }, now)], now)
+      yield* release(others, now)
+      assert.deepStrictEqual(yield* claim(plus(now, 59)), [])
+      // One at a time after a failure.
+      const again = yield* claim(plus(now, 60))
+      assert.deepStrictEqual(eventsOf(again, endpoint), [ids[0]])
+      yield* record([attempt(again[0]!, "Exhausted", plus(now, 60))], plus(now, 60))
+      const next = yield* claim(plus(now, 61))
+      assert.deepStrictEqual(eventsOf(next, endpoint), [ids[1]])
+      yield* deliver(next, plus(now, 61))
+      yield* deliver(yield* claim(plus(now, 62)), plus(now, 62))
+      assert.deepStrictEqual(yield* statesOf(orgId), ["failed", "delivered", "delivered"])
+    }),
+  )
+
+  it.effect("ordered: what a claim with an expired lease had is claimed again from its first delivery", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { endpoint, ids, orgId } = yield* insertOrdered(now, 4)
+      const lost = yield* claim(now)
+      yield* deliver(lost.slice(0, 1), now)
+      assert.deepStrictEqual(yield* claim(plus(now, 59)), [])
+      assert.deepStrictEqual(eventsOf(yield* claim(plus(now, 61)), endpoint), ids.slice(1))
+      yield* removeEndpoint(orgId, endpoint, now)
+    }),
+  )
+
+  it.effect("ordered: a batch keeps its order, and what is resent joins at the end", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { endpoint, ids, orgId } = yield* insertOrdered(now, 3)
+      const claimed = yield* claim(now)
+      yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
+      yield* release(claimed.slice(1), now)
+      yield* updateEndpoint(orgId, endpoint, now, { active: true })
+      const oldest = (yield* deliveriesOf(orgId)).find(({ event_id }) => event_id === ids[0])!
+      yield* retry(orgId, oldest.delivery_id, now)
+      const later = yield* publish(orgId, "a.b", now)
+      const order = yield* claim(plus(now, 1))
+      assert.deepStrictEqual(eventsOf(order, endpoint), [ids[1], ids[2], ids[0], later])
+      yield* record(
+        order.map((one) => attempt(one, "Exhausted", now)),
+        plus(now, 1),
+      )
+      yield* updateEndpoint(orgId, endpoint, now, { active: true })
+      const newest = yield* publish(orgId, "a.b", plus(now, 2))
+      assert.strictEqual(yield* recover(orgId, endpoint, plus(now, -1), plus(now, 3)), 4)
+      const [first, ...rest] = eventsOf(yield* claim(plus(now, 4)), endpoint)
+      assert.strictEqual(first, newest)
+      assert.sameMembers(rest, [...ids, later])
+      yield* removeEndpoint(orgId, endpoint, now)
+    }),
+  )
+
+  it.effect("ordered: is switched on and off for what is queued", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const endpoint = yield* insertEndpoint(orgId, { now })
+      const ids = [yield* publish(orgId, "a.b", now), yield* publish(orgId, "a.b", plus(now, 1))]
+      yield* updateEndpoint(orgId, endpoint, now, { ordered: true })
+      ids.push(yield* publish(orgId, "a.b", plus(now, 2)))
+      const later = plus(now, 2)
+      const claimed = yield* claim(later)
+      // The first claim may only sort what was queued before.
+      const all = claimed.length > 0 ? claimed : yield* claim(later)
+      yield* updateEndpoint(orgId, endpoint, now, { ordered: false })
+      assert.sameMembers([...eventsOf(all, endpoint), ...eventsOf(yield* claim(later), endpoint)], ids)
+      yield* removeEndpoint(orgId, endpoint, now)
+    }),
+  )
+
+  it.effect("a limit per second spreads attempts, over all claims, and leaves the rest until there is room", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const endpoint = yield* insertEndpoint(orgId, { maxPerSecond: 10, now })
+      const other = yield* insertEndpoint(orgId, { now })
+      for (let n = 0; n < 12; n++) yield* publish(orgId, "a.b", now)
+      const step = (1000 * paceMargin) / 10
+      const delaysOf = (claimed: ReadonlyArray<ClaimedDelivery>) =>
+        claimed.filter(({ endpointId }) => endpointId === endpoint).map(({ delayMillis }) => Math.round(delayMillis!))
+      const { deliveries: first, pacedUntil } = yield* claimWithMore(now, { laneCap: 50 })
+      const room = Math.floor(paceHorizonMillis / step) + 1
+      assert.deepStrictEqual(
+        delaysOf(first),
+        Array.from({ length: room }, (_, n) => Math.round(n * step)),
+      )
+      assert.isTrue(
+        first.filter(({ endpointId }) => endpointId === other).every(({ delayMillis }) => delayMillis === null),
+      )
+      assert.isNotNull(pacedUntil)
+      assert.isTrue(DateTime.isLessThan(pacedUntil!, plus(now, 1)))
+      // Another replica continues where this one stopped, whatever was sent meanwhile.
+      assert.deepStrictEqual(delaysOf(yield* claim(now, { laneCap: 50 })), [])
+      yield* deliver(first, now)
+      const later = DateTime.add(now, { milliseconds: paceHorizonMillis })
+      const second = yield* claim(later, { laneCap: 50 })
+      const start = room * step - paceHorizonMillis
+      assert.strictEqual(delaysOf(second)[0], Math.round(start))
+      assert.isTrue(delaysOf(second).every((delay) => delay <= paceHorizonMillis))
+      yield* deliver(second, later)
+      yield* updateEndpoint(orgId, endpoint, later, { maxPerSecond: null })
+      const rest = (yield* claim(later, { laneCap: 50 })).filter(({ endpointId }) => endpointId === endpoint)
+      assert.strictEqual(delaysOf(first).length + delaysOf(second).length + rest.length, 12)
+      assert.isTrue(rest.every(({ delayMillis }) => delayMillis === null))
+    }),
+  )
+
+  it.effect("settings: are kept, shown without values of headers, changed alone, and cleared", () =>
+    Effect.gen(function* () {
+      const repository = yield* WebhookEndpointRepository
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const headers = { stored: "encrypted", names: ["Authorization", "x-team"] }
+      const id = yield* insertEndpoint(orgId, {
+        eventTypes: ["a.*"],
+        headers,
+        maxPerSecond: 7,
+        ordered: true,
+        retryDelays: [0, 60],
+        signature: "ed25519",
+        now,
+      })
+      const shown = Effect.map(
+        Effect.suspend(() => repository.get(orgId, id)),
+        ({ event_types, headers, max_per_second, ordered, retry_delays, signature }) => [
+          event_types,
+          headers,
+          max_per_second,
+          ordered,
+          retry_delays,
+          signature,
+        ],
+      )
+      assert.deepStrictEqual(yield* shown, [["a.*"], headers.names, 7, true, [0, 60], "ed25519"])
+      yield* publish(orgId, "a.b", now)
+      const [claimed] = yield* claim(now)
+      assert.deepStrictEqual(
+        [claimed!.headers, claimed!.retryDelays, claimed!.ordered, claimed!.delayMillis],
+        [{ stored: "encrypted", owner: id }, [0, 60], true, 0],
+      )
+      assert.strictEqual((yield* repository.findSigning(orgId, id, now)).headers, "encrypted")
+      yield* updateEndpoint(orgId, id, now, { retryDelays: [] })
+      assert.deepStrictEqual(yield* shown, [["a.*"], headers.names, 7, true, [], "ed25519"])
+      const none = { eventTypes: null, headers: null, maxPerSecond: null, retryDelays: null }
+      yield* updateEndpoint(orgId, id, now, { ...none, ordered: false, signature: "hmac" })
+      assert.deepStrictEqual(yield* shown, [null, null, null, false, null, "hmac"])
+      yield* removeEndpoint(orgId, id, now)
+    }),
+  )
+}

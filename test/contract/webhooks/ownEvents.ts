@@ -1,0 +1,274 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect } from "effect"
+import type { NewEvent } from "#src/domain/webhooks/Event.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { failureOf, insertOrg, newId } from "../support.ts"
+import {
+  attempt,
+  claim,
+  completed,
+  deliveriesOf,
+  epoch,
+  failed,
+  finish,
+  findDelivery,
+  insertEndpoint,
+  insertJob,
+  type It,
+  plus,
+  publish,
+  record,
+  statesOf,
+  updateEndpoint,
+} from "./webhookSupport.ts"
+
+const noSuchEvent = JSON.stringify({ error: "There is no such event.", code: "not_found" })
+const list = (orgId: string, type?: string, limit = 100, cursor?: string) =>
+  EventRepository.use((events) => events.list(orgId, type, { limit, cursor }))
+const makeEvents = (count: number, now: DateTime.Utc, fields: (n: number) => Partial<NewEvent>) =>
+  Effect.forEach(Array.from({ length: count }), (_, n) =>
+    Effect.map(newId, (id): NewEvent => ({
+      id,
+      type: "invoice.paid",
+      body: "{}",
+      idempotencyKey: null,
+      createdAt: now,
+      ...fields(n),
+    })),
+  )
+/** The endpoints that an event was queued for, and the state of each delivery. */
+const receiversOf = (orgId: string, event_id: string) =>
+  Effect.map(deliveriesOf(orgId), (all) =>
+    Object.fromEntries(
+      all.filter((one) => one.event_id === event_id).map((one) => [one.webhook_endpoint_id, one.state]),
+    ),
+  )
+
+/** What every EventRepository does. */
+export const ownEvents = (it: It) => {
+  it.effect("events: are queued for the endpoints whose patterns match, in the same bytes", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const now = epoch()
+      const [all, invoices, exact] = [
+        yield* insertEndpoint(orgId),
+        yield* insertEndpoint(orgId, { eventTypes: ["order.made", "invoice.*"] }),
+        yield* insertEndpoint(orgId, { eventTypes: ["invoice.paid"], active: false }),
+      ]
+      yield* insertEndpoint(orgId, { eventTypes: ["job.*"] })
+      yield* insertEndpoint(foreign)
+      const body = `{"text":"${"😀".repeat(100)} O'Brien \\u0000"}`
+      const paid = yield* publish(orgId, "invoice.paid", now, { body })
+      assert.deepStrictEqual(yield* receiversOf(orgId, paid), {
+        [all]: "pending",
+        [invoices]: "pending",
+        [exact]: "skipped",
+      })
+      const nested = yield* publish(orgId, "invoice.paid.eu", now)
+      assert.deepStrictEqual(yield* receiversOf(orgId, nested), { [all]: "pending", [invoices]: "pending" })
+      const nobody = yield* publish(foreign, "a.b", now)
+      assert.strictEqual(Object.keys(yield* receiversOf(orgId, nobody)).length, 0)
+      const deliveries = (yield* deliveriesOf(orgId)).filter(({ event_id }) => event_id === paid)
+      for (const { delivery_id, event, job_id } of deliveries) {
+        assert.deepStrictEqual([event, job_id], ["invoice.paid", null])
+        assert.strictEqual((yield* findDelivery(orgId, delivery_id)).payload, body)
+      }
+      const claimed = yield* claim(now, { limit: 1000 })
+      assert.deepStrictEqual(
+        claimed
+          .filter((one) => one.orgId === orgId && one.event === "invoice.paid")
+          .map((one) => [one.endpointId, one.body, one.url])
+          .sort(),
+        [
+          [all, body, "https://example.com/hook"],
+          [invoices, body, "https://example.com/hook"],
+        ].sort(),
+      )
+      yield* record(
+        claimed.map((one) => attempt(one, "Delivered", now)),
+        now,
+      )
+      assert.sameMembers(yield* statesOf(orgId), ["delivered", "delivered", "skipped", "delivered", "delivered"])
+    }),
+  )
+
+  it.effect("events: patterns decide who receives the events of jobs, too", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      const [all, failures, jobs] = [
+        yield* insertEndpoint(orgId),
+        yield* insertEndpoint(orgId, { eventTypes: ["job.failed"] }),
+        yield* insertEndpoint(orgId, { eventTypes: ["job.*"] }),
+      ]
+      yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "key.*"] })
+      const done = yield* insertJob(orgId)
+      yield* finish(orgId, done, completed(), now)
+      const broken = yield* insertJob(orgId)
+      yield* finish(orgId, broken, failed(), now)
+      const to = Effect.fnUntraced(function* (job_id: string) {
+        return (yield* deliveriesOf(orgId, { job_id })).map((one) => one.webhook_endpoint_id).toSorted()
+      })
+      assert.deepStrictEqual(yield* to(done), [all, jobs].sort())
+      assert.deepStrictEqual(yield* to(broken), [all, failures, jobs].sort())
+      yield* updateEndpoint(orgId, failures, now, { eventTypes: null })
+      yield* updateEndpoint(orgId, all, now, { eventTypes: ["invoice.*"] })
+      const later = yield* insertJob(orgId)
+      yield* finish(orgId, later, completed(), now)
+      assert.deepStrictEqual(yield* to(later), [failures, jobs].sort())
+    }),
+  )
+
+  it.effect("events: of the same idempotency key, the first one stays", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const now = epoch()
+      yield* insertEndpoint(orgId)
+      const first = yield* publish(orgId, "a.b", now, { idempotencyKey: "k" })
+      assert.strictEqual(yield* publish(orgId, "c.d", plus(now, 1), { idempotencyKey: "k" }), first)
+      assert.notStrictEqual(yield* publish(foreign, "a.b", now, { idempotencyKey: "k" }), first)
+      assert.deepStrictEqual(
+        (yield* list(orgId)).map((event) => [event.event_id, event.type]),
+        [[first, "a.b"]],
+      )
+      assert.strictEqual((yield* deliveriesOf(orgId)).length, 1)
+      // In a batch too, beside new ones, and twice the same one.
+      const batch = yield* makeEvents(4, now, (n) => ({ idempotencyKey: ["k", "l", null, "l"][n]! }))
+      const { ids } = yield* EventRepository.use((events) => events.publish(orgId, batch))
+      assert.deepStrictEqual(ids, [first, batch[1]!.id, batch[2]!.id, batch[1]!.id])
+      assert.strictEqual((yield* list(orgId)).length, 3)
+    }),
+  )
+
+  it.effect("events: twenty publishes of one key at the same time are one event", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      yield* insertEndpoint(orgId)
+      const ids = yield* Effect.all(
+        Array.from({ length: 20 }, () => publish(orgId, "a.b", now, { idempotencyKey: "k" })),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(new Set(ids).size, 1)
+      assert.deepStrictEqual(yield* statesOf(orgId), ["pending"])
+    }),
+  )
+
+  it.effect("events: a hundred publishes at the same time, of two orgs, are each told to their own endpoint", () =>
+    Effect.gen(function* () {
+      const orgs = [yield* insertOrg(), yield* insertOrg()].map(({ orgId }) => orgId)
+      const now = epoch()
+      const endpoints = yield* Effect.forEach(orgs, (orgId) => insertEndpoint(orgId))
+      const ids = yield* Effect.forEach(
+        Array.from({ length: 100 }),
+        (_, n) => publish(orgs[n % 2]!, `a.b${n % 3}`, now),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(new Set(ids).size, 100)
+      for (const [n, orgId] of orgs.entries()) {
+        const deliveries = yield* deliveriesOf(orgId)
+        assert.sameMembers(
+          deliveries.map(({ event_id }) => event_id),
+          ids.filter((_, at) => at % 2 === n),
+        )
+        assert.isTrue(deliveries.every((one) => one.webhook_endpoint_id === endpoints[n] && one.state === "pending"))
+        assert.strictEqual(new Set(deliveries.map(({ delivery_id }) => delivery_id)).size, 50)
+      }
+    }),
+  )
+
+  it.effect("events: are listed newest first, by type, in pages, without those of others", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      const now = epoch()
+      const ids: Array<string> = []
+      for (let n = 0; n < 5; n++) ids.push(yield* publish(orgId, n % 2 === 0 ? "a.even" : "a.odd", plus(now, n)))
+      const jobId = yield* insertJob(orgId)
+      yield* finish(orgId, jobId, completed(), plus(now, 6))
+      const other = yield* publish(foreign, "a.even", now)
+      const all = yield* list(orgId)
+      assert.deepStrictEqual(
+        all.filter(({ job_id }) => job_id !== null).map((event) => [event.type, event.job_id]),
+        [["job.completed", jobId]],
+      )
+      const own = all.filter(({ job_id }) => job_id === null)
+      assert.deepStrictEqual(
+        own.map(({ event_id }) => event_id),
+        ids.toReversed(),
+      )
+      assert.deepStrictEqual(Object.keys(own[0]!).sort(), ["created_at", "event_id", "job_id", "type"])
+      assert.deepStrictEqual(
+        (yield* list(orgId, "a.odd")).map(({ event_id }) => event_id),
+        [ids[3], ids[1]],
+      )
+      assert.deepStrictEqual(
+        (yield* list(orgId, "a.even", 1, ids[4])).map(({ event_id }) => event_id),
+        [ids[2], ids[0]],
+      )
+      const found = yield* EventRepository.use((events) => events.find(orgId, ids[0]!))
+      assert.deepStrictEqual([found.type, found.payload], ["a.even", '{"event":"a.even"}'])
+      assert.strictEqual(DateTime.toEpochMillis(found.created_at), DateTime.toEpochMillis(now))
+      const missing = (id: string) => failureOf(EventRepository.use((events) => events.find(orgId, id)))
+      assert.strictEqual(yield* missing(other), noSuchEvent)
+      assert.strictEqual(yield* missing("x"), noSuchEvent)
+    }),
+  )
+
+  it.effect("events: each type is listed once, with its last time, in pages", () =>
+    Effect.gen(function* () {
+      const { orgId } = yield* insertOrg()
+      const now = epoch()
+      for (const [n, type] of ["b.x", "a.z", "b.x", "a-b.c", "a_b.c", "b.x.y"].entries()) {
+        yield* publish(orgId, type, plus(now, n))
+      }
+      const types = (limit: number, cursor?: string) =>
+        EventRepository.use((events) => events.types(orgId, { limit, cursor }))
+      const shown = ({ items }: Effect.Success<ReturnType<typeof types>>) =>
+        items.map(({ type, last_at }) => [type, DateTime.toEpochMillis(last_at) - DateTime.toEpochMillis(now)])
+      const all = [
+        ["a-b.c", 3000],
+        ["a.z", 1000],
+        ["a_b.c", 4000],
+        ["b.x", 2000],
+        ["b.x.y", 5000],
+      ]
+      assert.deepStrictEqual(shown(yield* types(100)), all)
+      const first = yield* types(2)
+      assert.deepStrictEqual([shown(first), first.hasMore], [all.slice(0, 2), true])
+      const rest = yield* types(3, "a.z")
+      assert.deepStrictEqual([shown(rest), rest.hasMore], [all.slice(2), false])
+    }),
+  )
+
+  it.effect("deliveries: are listed by event, type and time, with each other filter", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
+      // The ids are made now: a range of time is a range of ids.
+      const now = yield* DateTime.now
+      const [a, b] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+      const paid = yield* publish(orgId, "invoice.paid", now)
+      const made = yield* publish(orgId, "order.made", plus(now, 10))
+      const jobId = yield* insertJob(orgId)
+      yield* finish(orgId, jobId, completed(), plus(now, 20))
+      const ofJob = (yield* deliveriesOf(orgId, { job_id: jobId }))[0]!.event_id
+      const listed = (filter: Parameters<typeof deliveriesOf>[1], org = orgId) =>
+        Effect.map(deliveriesOf(org, filter), (all) => all.map((one) => one.event_id).toSorted())
+      assert.deepStrictEqual(yield* listed({ event_id: paid }), [paid, paid])
+      assert.deepStrictEqual(yield* listed({ event_id: ofJob }), [ofJob, ofJob])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, webhook_endpoint_id: a }), [paid])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, job_id: jobId }), [])
+      assert.deepStrictEqual(yield* listed({ event_id: paid, state: "delivered" }), [])
+      assert.deepStrictEqual(yield* listed({ event_id: paid }, foreign), [])
+      assert.deepStrictEqual(yield* listed({ event_type: "order.made" }), [made, made])
+      assert.deepStrictEqual(yield* listed({ event_type: "job.completed", webhook_endpoint_id: b }), [ofJob])
+      assert.deepStrictEqual(yield* listed({ event_type: "order.made", state: "pending" }), [made, made])
+      assert.deepStrictEqual(yield* listed({ since: plus(now, 10) }), [made, made, ofJob, ofJob].toSorted())
+      assert.deepStrictEqual(yield* listed({ until: plus(now, 10) }), [paid, paid])
+      assert.deepStrictEqual(
+        yield* listed({ since: now, until: plus(now, 20), state: "pending" }),
+        [...[paid, paid], ...[made, made]].toSorted(),
+      )
+      assert.deepStrictEqual(yield* listed({ since: plus(now, 1), until: plus(now, 10) }), [])
+    }),
+  )
+}

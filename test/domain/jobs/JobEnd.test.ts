@@ -1,0 +1,151 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime, Result } from "effect"
+import {
+  attemptBit,
+  completed,
+  decide,
+  failed,
+  type JobReport,
+  type JobState,
+  leaseExpired,
+  refusedHeartbeat,
+  retryDelay,
+} from "#src/domain/jobs/JobEnd.ts"
+
+const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)
+const queued: JobState = {
+  status: "queued",
+  attempt: 0,
+  lease_expires_at: null,
+  max_attempts: 3,
+  retry_delay_seconds: 10,
+  finishedAttempt: null,
+  retriedAttempts: 0,
+}
+const running: JobState = { ...queued, status: "running", attempt: 2, lease_expires_at: at(60) }
+const ended = (status: "completed" | "failed", finishedAttempt: number | null): JobState => ({
+  ...queued,
+  status,
+  attempt: 2,
+  finishedAttempt,
+})
+const canceled: JobState = { ...queued, status: "canceled", attempt: 2 }
+
+const complete = (attempt?: number): JobReport => ({ _tag: "Ended", outcome: completed(1), attempt, retry: false })
+const fail = (attempt?: number, retry = false): JobReport => ({
+  _tag: "Ended",
+  outcome: failed("boom", null),
+  attempt,
+  retry,
+})
+const cancel: JobReport = { _tag: "Canceled" }
+const expired: JobReport = { _tag: "LeaseExpired" }
+
+/** What becomes of a report: the decision, or the sentence of the conflict. */
+const say = (job: JobState, report: JobReport, now = at(0)) => {
+  const decision = decide(job, report, now)
+  if (Result.isFailure(decision)) return decision.failure.error
+  const { success } = decision
+  if (success._tag === "Finish")
+    return success.outcome.error === leaseExpired.error ? "Expired" : success.outcome.status
+  return success._tag === "Retry" ? DateTime.toEpochMillis(success.runAt) / 1000 : success._tag
+}
+const other = "The job is finished with the other outcome."
+const notRunning = "The job is not running: nobody holds a lease on it."
+const over = (attempt: number) => `Attempt ${attempt} of the job is not running: its lease expired, or it has ended.`
+
+describe("the end of a job", () => {
+  it("without an attempt, any worker ends a queued or running job, and the first outcome stays", () => {
+    for (const job of [queued, running]) {
+      assert.deepStrictEqual([say(job, complete()), say(job, fail())], ["completed", "failed"])
+    }
+    for (const finishedAttempt of [null, 2]) {
+      assert.strictEqual(say(ended("completed", finishedAttempt), complete()), "Unchanged")
+      assert.strictEqual(say(ended("completed", finishedAttempt), fail()), other)
+      assert.strictEqual(say(ended("failed", finishedAttempt), complete()), other)
+      assert.strictEqual(say(ended("failed", finishedAttempt), fail()), "Unchanged")
+    }
+    for (const report of [complete(), fail(), fail(undefined, true)]) {
+      assert.strictEqual(say(canceled, report), "The job is canceled.")
+    }
+  })
+
+  it("with an attempt, only the running one ends the job", () => {
+    assert.deepStrictEqual([say(running, complete(2)), say(running, fail(2))], ["completed", "failed"])
+    for (const attempt of [1, 3, 2_000_000_000]) {
+      for (const report of [complete(attempt), fail(attempt), fail(attempt, true)]) {
+        for (const job of [queued, running, { ...queued, attempt: 1 }, ended("completed", 2), ended("failed", null)]) {
+          assert.strictEqual(say(job, report), over(attempt))
+        }
+      }
+    }
+    // Its lease expired, and the job waits for the next claim.
+    assert.strictEqual(say({ ...queued, attempt: 2 }, complete(2)), over(2))
+    assert.strictEqual(say(canceled, complete(2)), "The job is canceled.")
+  })
+
+  it("the attempt that ended the job may say the same again, and nothing else", () => {
+    assert.strictEqual(say(ended("completed", 2), complete(2)), "Unchanged")
+    assert.strictEqual(say(ended("failed", 2), fail(2)), "Unchanged")
+    assert.strictEqual(say(ended("failed", 2), fail(2, true)), "Unchanged")
+    assert.strictEqual(say(ended("completed", 2), fail(2)), other)
+    assert.strictEqual(say(ended("failed", 2), complete(2)), other)
+    // Somebody without an attempt finished it while it was queued.
+    assert.strictEqual(say(ended("completed", null), complete(2)), over(2))
+  })
+
+  it("an attempt that failed with a retry may say so again, also after the next claims", () => {
+    const retried = attemptBit(1) | attemptBit(2)
+    for (const job of [
+      { ...queued, attempt: 2, retriedAttempts: retried },
+      { ...running, attempt: 3, retriedAttempts: retried },
+      { ...ended("completed", 3), attempt: 3, retriedAttempts: retried },
+    ]) {
+      for (const attempt of [1, 2]) {
+        assert.strictEqual(say(job, fail(attempt, true)), "Unchanged")
+        assert.strictEqual(say(job, fail(attempt)), over(attempt))
+        assert.strictEqual(say(job, complete(attempt)), over(attempt))
+      }
+    }
+    assert.strictEqual(say({ ...running, attempt: 3, retriedAttempts: retried }, fail(33, true)), over(33))
+  })
+
+  it("a retry puts the job back after a delay, until its last attempt", () => {
+    assert.strictEqual(say({ ...running, attempt: 1 }, fail(1, true), at(100)), 110)
+    assert.strictEqual(say(running, fail(2, true), at(100)), 120)
+    assert.strictEqual(say(running, fail(undefined, true), at(100)), 120)
+    assert.strictEqual(say({ ...running, attempt: 3 }, fail(3, true)), "failed")
+    // A job that was never claimed has nothing to retry; one that is queued again already stays.
+    assert.strictEqual(say(queued, fail(undefined, true)), "failed")
+    assert.strictEqual(say({ ...queued, attempt: 1 }, fail(undefined, true)), "Unchanged")
+  })
+
+  it("the delay of a retry doubles with each attempt, up to an hour", () => {
+    assert.deepStrictEqual(
+      [1, 2, 3, 4, 20].map((attempt) => retryDelay(10, attempt)),
+      [10, 20, 40, 80, 3600],
+    )
+    assert.strictEqual(retryDelay(86_400, 1), 3600)
+  })
+
+  it("only an unfinished job is canceled, and canceling again changes nothing", () => {
+    assert.deepStrictEqual(
+      [queued, running, canceled, ended("completed", 2), ended("failed", null)].map((job) => say(job, cancel)),
+      ["Cancel", "Cancel", "Unchanged", "The job is finished.", "The job is finished."],
+    )
+  })
+
+  it("a job fails for its lease only while it is running and its lease has expired", () => {
+    assert.strictEqual(say(running, expired, at(60)), "Expired")
+    assert.strictEqual(say(running, expired, at(59.999)), notRunning)
+    for (const job of [queued, canceled]) assert.strictEqual(say(job, expired, at(60)), notRunning)
+    assert.strictEqual(say(ended("failed", 2), expired), "Unchanged")
+    assert.strictEqual(say(ended("completed", 2), expired), other)
+  })
+
+  it("a refused heartbeat says why", () => {
+    assert.strictEqual(refusedHeartbeat(canceled, 2).error, "The job is canceled.")
+    assert.strictEqual(refusedHeartbeat(running, 1).error, over(1))
+    for (const attempt of [undefined, 2]) assert.strictEqual(refusedHeartbeat(queued, attempt).error, notRunning)
+  })
+})

@@ -1,0 +1,91 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import {
+  EventPatterns,
+  EventType,
+  isServiceEvent,
+  receives,
+  serviceEventTypes,
+  topicsOf,
+} from "#src/domain/webhooks/EventTypes.ts"
+
+const isType = Schema.is(EventType)
+const isPattern = (pattern: string) => Schema.is(EventPatterns)([pattern])
+/** What a pattern means, by its definition. */
+const matches = (pattern: string, type: string) =>
+  pattern === "*"
+    ? !isServiceEvent(type)
+    : pattern.endsWith(".*")
+      ? type.startsWith(pattern.slice(0, -1))
+      : pattern === type
+
+/** Every text of one to `most` segments. */
+const texts = (most: number): ReadonlyArray<string> =>
+  most === 0 ? [] : ["a", "b-_1", "key"].flatMap((one) => [one, ...texts(most - 1).map((rest) => `${one}.${rest}`)])
+
+describe("event types", () => {
+  it("a type of the user's own has two segments or more, and none of the service's first words", () => {
+    for (const good of ["invoice.paid", "a.b", "a-b_c.1.2", `a.${"b".repeat(126)}`]) assert.isTrue(isType(good), good)
+    const bad = ["invoice", "", ".", "a.", ".a", "a..b", "A.b", "a.b ", "a.*", "a.ü", "*", `a.${"b".repeat(127)}`]
+    for (const one of [...bad, "job.completed", "job.mine", ...serviceEventTypes, "key.mine"]) {
+      assert.isFalse(isType(one), one)
+    }
+    // Only the first word is reserved.
+    for (const good of ["jobs.done", "my.key.created", "invoice.job"]) assert.isTrue(isType(good), good)
+  })
+
+  it("a pattern is a type, the segments before a last *, or *; the service's own are exact or a first word", () => {
+    const good = ["*", "invoice.*", "invoice.a.*", "invoice.paid", "job.*", "job.failed", "key.*", ...serviceEventTypes]
+    for (const one of good) assert.isTrue(isPattern(one), one)
+    for (const one of [
+      "",
+      "**",
+      "*.paid",
+      "invoice.*.a",
+      "inv*",
+      "invoice",
+      "invoice.",
+      "Invoice.*",
+      "key.mine",
+      "key.a.*",
+    ]) {
+      assert.isFalse(isPattern(one), one)
+    }
+    assert.isFalse(Schema.is(EventPatterns)([]))
+    assert.isTrue(Schema.is(EventPatterns)(Array(50).fill("a.*")))
+    assert.isFalse(Schema.is(EventPatterns)(Array(51).fill("a.*")))
+  })
+
+  it("invoice.* matches invoice.a.b, not invoice", () => {
+    assert.deepStrictEqual(topicsOf("invoice.a.b"), ["invoice.a.b", "invoice.a.*", "invoice.*", "*"])
+    assert.isTrue(receives(["invoice.*"], topicsOf("invoice.a.b")))
+    assert.isFalse(receives(["invoice.*"], topicsOf("invoices.a")))
+    assert.isFalse(receives(["invoice.a"], topicsOf("invoice.a.b")))
+  })
+
+  it("* and no patterns are every event but the service's own", () => {
+    for (const patterns of [null, ["*"]]) {
+      for (const one of ["invoice.paid", "job.completed", "job.failed"])
+        assert.isTrue(receives(patterns, topicsOf(one)))
+      for (const one of serviceEventTypes) assert.isFalse(receives(patterns, topicsOf(one)), one)
+    }
+    for (const one of serviceEventTypes) {
+      assert.isTrue(receives([one], topicsOf(one)))
+      assert.isTrue(receives([`${one.split(".")[0]!}.*`], topicsOf(one)))
+    }
+  })
+
+  it("an endpoint receives an event if and only if a pattern matches its type", () => {
+    const types = texts(4).filter((one) => one.includes("."))
+    const patterns = ["*", ...texts(3), ...texts(3).map((one) => `${one}.*`)]
+    for (const one of types) {
+      for (const pattern of patterns) {
+        assert.strictEqual(receives([pattern], topicsOf(one)), matches(pattern, one), `${pattern} ${one}`)
+      }
+    }
+  })
+
+  it("a type of 128 characters has at most 65 topics", () => {
+    assert.strictEqual(topicsOf(Array(64).fill("a").join(".")).length, 65)
+  })
+})

@@ -1,0 +1,77 @@
+import { Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { eventNotFound, EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import { endpointReceivers } from "#src/domain/webhooks/Receivers.ts"
+import { candidates, insertEvent } from "./outbox.ts"
+import { ownedBy, type StoredEvent, WebhookWorld } from "./WebhookWorld.ts"
+import { findOr, needRoom, pageOf, rowsAfter } from "./World.ts"
+
+const shown = ({ createdAt, id, jobId, type }: StoredEvent) => ({
+  event_id: id,
+  type,
+  job_id: jobId,
+  created_at: createdAt,
+})
+
+/** Events in memory. */
+export const layer = Layer.effect(
+  EventRepository,
+  Effect.gen(function* () {
+    const world = yield* WebhookWorld
+    const random = yield* SecureRandom.SecureRandom
+    const { events } = world
+    const ofOrg = (orgId: string) => [...events.values()].filter((event) => event.orgId === orgId)
+
+    return EventRepository.of({
+      publish: Effect.fnUntraced(function* (orgId, asked) {
+        world.needOrg(orgId)
+        yield* needRoom(
+          world,
+          "storedBytes",
+          orgId,
+          asked.reduce((sum, { body }) => sum + Buffer.byteLength(body), 0),
+        )
+        const ids: Array<string> = []
+        for (const event of asked) {
+          const { idempotencyKey, id, type } = event
+          const earlier = ofOrg(orgId).find(
+            (other) => idempotencyKey !== null && other.idempotencyKey === idempotencyKey,
+          )
+          ids.push(earlier?.id ?? id)
+          if (earlier !== undefined) continue
+          const to = endpointReceivers(candidates(world, orgId, type))
+          yield* insertEvent(world, random, { ...event, orgId, jobId: null }, to, "")
+        }
+        return { ids, hasMore: false }
+      }),
+
+      list: (orgId, type, page) =>
+        Effect.sync(() =>
+          rowsAfter(
+            ofOrg(orgId)
+              .filter((event) => type === undefined || event.type === type)
+              .map(shown),
+            (event) => event.event_id,
+            page,
+            -1,
+          ),
+        ),
+
+      find: (orgId, id) =>
+        Effect.map(findOr(ownedBy(events, orgId, id), eventNotFound), (event) => ({
+          ...shown(event),
+          payload: event.body,
+        })),
+
+      types: (orgId, page) =>
+        Effect.sync(() => {
+          const newest = new Map(
+            ofOrg(orgId)
+              .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+              .map(({ createdAt, type }) => [type, { type, last_at: createdAt }]),
+          )
+          return pageOf(newest.values(), ({ type }) => type, page)
+        }),
+    })
+  }),
+)

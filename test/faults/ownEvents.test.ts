@@ -1,0 +1,127 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { setTimeout as sleep } from "node:timers/promises"
+import { freshPostgres } from "../support/databases.ts"
+import { startService } from "../support/process.ts"
+import { hurried, makeRestartable, makeTenant, onPostgres, until } from "./support.ts"
+
+/** A receiver that keeps the data of each event and when it came, and answers after a while. */
+const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = () => 200) =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const received: Array<{ readonly path: string; readonly n: number; readonly at: number }> = []
+      let inFlight = 0
+      const most = { inFlight: 0 }
+      const server = createServer((request, response) => {
+        const at = performance.now()
+        most.inFlight = Math.max(most.inFlight, ++inFlight)
+        response.once("close", () => inFlight--)
+        const chunks: Array<Buffer> = []
+        request.on("data", (chunk: Buffer) => chunks.push(chunk))
+        request.on("end", async () => {
+          const { data } = JSON.parse(Buffer.concat(chunks).toString()) as { data: number }
+          received.push({ path: request.url!, n: data, at })
+          if (answerAfterMillis > 0) await sleep(answerAfterMillis)
+          response.writeHead(statusOf(received.length)).end()
+        })
+      })
+      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+      return { server, received, most, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
+    }),
+    ({ server }) =>
+      Effect.sync(() => {
+        server.close(() => {})
+        server.closeAllConnections()
+      }),
+  )
+
+const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
+/** The first arrival of each number, in the order of the arrivals. */
+const firsts = (received: ReadonlyArray<{ readonly n: number }>) => [...new Set(received.map(({ n }) => n))]
+
+describe("events of one's own", () => {
+  it.live("kill -9, three times while events are published: nothing that was answered is lost", () =>
+    Effect.gen(function* () {
+      const service = yield* makeRestartable(onPostgres(yield* freshPostgres()).environment)
+      const receiver = yield* makeReceiver()
+      const tenant = yield* makeTenant(service.current)
+      yield* tenant.endpoint(receiver.url)
+      let published = 0
+      const kills = Effect.gen(function* () {
+        for (let kill = 1; kill <= 3; kill++) {
+          yield* until(() => published >= kill * 100)
+          yield* service.current().end("SIGKILL")
+          yield* service.restart
+        }
+      })
+      // `call` repeats a request until it is answered; its key makes it one event.
+      const publishing = Effect.forEach(
+        numbers(600),
+        (n) =>
+          Effect.tap(tenant.call("events/publish", { type: "a.b", data: n, idempotency_key: `${n}` }), () =>
+            Effect.sync(() => published++),
+          ),
+        { concurrency: 16, discard: true },
+      )
+      yield* Effect.all([publishing, kills], { concurrency: 2 })
+      yield* tenant.settled
+      assert.sameMembers(firsts(receiver.received), numbers(600))
+    }),
+  )
+
+  it.live("ordered stays ordered over kill -9 of one of two replicas", () =>
+    Effect.gen(function* () {
+      const { environment } = onPostgres(yield* freshPostgres())
+      const service = yield* makeRestartable(environment)
+      yield* startService({ ...hurried, ...environment })
+      const receiver = yield* makeReceiver(1, (n) => (n % 97 === 0 ? 500 : 200))
+      const tenant = yield* makeTenant(service.current)
+      const lanes = 10
+      for (let lane = 0; lane < lanes; lane++) {
+        yield* tenant.call("webhooks/create", { url: `${receiver.url}/${lane}`, signing_secret: "s", ordered: true })
+      }
+      for (let from = 0; from < 300; from += 100) {
+        const events = numbers(100).map((n) => ({ type: "a.b", data: from + n, idempotency_key: `${from + n}` }))
+        yield* tenant.call("events/publish-batch", { events })
+      }
+      for (let kill = 1; kill <= 3; kill++) {
+        yield* until(() => receiver.received.length >= kill * 400)
+        yield* service.current().end("SIGKILL")
+        yield* service.restart
+      }
+      yield* tenant.settled
+      for (let lane = 0; lane < lanes; lane++) {
+        const ofLane = receiver.received.filter(({ path }) => path === `/${lane}`)
+        assert.deepStrictEqual(firsts(ofLane), numbers(300))
+      }
+    }),
+  )
+
+  it.live("max_per_second: 50 over three replicas: never more in any second, and most of it is used", () =>
+    Effect.gen(function* () {
+      const { environment } = onPostgres(yield* freshPostgres())
+      const replicas = yield* Effect.all(
+        Array.from({ length: 3 }, () => startService({ ...hurried, ...environment })),
+        { concurrency: "unbounded" },
+      )
+      const receiver = yield* makeReceiver()
+      const tenant = yield* makeTenant(() => replicas[0]!)
+      yield* tenant.call("webhooks/create", { url: receiver.url, signing_secret: "s", max_per_second: 50 })
+      for (let from = 0; from < 500; from += 100) {
+        yield* tenant.call("events/publish-batch", {
+          events: numbers(100).map((n) => ({ type: "a.b", data: from + n })),
+        })
+      }
+      yield* until(() => receiver.received.length >= 500)
+      const times = receiver.received.map(({ at }) => at).toSorted((a, b) => a - b)
+      const most = Math.max(...times.map((start) => times.filter((at) => at >= start && at < start + 1_000).length))
+      const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
+      yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
+      assert.isAtMost(most, 50)
+      // 47 on an idle machine; an attempt that is late there gets another time.
+      assert.isAtLeast(average, 30)
+    }),
+  )
+})

@@ -1,0 +1,73 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
+import { expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Yaml from "effect/encoding/Yaml"
+import { mkdtempSync, readFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { run } from "./support/cli.ts"
+import { makeReceiver } from "./support/receiver.ts"
+import { makeRunner } from "./support/runner.ts"
+
+interface Action {
+  readonly inputs: Readonly<Record<string, object>>
+  readonly outputs: Readonly<Record<string, { readonly value: string }>>
+  readonly runs: {
+    readonly using: string
+    readonly steps: ReadonlyArray<{ readonly id: string; readonly run: string }>
+  }
+}
+const path = new URL("../deploy/github-action/action.yml", import.meta.url)
+const { inputs, outputs, runs } = Yaml.parse(readFileSync(path, "utf8")) as unknown as Action
+const [step] = runs.steps
+
+it("the action is a composite of one step, whose outputs are the action's", () => {
+  expect([runs.using, runs.steps.length, Object.keys(inputs)]).toEqual(["composite", 1, ["url", "audience"]])
+  for (const [name, { value }] of Object.entries(outputs)) {
+    expect(value).toBe(`\${{ steps.${step!.id}.outputs.${name} }}`)
+  }
+})
+
+it.live("registers with the run's token, and says what went wrong as an annotation", () =>
+  Effect.gen(function* () {
+    const service = yield* makeReceiver()
+    const { endpoint, environment, secrets } = yield* makeRunner("any")
+    const output = join(mkdtempSync(join(tmpdir(), "gatehouse-action-")), "outputs")
+    const act = (env: Readonly<Record<string, string>> = {}) =>
+      run("bash", ["-c", step!.run], {
+        env: {
+          ...environment,
+          GATEHOUSE_URL: `${service.url}/`,
+          GATEHOUSE_AUDIENCE: "",
+          GITHUB_OUTPUT: output,
+          ...env,
+        },
+      })
+    const json = { "content-type": "application/json" }
+
+    service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"add","preview":true}` })
+    const registered = yield* act()
+    expect(registered, registered.err).toMatchObject({ code: 0 })
+    expect(readFileSync(output, "utf8")).toBe("project-id=P\nbranch=add\npreview=true\n")
+    expect(service.received[0]).toMatchObject({ method: "POST", path: "/api/v0/register-deployment" })
+    expect(service.received[0]!.headers.authorization).toBe(`Bearer ${secrets[1]}`)
+    const audienceOf = (at: number) => new URL(endpoint.received[at]!.path, endpoint.url).searchParams.get("audience")
+    expect(audienceOf(0)).toBe(service.url)
+    yield* act({ GATEHOUSE_AUDIENCE: "https://other.example" })
+    expect(audienceOf(1)).toBe("https://other.example")
+
+    const failed = (sentence: string) => `::error title=Gatehouse::The deployment is not registered: ${sentence}`
+    service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
+    expect(yield* act()).toMatchObject({ out: expect.stringContaining(failed("The token has expired.")), code: 1 })
+    service.behave({ status: 200, body: "<html>" })
+    expect((yield* act()).code).not.toBe(0)
+    expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject({
+      out: expect.stringContaining(failed("the input url must be the address of the service.")),
+      code: 1,
+    })
+    expect(yield* act({ ACTIONS_ID_TOKEN_REQUEST_URL: "" })).toMatchObject({
+      out: expect.stringContaining(failed("add 'permissions: id-token: write' to the job.")),
+      code: 1,
+    })
+  }),
+)

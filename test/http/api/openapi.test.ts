@@ -1,0 +1,205 @@
+/* oxlint-disable vitest/no-conditional-expect -- what is expected of an operation depends on the operation */
+import { expect, it } from "@effect/vitest"
+import { OpenApi } from "effect/http-api"
+import { Api } from "#src/http/api/Api.ts"
+
+type Json = Readonly<Record<string, unknown>>
+interface Operation extends Json {
+  readonly parameters: ReadonlyArray<Json>
+  readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: Json }>> }
+  readonly responses: Readonly<Record<string, Json>>
+}
+type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
+interface Document extends Json {
+  readonly info: Json
+  readonly paths: Paths
+  readonly webhooks: Paths
+  readonly components: Readonly<Record<"schemas" | "responses" | "headers" | "securitySchemes", Json>>
+}
+
+const document = OpenApi.fromApi(Api) as unknown as Document
+const { components, info, paths, webhooks } = document
+const schemas = components.schemas as Readonly<Record<string, Json>>
+const operations = Object.entries(paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ at: `${method.toUpperCase()} ${path}`, path, operation })),
+)
+
+/** Every object in a value, with its place. Values of data (examples, defaults) are left out. */
+const nodes = (value: unknown, at = ""): ReadonlyArray<readonly [string, Json]> => {
+  if (typeof value !== "object" || value === null) return []
+  const inner = Object.entries(value)
+    .filter(([name]) => !["example", "examples", "default"].includes(name))
+    .flatMap(([name, one]) => nodes(one, `${at}/${name}`))
+  return [...(Array.isArray(value) ? [] : [[at, value as Json] as const]), ...inner]
+}
+const everything = nodes(document)
+
+const refsOf = (value: unknown): ReadonlyArray<string> =>
+  nodes(value).flatMap(([, { $ref }]) => (typeof $ref === "string" ? [$ref.split("/").at(-1)!] : []))
+/** The names of all schemas that a value refers to, directly or through others. */
+const reached = (value: unknown, found = new Set<string>()): Set<string> => {
+  for (const name of refsOf(value)) {
+    if (!found.has(name) && name in schemas) reached(schemas[name], found.add(name))
+  }
+  return found
+}
+const requests = operations.map(({ operation }) => operation.requestBody)
+const answers = [
+  operations.map(({ operation }) => operation.responses),
+  components.responses,
+  Object.values(webhooks).map((one) => one["post"]!.requestBody),
+]
+
+it("says its licence, whom to ask, and where the service is", () => {
+  expect(info["license"]).toEqual({ name: "MIT", identifier: "MIT" })
+  expect(info["contact"]).toMatchObject({ name: expect.stringMatching(/./) })
+  expect(document["servers"]).toEqual([{ url: expect.stringMatching(/^http/), description: expect.any(String) }])
+})
+
+it("has no boolean with one value, no null beside a plain type in anyOf, and no _tag", () => {
+  for (const [at, node] of everything) {
+    const values = (node["enum"] as ReadonlyArray<unknown> | undefined) ?? ("const" in node ? [node["const"]] : [])
+    expect(
+      values.filter((value) => typeof value === "boolean"),
+      at,
+    ).toEqual([])
+    const members = (node["anyOf"] as ReadonlyArray<Json> | undefined) ?? []
+    if (members.some(({ type }) => type === "null")) {
+      expect(
+        members.filter(({ $ref, type }) => $ref === undefined && type !== "null" && type !== "object"),
+        at,
+      ).toEqual([])
+    }
+  }
+  expect(JSON.stringify(document)).not.toContain('"_tag"')
+})
+
+it("answers can get fields and values; requests are exact", () => {
+  const inAnswers = reached(answers)
+  const nodesOf = [...inAnswers].flatMap((name) => nodes(schemas[name], name)).concat(nodes(answers, "answers"))
+  for (const [at, node] of nodesOf) {
+    expect(node["additionalProperties"], at).not.toBe(false)
+    if (at.includes("/headers/")) continue
+    expect(node["enum"], at).toBeUndefined()
+    if (node["x-extensible-enum"] !== undefined) expect(String(node["description"]), at).toContain("nown values: ")
+  }
+  for (const name of ["code", "event", "action", "status", "state"]) {
+    const open = nodesOf.filter(([at, node]) => at.endsWith(`/properties/${name}`) && node["x-extensible-enum"])
+    expect(open.length, name).toBeGreaterThan(0)
+  }
+  for (const name of [...reached(requests)].filter((one) => !inAnswers.has(one))) {
+    const isOpen = ["RegisterDeployment", "ChatRequest", "ChatMessage"].includes(name)
+    if (schemas[name]!["type"] === "object" && !isOpen)
+      expect(schemas[name], name).toMatchObject({ additionalProperties: false })
+  }
+})
+
+it("has one schema for the errors of each interface, and shares their answers", () => {
+  expect(
+    Object.keys(schemas)
+      .filter((name) => /Error|Encoded|_\d/.test(name))
+      .sort(),
+  ).toEqual(["Error", "V1Error"])
+  for (const { at, operation, path } of operations) {
+    expect(operation.responses["default"], at).toBeDefined()
+    for (const [status, response] of Object.entries(operation.responses)) {
+      if (status === "200") continue
+      expect(Object.keys(response), `${at} ${status}`).toEqual(["$ref"])
+      const shared = components.responses[String(response["$ref"]).split("/").at(-1)!]
+      expect(refsOf((shared as { content: Json }).content), at).toEqual([path.startsWith("/v1/") ? "V1Error" : "Error"])
+    }
+  }
+})
+
+it("names the headers of answers", () => {
+  expect(components.headers["retry-after"]).toMatchObject({ schema: { type: "integer" } })
+  for (const { at, operation } of operations) {
+    for (const [status, response] of Object.entries(operation.responses)) {
+      const name = String(response["$ref"]).split("/").at(-1)!
+      const { headers } = (status === "200" ? response : components.responses[name]) as { headers: Json }
+      const own = Object.keys(headers)
+      expect(own, `${at} ${status}`).toContain("x-request-id")
+      expect(own.includes("retry-after"), `${at} ${status}`).toBe(["429", "503"].includes(status))
+      expect(own.includes("www-authenticate"), `${at} ${status}`).toBe(status === "401")
+      const isRepeatable = operation.parameters.some((one) => one["name"] === "idempotency-key")
+      expect(own.includes("idempotency-replayed"), `${at} ${status}`).toBe(status === "200" && isRepeatable)
+    }
+  }
+})
+
+it("integers have a format and honest bounds", () => {
+  const integers = everything.filter(([, { type }]) => [type].flat().includes("integer"))
+  expect(integers.length).toBeGreaterThan(30)
+  for (const [at, { format, maximum, minimum }] of integers) {
+    expect(["int32", "int64"], at).toContain(format)
+    expect(minimum, at).toBeTypeOf("number")
+    expect(Math.abs(Number(minimum)), at).toBeLessThan(Number.MAX_SAFE_INTEGER)
+    if (format === "int32") expect(maximum ?? 0, at).toBeLessThan(2 ** 31)
+  }
+})
+
+it("has the rules that the service has", () => {
+  for (const { at, operation } of operations) {
+    for (const { name, schema } of operation.parameters) {
+      if (name === "cursor") expect(schema, at).toMatchObject({ pattern: expect.stringMatching(/26|25/) })
+    }
+  }
+  expect(schemas["UpdateProject"]).toMatchObject({
+    minProperties: 1,
+    dependentRequired: { hostOwner: ["hostRepo"], hostRepo: ["hostOwner"] },
+    properties: { subdomain: { type: ["string", "null"], pattern: expect.any(String) } },
+  })
+  expect(schemas["UpdateOrg"]).toMatchObject({ minProperties: 1 })
+  expect(schemas["UpdateOrgLimits"]).toMatchObject({ minProperties: 1 })
+  expect(schemas["UpdateWebhookEndpoint"]).toMatchObject({ minProperties: 2 })
+  expect(schemas["CreateOrg"]).toMatchObject({ properties: { name: { minLength: 1, maxLength: 255 } } })
+  expect(schemas["ChatRequest"]).toMatchObject({
+    properties: { skillUrls: { maxItems: 20, items: { format: "uri", maxLength: 2048 } } },
+  })
+})
+
+it("tells of every event that endpoints receive: its headers, its body and an example", () => {
+  expect(Object.keys(webhooks)).toEqual(expect.arrayContaining(["job.completed", "job.failed"]))
+  for (const [type, { post }] of Object.entries(webhooks)) {
+    expect(post!.parameters.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(["webhook-id", "webhook-signature"]),
+    )
+    const media = post!.requestBody!.content["application/json"] as unknown as { schema: Json; example: Json }
+    const body = schemas[String(media.schema["$ref"]).split("/").at(-1)!]!
+    expect(media.example["event"]).toBe(type)
+    expect(Object.keys(media.example)).toEqual(expect.arrayContaining([...(body["required"] as ReadonlyArray<string>)]))
+  }
+})
+
+it("types the stream of the chat as its parts", () => {
+  const { content } = paths["/api/svc/chat"]!["post"]!.responses["200"] as { content: Json }
+  expect(Object.keys(content)).toEqual(["text/event-stream"])
+  expect(refsOf(content)).toEqual(["ChatPart"])
+  expect(schemas["ChatPart"]).toMatchObject({ required: ["type"], properties: { delta: { type: "string" } } })
+})
+
+it("describes everything, and its examples read like life", () => {
+  for (const [at, node] of everything) {
+    if (/\/properties\/[^/]+$/.test(at) && node["$ref"] === undefined) {
+      expect(String(node["description"] ?? ""), at).toMatch(/\w+ \w+/)
+    }
+    expect(node["description"], at).not.toBe("A ULID.")
+    expect(node["description"], at).not.toBe("Success")
+  }
+  const text = JSON.stringify(document)
+  expect(text).not.toContain("9007199254740991")
+  expect(text).not.toMatch(/"example":"text"|"expiresAt":"20[012]\d/)
+  for (const { at, operation } of operations) {
+    const key = operation.parameters.find(({ name }) => name === "idempotency-key")
+    if (key !== undefined) expect(JSON.stringify(key), at).not.toContain('"example')
+  }
+})
+
+it("names each operation once, in a group of the document", () => {
+  const all = [...operations.map(({ operation }) => operation), ...Object.values(webhooks).map((one) => one["post"]!)]
+  const ids = all.map((one) => String(one["operationId"]))
+  expect(new Set(ids).size).toBe(ids.length)
+  for (const id of ids) expect(id).toMatch(/^[a-z]\w*\.[a-z]\w*$/)
+  const tags = (document["tags"] as ReadonlyArray<Json>).map(({ name }) => name)
+  expect(new Set(all.flatMap((one) => one["tags"] as ReadonlyArray<unknown>))).toEqual(new Set(tags))
+})

@@ -1,0 +1,164 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
+import { must } from "../operations.ts"
+
+const as = adminToken
+
+/** An org, and requests about its keys. */
+const makeOrg = Effect.gen(function* () {
+  const { send } = yield* TestServer
+  const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
+  const path = `/api/v0/orgs/${orgId}/keys`
+  const validate = (key: string, use: object = {}) =>
+    Effect.map(send("POST", "/api/v0/keys/validate", { json: { key, ...use }, as }), ({ headers, json, status }) => ({
+      status,
+      ...(json as { code?: string; error?: string; credits?: number | null }),
+      retryAfter: headers["retry-after"],
+    }))
+  const get = <A>(url: string) => Effect.map(send("GET", url, { as }), ({ json }) => json as A)
+  return {
+    get,
+    orgId,
+    path,
+    validate,
+    send,
+    create: (settings: object) => must(send, "POST", path, { json: { name: "k", ...settings }, as }),
+    update: (id: string, change: object) => send("PATCH", `${path}/${id}`, { json: change, as }),
+    statuses: (key: string, times: number) =>
+      Effect.map(Effect.replicateEffect(validate(key), times), (all) => all.map(({ status }) => status)),
+  }
+})
+
+for (const [name, environment] of [
+  ["embedded", guarded],
+  ["postgres", onPostgres(guarded)],
+] as const) {
+  layer(TestServer.layer(environment), { excludeTestServices: true })(`keys of a gateway, ${name}`, (it) => {
+    it.effect("permissions: the first that is missing is named, and a 403 takes nothing", () =>
+      Effect.gen(function* () {
+        const { create, validate } = yield* makeOrg
+        const { key } = yield* create({ permissions: ["models.*", "files.read"], credits: { remaining: 2 } })
+        const refused = yield* validate(key!, { permissions: ["models.a", "files.write", "x"] })
+        expect(refused).toMatchObject({ status: 403, code: "forbidden" })
+        expect(refused.error).toContain("files.write")
+        expect(yield* validate(key!, { permissions: ["models.a", "files.read"], details: true })).toMatchObject({
+          status: 200,
+          credits: 1,
+        })
+      }),
+    )
+
+    it.effect("credits: are taken by cost and then exhausted; cost 0 passes", () =>
+      Effect.gen(function* () {
+        const { create, get, path, validate } = yield* makeOrg
+        const { key } = yield* create({ credits: { remaining: 1_500 } })
+        let left = 1_500
+        for (const cost of [1, 1, 500, 1, 0, 900, 1, 90]) {
+          left -= cost
+          expect(yield* validate(key!, { cost, details: true })).toMatchObject({ status: 200, credits: left })
+        }
+        expect(yield* validate(key!, { cost: 7 })).toMatchObject({ status: 429, code: "credits_exhausted" })
+        expect((yield* validate(key!, { cost: 7 })).retryAfter).toBeUndefined()
+        expect((yield* validate(key!, { cost: 6 })).status).toBe(200)
+        expect((yield* validate(key!)).status).toBe(429)
+        expect((yield* validate(key!, { cost: 0 })).status).toBe(200)
+        const { keys } = yield* get<{ keys: ReadonlyArray<{ credits: number }> }>(path)
+        expect(keys[0]!.credits).toBe(0)
+        const { key: daily } = yield* create({ credits: { remaining: 0, refill: { amount: 5, every: "day" } } })
+        const { code, retryAfter } = yield* validate(daily!)
+        expect(code).toBe("credits_exhausted")
+        expect(Number(retryAfter)).toBeGreaterThan(0)
+        expect(Number(retryAfter)).toBeLessThanOrEqual(86_400)
+      }),
+    )
+
+    it.effect("rate limits: are exact to the unit, small and large", () =>
+      Effect.gen(function* () {
+        const { create, statuses, validate } = yield* makeOrg
+        for (const limit of [3, 99, 100, 1_200]) {
+          const { key } = yield* create({ rateLimit: { limit, window: 86_400 } })
+          const all = yield* statuses(key!, limit + 5)
+          expect(all.filter((status) => status === 200).length, `${limit}`).toBe(limit)
+          expect(all.slice(limit)).toEqual([429, 429, 429, 429, 429])
+          const refused = yield* validate(key!)
+          expect(refused).toMatchObject({ status: 429, code: "too_many_requests" })
+          expect(Number(refused.retryAfter)).toBeGreaterThan(0)
+        }
+      }),
+    )
+
+    it.effect("a change is known at once: disabled, enabled, limits, permissions", () =>
+      Effect.gen(function* () {
+        const { create, update, validate } = yield* makeOrg
+        const { id, key } = yield* create({ credits: { remaining: 5_000 } })
+        expect((yield* validate(key!)).status).toBe(200)
+        expect(yield* update(id!, { enabled: false })).toMatchObject({ status: 200, json: { id, enabled: false } })
+        expect(yield* validate(key!)).toMatchObject({ status: 401, error: "The key is not valid." })
+        yield* update(id!, { enabled: true, credits: { remaining: 1 } })
+        expect([(yield* validate(key!)).status, (yield* validate(key!)).status]).toEqual([200, 429])
+        yield* update(id!, { credits: null, permissions: ["a"] })
+        expect((yield* validate(key!, { permissions: ["a"] })).status).toBe(200)
+        yield* update(id!, { permissions: null })
+        expect((yield* validate(key!, { permissions: ["a"] })).status).toBe(403)
+        for (const bad of [{}, { credits: {} }, { permissions: ["a..b"] }, { metadata: { text: "x".repeat(4_096) } }]) {
+          expect((yield* update(id!, bad)).status, JSON.stringify(bad)).toBe(400)
+        }
+        expect((yield* update(id!, { expiresAt: "2001-01-01T00:00:00Z" })).status).toBe(400)
+        expect((yield* update("7ZZZZZZZZZZZZZZZZZZZZZZZZZ", { name: "x" })).status).toBe(404)
+      }),
+    )
+
+    it.effect("a rotation shares the credits of both keys", () =>
+      Effect.gen(function* () {
+        const { create, get, path, send, statuses } = yield* makeOrg
+        const { id, key } = yield* create({ credits: { remaining: 150 }, permissions: ["a"], externalId: "c" })
+        const next = yield* must(send, "POST", `${path}/${id}/rotate`, { json: { externalId: "d" }, as })
+        const all = [...(yield* statuses(key!, 80)), ...(yield* statuses(next["key"]!, 80))]
+        expect(all.filter((status) => status === 200).length).toBe(150)
+        const ofHolder = (externalId: string) =>
+          Effect.map(get<{ keys: ReadonlyArray<{ id: string }> }>(`${path}?externalId=${externalId}`), ({ keys }) =>
+            keys.map((one) => one.id),
+          )
+        expect([yield* ofHolder("c"), yield* ofHolder("d"), yield* ofHolder("e")]).toEqual([[id], [next["id"]], []])
+      }),
+    )
+
+    it.effect("usage: counts each outcome of a key and of its org, with empty intervals", () =>
+      Effect.gen(function* () {
+        const { create, get, orgId, path, send, validate } = yield* makeOrg
+        const { id, key } = yield* create({ credits: { remaining: 10 } })
+        for (const use of [{}, { cost: 4 }, { cost: 9 }, { permissions: ["a"] }]) yield* validate(key!, use)
+        const usageAt = (url: string) =>
+          Effect.map(get<{ usage: ReadonlyArray<{ at: string; valid: number }> }>(url), ({ usage }) => usage)
+        const counts = { valid: 2, forbidden: 1, limited: 1, cost: 5 }
+        const usage = yield* until("usage is written", usageAt(`${path}/${id}/usage`), (all) =>
+          all.some(({ valid }) => valid > 0),
+        )
+        expect(usage.length).toBe(24)
+        // The hour may have ended since.
+        expect(usage.slice(-2)).toContainEqual(expect.objectContaining(counts))
+        expect(usage[0]).toMatchObject({ valid: 0, forbidden: 0, limited: 0, cost: 0 })
+        const days = yield* usageAt(
+          `/api/v0/orgs/${orgId}/usage?every=day&from=${new Date().getUTCFullYear()}-01-01T00:00:00Z`,
+        )
+        expect(days.slice(-2)).toContainEqual(expect.objectContaining(counts))
+        const from = "2026-01-01T00:00:00Z"
+        for (const query of [
+          `from=${from}&to=${from}`,
+          `from=${from}&to=2026-02-11T16:00:01Z`,
+          "every=minute",
+          "from=x",
+        ]) {
+          const answer = yield* send("GET", `${path}/${id}/usage?${query}`, { as })
+          expect(answer.status, query).toBe(400)
+        }
+        const most = yield* usageAt(`${path}/${id}/usage?from=${from}&to=2026-02-11T16:00:00Z`)
+        expect(most.length).toBe(1_000)
+        expect(most[0]!.at).toBe("2026-01-01T00:00:00.000Z")
+      }),
+    )
+  })
+}

@@ -1,0 +1,126 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { createPublicKey, verify } from "node:crypto"
+import { makeReceiver, type Received } from "../../support/receiver.ts"
+import { onPostgres, TestServer } from "../../support/server.ts"
+import { makeTenant } from "../tenants.ts"
+
+/** Verifies a signature as Standard Webhooks 1.0 says: whpk_ and 32 bytes, v1a and the signature of id, time and body. */
+const isSignedBy = ({ body, headers }: Received, publicKey: string) => {
+  expect(publicKey).toMatch(/^whpk_[A-Za-z0-9+/]{43}=$/)
+  // The fixed start of an Ed25519 key in SPKI (RFC 8410).
+  const spki = Buffer.concat([
+    Buffer.from("302a300506032b6570032100", "hex"),
+    Buffer.from(publicKey.slice(5), "base64"),
+  ])
+  const key = createPublicKey({ key: spki, type: "spki", format: "der" })
+  const content = Buffer.concat([Buffer.from(`${headers["webhook-id"]}.${headers["webhook-timestamp"]}.`), body])
+  return String(headers["webhook-signature"])
+    .split(" ")
+    .filter((one) => one.startsWith("v1a,"))
+    .some((one) => verify(null, content, key, Buffer.from(one.slice(4), "base64")))
+}
+
+const servers = {
+  "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
+  PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
+}
+
+for (const [database, server] of Object.entries(servers)) {
+  layer(server, { excludeTestServices: true })(`settings of endpoints on ${database}`, (it) => {
+    it.effect("extra headers are sent with every request, tests included, and never shown", () =>
+      Effect.gen(function* () {
+        const { logs, sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        const headers = { Authorization: "Bearer top-secret", "x-team": "billing" }
+        const id = yield* tenant.endpoint(receiver.url, { headers })
+        yield* tenant.call("events/publish", { type: "a.b", data: 1 })
+        yield* receiver.arrived(1)
+        yield* tenant.call("webhooks/test", { id })
+        for (const received of receiver.received) {
+          expect(received.headers).toMatchObject({ authorization: "Bearer top-secret", "x-team": "billing" })
+          expect(received.headers["content-type"]).toBe("application/json")
+        }
+        const shown = yield* tenant.call("webhooks/get", { id })
+        expect(shown).toMatchObject({ headers: ["Authorization", "x-team"], event_types: null, ordered: false })
+        const stored = yield* sql`SELECT * FROM webhook_endpoints`
+        const audit = yield* sql`SELECT * FROM audit_log`
+        for (const text of [JSON.stringify([shown, stored, audit]), logs()]) expect(text).not.toContain("top-secret")
+        yield* tenant.call("webhooks/update", { id, headers: null })
+        yield* tenant.call("events/publish", { type: "a.b", data: 2 })
+        yield* receiver.arrived(3)
+        expect(receiver.received[2]!.headers).not.toHaveProperty("authorization")
+      }),
+    )
+
+    it.effect("an ed25519 endpoint is signed by the org's key as well, and by both while it changes", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        const id = yield* tenant.endpoint(receiver.url, { signature: "ed25519" })
+        const keysOf = (answer: object) => (answer as { readonly public_keys: ReadonlyArray<string> }).public_keys
+        const [first, ...others] = keysOf(yield* tenant.call("webhooks/public-key"))
+        expect(others).toEqual([])
+        yield* tenant.call("events/publish", { type: "a.b", data: 1 })
+        yield* receiver.arrived(1)
+        expect(receiver.received[0]!.headers["webhook-signature"]).toMatch(/^v1,[^ ]+ v1a,[^ ]+$/)
+        expect(isSignedBy(receiver.received[0]!, first!)).toBe(true)
+        const rotated = keysOf(yield* tenant.call("webhooks/public-key/rotate"))
+        expect(rotated).toEqual([expect.not.stringMatching(first!), first])
+        expect(keysOf(yield* tenant.call("webhooks/public-key"))).toEqual(rotated)
+        yield* tenant.call("webhooks/test", { id })
+        yield* tenant.call("events/publish", { type: "a.b", data: 2 })
+        yield* receiver.arrived(3)
+        for (const received of receiver.received.slice(1)) {
+          expect(rotated.map((key) => isSignedBy(received, key))).toEqual([true, true])
+        }
+        // Another org has keys of its own.
+        const foreign = keysOf(yield* (yield* makeTenant()).call("webhooks/public-key"))
+        expect(isSignedBy(receiver.received[0]!, foreign[0]!)).toBe(false)
+        yield* tenant.call("webhooks/update", { id, signature: null })
+        yield* tenant.call("events/publish", { type: "a.b", data: 3 })
+        yield* receiver.arrived(4)
+        expect(receiver.received[3]!.headers["webhook-signature"]).toMatch(/^v1,[^ ]+$/)
+      }),
+    )
+
+    it.effect("ordered: a hundred events arrive one at a time, in their order", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        yield* tenant.endpoint(receiver.url, { ordered: true })
+        const batch = (from: number) => ({
+          events: Array.from({ length: 50 }, (_, n) => ({ type: "a.b", data: from + n })),
+        })
+        yield* tenant.call("events/publish-batch", batch(0))
+        yield* tenant.call("events/publish-batch", batch(50))
+        yield* receiver.arrived(100)
+        const arrived = receiver.received.map(({ body }) => (JSON.parse(body.toString()) as { data: number }).data)
+        expect(arrived).toEqual(Array.from({ length: 100 }, (_, n) => n))
+      }),
+    )
+
+    it.effect("wrong settings are a 400 that names the field", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const wrong = {
+          event_types: [[], ["a"], ["*.a"], ["key.unknown"], Array(51).fill("a.b"), "a.b"],
+          headers: [{ host: "a" }, { "x-a": "" }, { "X-A": "1", "x-a": "2" }, [], "a"],
+          max_per_second: [0, 1001, 1.5, "1"],
+          ordered: ["true", 1],
+          retry_delays: [[-1], [86_401], [1.5], Array(21).fill(1), 5],
+          signature: ["v1a", ""],
+        }
+        for (const [field, values] of Object.entries(wrong)) {
+          for (const value of values) {
+            const body = { url: "https://example.com/", signing_secret: "s", [field]: value }
+            const { status, text } = yield* tenant.ask("webhooks/create", body)
+            expect([status, text], `${field} ${JSON.stringify(value)}`).toEqual([400, expect.stringContaining(field)])
+          }
+        }
+      }),
+    )
+  })
+}

@@ -1,0 +1,82 @@
+import { assert, it } from "@effect/vitest"
+import { ConnectionShares, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/ConnectionShares.ts"
+
+/** A queue in front of ten connections, and how many of them an owner holds. */
+const pool = () => {
+  const shares = new ConnectionShares(sharesOf(10))
+  const tickets: Array<Ticket> = []
+  const ask = (owner: Owner, times = 1) => {
+    for (let n = 0; n < times; n++) tickets.push(shares.enter(owner, () => {}))
+  }
+  const held = (owner: Owner) => tickets.filter((ticket) => ticket.owner === owner && ticket.state === "holding")
+  const end = (owner: Owner) => shares.leave(held(owner)[0]!)
+  return { shares, tickets, ask, held: (owner: Owner) => held(owner).length, end }
+}
+
+it("one org holds six of ten; another that comes holds one at once, and three while both wait", () => {
+  const { ask, end, held } = pool()
+  ask("a", 40)
+  assert.strictEqual(held("a"), 6)
+  ask("b")
+  assert.strictEqual(held("b"), 1)
+  ask("b", 39)
+  assert.strictEqual(held("b"), 2)
+  for (let n = 0; n < 3; n++) end("a")
+  assert.deepStrictEqual([held("a"), held("b")], [3, 3])
+  // What both leave is for whoever comes next.
+  ask("c")
+  assert.strictEqual(held("c"), 1)
+})
+
+it("the next is of the owner that holds fewest, and owners that hold as many take turns", () => {
+  const { ask, end, held } = pool()
+  ask("a", 40)
+  ask("b", 40)
+  ask("c", 5)
+  ask("d", 5)
+  assert.deepStrictEqual([held("a"), held("b"), held("c"), held("d")], [6, 2, 0, 0])
+  for (let n = 0; n < 4; n++) end("a")
+  assert.deepStrictEqual([held("a"), held("b"), held("c"), held("d")], [2, 2, 2, 2])
+})
+
+it("background work has two connections that no request takes, and leaves three to requests", () => {
+  const { ask, held } = pool()
+  for (const org of ["a", "b", "c", "d"]) ask(org, 40)
+  ask(undefined, 20)
+  assert.strictEqual(held(undefined), 2)
+  const idle = pool()
+  idle.ask(undefined, 20)
+  idle.ask("a", 20)
+  assert.deepStrictEqual([idle.held(undefined), idle.held("a")], [7, 3])
+})
+
+it("whoever stops waiting is not started, and an org alone has its whole share again", () => {
+  const { ask, end, held, shares, tickets } = pool()
+  ask("a", 8)
+  ask("b", 8)
+  while (held("a") > 3) end("a")
+  const [left] = tickets.filter(({ owner, state }) => owner === "b" && state === "waiting")
+  shares.leave(left!)
+  for (const ticket of tickets.filter(({ owner }) => owner === "a")) shares.leave(ticket)
+  assert.strictEqual(left!.state, "gone")
+  assert.strictEqual(held("b"), 6)
+  while (held("b") > 0) end("b")
+  assert.isTrue(tickets.every(({ state }) => state === "gone"))
+})
+
+it("an operation that ends as it starts uses no stack for the next", () => {
+  const shares = new ConnectionShares(sharesOf(1))
+  let done = 0
+  const first = shares.enter("a", () => {})
+  const tickets: Array<Ticket> = []
+  for (let n = 0; n < 10_000; n++) {
+    tickets.push(
+      shares.enter("a", () => {
+        done++
+        shares.leave(tickets[n]!)
+      }),
+    )
+  }
+  shares.leave(first)
+  assert.strictEqual(done, 10_000)
+})

@@ -1,0 +1,124 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
+import { afterAll, beforeAll, describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawnSync } from "node:child_process"
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { run } from "../support/cli.ts"
+import { adminToken, guarded, TestServer } from "../support/server.ts"
+import { hasTools, toolPath } from "../support/tools.ts"
+
+const repository = fileURLToPath(new URL("../../", import.meta.url))
+const scratch = mkdtempSync(join(tmpdir(), "gatehouse-packages-"))
+afterAll(() => rmSync(scratch, { recursive: true, force: true }))
+
+const npm = (cwd: string, ...args: ReadonlyArray<string>) => {
+  const { status, stderr, stdout } = spawnSync("npm", args, { cwd, encoding: "utf8", env: process.env })
+  expect(status, `npm ${args.join(" ")}\n${stdout}\n${stderr}`).toBe(0)
+}
+
+/** What a reader writes with each package; it prints one line. */
+const consumers: Readonly<Record<string, string>> = {
+  webhooks: `
+    import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "gatehouse-webhooks"
+
+    const request = new Request("https://example.com", { method: "POST", body: "{}" })
+    const verified: Promise<VerifiedWebhook | undefined> = verifyWebhook(request, "secret").catch((error: unknown) => {
+      if (!(error instanceof WebhookVerificationError)) throw error
+      console.log(error.code)
+      return undefined
+    })
+    await verified`,
+  client: `
+    import { GatehouseError, makeClient, type Project } from "gatehouse-client"
+
+    const gatehouse = makeClient({ baseUrl: process.env.URL!, credential: process.env.TOKEN })
+    const project: Project = await gatehouse.projects.create({ name: "docs" })
+    const { keys } = await gatehouse.keys.list({ orgId: project.orgId, limit: 10 })
+    // @ts-expect-error -- there is no such field
+    const wrong = gatehouse.projects.create({ name: "docs", title: "x" }).catch((error: unknown) => error)
+    // @ts-expect-error -- the name is missing
+    const missing = () => gatehouse.projects.create({})
+    // @ts-expect-error -- a status that a request cannot have
+    const state = () => gatehouse.jobs.list({ status: "done" })
+    const stream = () => gatehouse.chat.answer({ messages: [{ role: "user", content: "x" }] })
+    const delta = async () => { for await (const part of await stream()) return part.delta satisfies string | undefined }
+    console.log(project.name, keys.length, ((await wrong) as GatehouseError).code, typeof missing, typeof state, typeof delta)`,
+  gateway: `
+    import { makeGateway, withFetch } from "gatehouse-gateway"
+
+    const gateway = makeGateway({ url: process.env.URL!, credential: process.env.TOKEN })
+    const owner = await withFetch(gateway)(new Request("https://example.com", { headers: { "x-api-key": "svc_wrong" } }))
+    if (owner instanceof Response) console.log(owner.status)
+    else console.log(owner.orgId satisfies string)`,
+}
+const printed: Readonly<Record<string, string>> = {
+  webhooks: "missing_header\n",
+  client: "docs 0 invalid_request function function function\n",
+  gateway: "401\n",
+}
+
+describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
+  const folder = join(scratch, name)
+  let tarball = ""
+
+  beforeAll(() => {
+    mkdirSync(folder)
+    npm(join(repository, "packages", name), "pack", "--pack-destination", folder)
+    tarball = join(
+      folder,
+      readdirSync(folder).find((file) => file.endsWith(".tgz"))!,
+    )
+    writeFileSync(join(folder, "package.json"), `{"name":"consumer","private":true,"type":"module"}`)
+    npm(folder, "install", "--prefer-offline", "--no-audit", "--no-fund", tarball)
+  })
+
+  it("is one package, and small", () => {
+    expect(readdirSync(join(folder, "node_modules")).filter((file) => !file.startsWith("."))).toEqual([
+      `gatehouse-${name}`,
+    ])
+    expect(statSync(tarball).size).toBeLessThan(20_000)
+    const files = readdirSync(join(folder, "node_modules", `gatehouse-${name}`), { recursive: true, encoding: "utf8" })
+    const code = files.filter((file) => file.endsWith(".js"))
+    const bytes = code.map((file) => statSync(join(folder, "node_modules", `gatehouse-${name}`, file)).size)
+    expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(20_000)
+  })
+
+  it.live("runs, and has the types of its page", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      writeFileSync(join(folder, "consumer.ts"), consumers[name]!)
+      mkdirSync(join(folder, "node_modules/@types"), { recursive: true })
+      const types = join(folder, "node_modules/@types/node")
+      rmSync(types, { force: true })
+      symlinkSync(realpathSync(join(repository, "node_modules/@types/node")), types)
+      const compiler = join(repository, "node_modules/typescript/bin/tsc")
+      const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+      const checked = yield* run(process.execPath, [compiler, ...options, "consumer.ts"], { cwd: folder })
+      expect(checked, checked.out).toMatchObject({ code: 0 })
+      const env = { URL: url, TOKEN: adminToken }
+      const ran = yield* run(process.execPath, ["consumer.ts"], { cwd: folder, env })
+      expect(ran, ran.err).toMatchObject({ out: printed[name], code: 0 })
+    }).pipe(Effect.provide(TestServer.layer(guarded))),
+  )
+
+  it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", () =>
+    Effect.gen(function* () {
+      const linted = yield* run(toolPath("publint"), [tarball, "--strict"], { cwd: folder })
+      expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
+      const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"], { cwd: folder })
+      expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
+    }),
+  )
+})

@@ -1,0 +1,114 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { OpenApi } from "effect/http-api"
+import { Api } from "#src/http/api/Api.ts"
+import { type Document, generate } from "../../packages/client/generator.ts"
+import { bind, type CallOptions, GatehouseError, type Operations } from "../../packages/client/src/runtime.ts"
+import { adminToken, guarded, TestServer } from "../support/server.ts"
+
+const document = OpenApi.fromApi(Api) as unknown as Document
+const { javascript, types } = generate(document)
+const operations = JSON.parse(/^const operations = (.*)$/m.exec(javascript)![1]!) as Operations
+
+type Call = (args?: object, options?: CallOptions) => Promise<Record<string, string>>
+type Client = Readonly<Record<string, Readonly<Record<string, Call>>>>
+const clientOf = (baseUrl: string, credential?: string, more: object = {}) =>
+  bind(operations, { baseUrl, credential, ...more }) as Client
+
+it("has a method and types for every operation of the definition", () => {
+  for (const methods of Object.values(document.paths)) {
+    for (const { operationId } of Object.values(methods)) {
+      const [group, name] = operationId.split(".") as [string, string]
+      expect(operations[group], operationId).toHaveProperty(name)
+      expect(types, operationId).toContain(`readonly ${name}: (args`)
+    }
+  }
+})
+
+layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-client", (it) => {
+  it.effect("calls operations with ids in the path, a query and a body, and with either kind of credential", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const admin = clientOf(`${url}/`, adminToken)
+        const { orgId } = await admin["orgs"]!["create"]!({ name: "A & Söhne/…" })
+        const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
+        expect(await admin["keys"]!["validate"]!({ key })).toMatchObject({ orgId, projectId: "" })
+        expect(await admin["orgs"]!["get"]!({ orgId })).toMatchObject({ name: "A & Söhne/…" })
+        const listed = await admin["keys"]!["list"]!({ orgId, limit: 1 })
+        expect(listed).toMatchObject({ keys: [{ name: "k" }], nextCursor: null })
+        const tenant = clientOf(url, key)
+        const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w" })
+        expect(await tenant["jobs"]!["get"]!({ job_id })).toMatchObject({ status: "queued" })
+        expect(await tenant["webhooks"]!["list"]!()).toEqual({ webhook_endpoints: [] })
+      })
+    }),
+  )
+
+  it.effect("an answer that is not 2xx is an error with status, code and request id", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const failure = async (call: Promise<unknown>) => call.then(() => undefined).catch((error: unknown) => error)
+        const missing = await failure(clientOf(url, adminToken)["orgs"]!["get"]!({ orgId: "../keys" }))
+        expect(missing).toBeInstanceOf(GatehouseError)
+        expect(missing).toMatchObject({ status: 404, code: "not_found", requestId: expect.stringMatching(/^\S{36}$/) })
+        const refused = await failure(clientOf(url)["jobs"]!["list"]!({}))
+        expect(refused).toMatchObject({ status: 401, code: "unauthorized", message: expect.stringMatching(/key/) })
+        const foreign = await failure(clientOf(`${url}/nope`)["orgs"]!["list"]!())
+        expect(foreign).toMatchObject({ status: 404 })
+      })
+    }),
+  )
+
+  it.effect("a repeated call with the same idempotency key creates one thing", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const { create } = clientOf(url, adminToken)["orgs"]!
+        const options = { idempotencyKey: "once-only" }
+        const [one, two] = [await create!({ name: "x" }, options), await create!({ name: "x" }, options)]
+        expect(two).toEqual(one)
+      })
+    }),
+  )
+
+  it.effect("the chat is a stream of parts", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const admin = clientOf(url, adminToken)
+        const { projectId } = await admin["projects"]!["create"]!({ name: "docs" })
+        const { key } = await admin["keys"]!["createForProject"]!({ name: "k", projectId })
+        const stream = (await clientOf(url, key)["chat"]!["answer"]!({
+          messages: [{ role: "user", content: "How do I rotate a key?" }],
+          docsPages: { keys: "# Keys\n\nA key is rotated by a new one." },
+        })) as unknown as AsyncIterable<{ readonly type: string; readonly delta?: string }>
+        const parts: Array<{ readonly type: string; readonly delta?: string }> = []
+        for await (const part of stream) parts.push(part)
+        expect(parts[0]).toEqual({ type: "start" })
+        expect(parts.at(-1)).toMatchObject({ type: "finish" })
+        expect(parts.map(({ delta = "" }) => delta).join("")).toContain("A key is rotated")
+      })
+    }),
+  )
+})
+
+it("refuses a definition whose parameter is also a field of the body", () => {
+  const schema = { type: "object", properties: { id: { type: "string" } } }
+  const twice: Document = {
+    paths: {
+      "/x/{id}": {
+        post: {
+          operationId: "x.y",
+          parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
+          requestBody: { content: { "application/json": { schema } } },
+          responses: {},
+        },
+      },
+    },
+    components: { schemas: {} },
+  }
+  expect(() => generate(twice)).toThrow("id is a parameter and a field of the body")
+})

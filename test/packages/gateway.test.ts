@@ -1,0 +1,173 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import {
+  type GatewayOptions,
+  type KeyOwner,
+  makeGateway,
+  withExpress,
+  withFastify,
+  withFetch,
+  withHono,
+} from "../../packages/gateway/src/index.ts"
+import { must } from "../http/operations.ts"
+import { adminToken, guarded, TestServer } from "../support/server.ts"
+
+/** A project with a key, and a gateway with a credential of its own. */
+const world = Effect.fnUntraced(function* (options: Partial<GatewayOptions> = {}) {
+  const { send, url } = yield* TestServer
+  const as = adminToken
+  const { orgId, projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" }, as })
+  const made = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as })
+  const faults: Array<string> = []
+  const gateway = makeGateway({ url, credential: adminToken, onFault: (fault) => void faults.push(fault), ...options })
+  const remove = must(send, "DELETE", `/api/v0/orgs/${orgId}/keys/${made["id"]}`, { as })
+  const check = (headers: Record<string, string>) => Effect.promise(() => gateway.check(headers))
+  return { gateway, check, faults, remove, owner: { keyId: made["id"], orgId, projectId }, key: made["key"]! }
+})
+
+layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gateway", (it) => {
+  it.effect("passes a valid key in either header with its owner, and refuses any other", () =>
+    Effect.gen(function* () {
+      const { check, faults, key, owner, remove } = yield* world()
+      for (const headers of [
+        { authorization: `Bearer ${key}` },
+        { authorization: `bearer ${key}` },
+        { "x-api-key": key },
+      ]) {
+        expect(yield* check(headers)).toEqual({ owner })
+      }
+      for (const headers of [
+        {},
+        { authorization: "Basic x" },
+        { "x-api-key": "" },
+        { "x-api-key": `${key}x` },
+      ] as const) {
+        const { refusal } = yield* check(headers as Record<string, string>)
+        expect(refusal).toMatchObject({
+          status: 401,
+          headers: { "www-authenticate": "Bearer", "cache-control": "no-store" },
+          body: { code: "unauthorized", error: expect.stringMatching(/\.$/) },
+        })
+      }
+      yield* remove
+      expect((yield* check({ "x-api-key": key })).refusal?.status).toBe(401)
+      expect(faults).toEqual([])
+    }),
+  )
+
+  it.effect("passes on that a key is above its rate limit, and when to try again", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { check, owner } = yield* world()
+      const json = { name: "limited", projectId: owner.projectId, rateLimit: { limit: 1, window: 3600 } }
+      const { key } = yield* must(send, "POST", "/api/v0/keys", { json, as: adminToken })
+      expect((yield* check({ "x-api-key": key! })).owner).toBeDefined()
+      const { refusal } = yield* check({ "x-api-key": key! })
+      expect(refusal).toMatchObject({
+        status: 429,
+        headers: { "retry-after": expect.stringMatching(/^\d+$/) },
+        body: { code: "too_many_requests" },
+      })
+    }),
+  )
+
+  it.effect("a fault of the gateway's own is a 503 and a line for its log, never a 401 of the caller", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      for (const [options, fault] of [
+        [{ credential: "wrong-credential" }, /status 401: The credential is not valid/],
+        [{ url: "http://127.0.0.1:9" }, /cannot check a key/],
+        [{ url: `${url}/nowhere` }, /status 404/],
+      ] as const) {
+        const { check, faults, key } = yield* world(options)
+        expect((yield* check({ "x-api-key": key })).refusal).toMatchObject({
+          status: 503,
+          headers: { "retry-after": "1" },
+          body: { code: "unavailable" },
+        })
+        expect(faults.join()).toMatch(fault)
+        expect(faults.join()).not.toContain(key)
+        expect(faults.join()).not.toContain("wrong-credential")
+      }
+    }),
+  )
+
+  it.effect("answers from memory only when it was told how long", () =>
+    Effect.gen(function* () {
+      let asked = 0
+      const counted: typeof globalThis.fetch = (...args) => {
+        asked++
+        return globalThis.fetch(...args)
+      }
+      const { check, key, owner, remove } = yield* world({ cacheSeconds: 60, fetch: counted })
+      expect([yield* check({ "x-api-key": key }), yield* check({ "x-api-key": key })]).toEqual([{ owner }, { owner }])
+      expect(asked).toBe(1)
+      for (let time = 0; time < 2; time++) yield* check({ "x-api-key": "wrong" })
+      expect(asked).toBe(3)
+      const other = yield* world({ fetch: counted })
+      yield* other.check({ "x-api-key": key })
+      yield* other.check({ "x-api-key": key })
+      expect(asked).toBe(5)
+      yield* remove
+      expect((yield* other.check({ "x-api-key": key })).refusal?.status).toBe(401)
+      expect(() => makeGateway({ url: "http://127.0.0.1", cacheSeconds: 61 })).toThrow(RangeError)
+    }),
+  )
+
+  it.effect("serves Express, Fastify, Hono and the Fetch standard", () =>
+    Effect.gen(function* () {
+      const { gateway, key, owner } = yield* world()
+      const good = { "x-api-key": key }
+      yield* Effect.promise(async () => {
+        // Express and Connect: the objects of Node.
+        const server = createServer((request, response) =>
+          withExpress(gateway)(request, response, () =>
+            response.end(JSON.stringify((request as { gatehouse?: KeyOwner }).gatehouse)),
+          ),
+        )
+        await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve))
+        const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+        expect(await (await globalThis.fetch(address, { headers: good })).json()).toEqual(owner)
+        const refused = await globalThis.fetch(address)
+        expect([refused.status, refused.headers.get("www-authenticate")]).toEqual([401, "Bearer"])
+        expect(await refused.json()).toMatchObject({ code: "unauthorized" })
+        server.close()
+
+        const request: { headers: Record<string, string>; gatehouse?: KeyOwner } = { headers: good }
+        const sent: Array<unknown> = []
+        const reply = {
+          code: (status: number) => (sent.push(status), reply),
+          headers: (headers: object) => (sent.push(headers), reply),
+          send: (body: unknown) => sent.push(body),
+        }
+        expect(await withFastify(gateway)(request, reply)).toBeUndefined()
+        expect([request.gatehouse, sent]).toEqual([owner, []])
+        await withFastify(gateway)({ headers: {} }, reply)
+        expect(sent[0]).toBe(401)
+
+        const variables = new Map<string, unknown>()
+        const context = (headers: Record<string, string>) => ({
+          req: { raw: new Request("http://a", { headers }) },
+          set: (name: string, value: unknown) => void variables.set(name, value),
+        })
+        let passed = 0
+        const next = () => Promise.resolve(void passed++)
+        expect(await withHono(gateway)(context(good), next)).toBeUndefined()
+        expect([variables.get("gatehouse"), passed]).toEqual([owner, 1])
+        expect((await withHono(gateway)(context({}), next))!.status).toBe(401)
+        expect(passed).toBe(1)
+
+        expect(await withFetch(gateway)(new Request("http://a", { headers: good }))).toEqual(owner)
+        const answer = await withFetch(gateway)(new Request("http://a"))
+        expect((answer as Response).status).toBe(401)
+      })
+    }),
+  )
+})
+
+it("needs the address of the service", () => {
+  expect(() => makeGateway({ url: "nowhere" })).toThrow(TypeError)
+})

@@ -1,0 +1,103 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { Webhook } from "standardwebhooks"
+import { Signer } from "#src/domain/webhooks/Signature.ts"
+import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
+import { verifyWebhook, WebhookVerificationError } from "../../packages/webhooks/src/index.ts"
+
+const at = 1614265330
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+const body = '{"event":"job.completed","job_id":"1","nonce":"n","result":"✓ é 😀"}'
+const deliveryId = "01KAF8ZJ4V2M6T8Q0R1S2T3V4W"
+
+const signed = (secrets: ReadonlyArray<string> = [secret], text = body): Record<string, string> =>
+  Effect.runSync(
+    Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
+      Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
+      Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
+    ),
+  )
+
+const refusal = async (verified: Promise<unknown>) => {
+  try {
+    await verified
+  } catch (error) {
+    expect(error).toBeInstanceOf(WebhookVerificationError)
+    expect(String((error as Error).stack)).not.toContain("MfKQ9r8")
+    return (error as WebhookVerificationError).code
+  }
+  return "accepted"
+}
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ["Date"], now: at * 1000 }))
+afterEach(() => void vi.useRealTimers())
+
+describe("gatehouse-webhooks", () => {
+  it("accepts what the service signs, in a Request, in Node's headers, and in bytes", async () => {
+    const whole = { event: JSON.parse(body) as unknown, deliveryId, timestamp: new Date(at * 1000) }
+    const request = new Request("https://example.com", { method: "POST", headers: signed(), body })
+    expect(await verifyWebhook(request, secret)).toEqual(whole)
+    for (const bytes of [body, Buffer.from(body), new TextEncoder().encode(body).buffer]) {
+      expect(await verifyWebhook({ headers: signed(), body: bytes }, secret)).toEqual(whole)
+    }
+    const upper = Object.fromEntries(Object.entries(signed()).map(([name, value]) => [name.toUpperCase(), value]))
+    expect(await verifyWebhook({ headers: upper, body }, secret)).toEqual(whole)
+  })
+
+  it("accepts the official vector, and what the reference library signs, with secrets of every form", async () => {
+    const headers = {
+      "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+      "webhook-timestamp": String(at),
+      "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    expect((await verifyWebhook({ headers, body: '{"test": 2432232314}' }, secret)).event).toEqual({ test: 2432232314 })
+    const signature = new Webhook(secret).sign("msg_1", new Date(at * 1000), body)
+    const theirs = { "webhook-id": "msg_1", "webhook-timestamp": String(at), "webhook-signature": signature }
+    expect(await refusal(verifyWebhook({ headers: theirs, body }, secret))).toBe("accepted")
+    for (const one of ["plain secret", "whsec_not base64", "whsec_", "é😀", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS"]) {
+      expect(await refusal(verifyWebhook({ headers: signed([one]), body }, one)), one).toBe("accepted")
+    }
+  })
+
+  it("accepts either secret while one replaces the other", async () => {
+    expect(await refusal(verifyWebhook({ headers: signed(["new", secret]), body }, secret))).toBe("accepted")
+    expect(await refusal(verifyWebhook({ headers: signed(), body }, ["new", secret]))).toBe("accepted")
+  })
+
+  it("refuses everything else, and says why", async () => {
+    const headers = signed()
+    const without = (name: string) => Object.fromEntries(Object.entries(headers).filter(([one]) => one !== name))
+    const cases: ReadonlyArray<readonly [string, Parameters<typeof verifyWebhook>[0], unknown?, number?]> = [
+      ["signature_mismatch", { headers, body: `${body} ` }],
+      ["signature_mismatch", { headers, body }, "another"],
+      ["signature_mismatch", { headers: { ...headers, "webhook-id": "other" }, body }],
+      ["signature_mismatch", { headers: { ...headers, "webhook-signature": "v1,!!" }, body }],
+      [
+        "signature_mismatch",
+        { headers: { ...headers, "webhook-signature": headers["webhook-signature"]!.slice(3) }, body },
+      ],
+      ["missing_header", { headers: without("webhook-id"), body }],
+      ["missing_header", { headers: without("webhook-timestamp"), body }],
+      ["missing_header", { headers: without("webhook-signature"), body }],
+      ["missing_header", { headers: {}, body }],
+      ["invalid_header", { headers: { ...headers, "webhook-id": "a.b" }, body }],
+      ["invalid_header", { headers: { ...headers, "webhook-timestamp": "now" }, body }],
+      ["invalid_header", { headers: { ...headers, "webhook-signature": "v1,a ".repeat(20) }, body }],
+      ["invalid_header", { headers: { ...headers, "webhook-id": ["a", "b"] }, body }],
+      ["timestamp_too_old", { headers: { ...headers, "webhook-timestamp": String(at - 301) }, body }],
+      ["timestamp_too_new", { headers: { ...headers, "webhook-timestamp": String(at + 301) }, body }],
+      ["timestamp_too_old", { headers: { ...headers, "webhook-timestamp": String(at - 1) }, body }, secret, 0],
+      ["invalid_tolerance", { headers, body }, secret, Number.NaN],
+      ["invalid_secret", { headers, body }, ""],
+      ["invalid_secret", { headers, body }, []],
+      ["invalid_secret", { headers, body }, undefined],
+      ["invalid_body", { headers, body: JSON.parse(body) as object }],
+      ["invalid_body", { headers: signed([secret], "[]"), body: "[]" }],
+      ["invalid_body", { headers: signed([secret], "{"), body: "{" }],
+    ]
+    for (const [code, request, own, toleranceSeconds = 300] of cases) {
+      const key = (own === undefined && code !== "invalid_secret" ? secret : own) as string
+      expect(await refusal(verifyWebhook(request, key, { toleranceSeconds })), code).toBe(code)
+    }
+  })
+})

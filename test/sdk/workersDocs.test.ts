@@ -1,0 +1,49 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
+import { blocks } from "../docs/pages.ts"
+import { get, make } from "../http/jobs/jobCalls.ts"
+import { makeTenant } from "../http/tenants.ts"
+import { onPostgres, TestServer } from "../support/server.ts"
+import { until, within } from "../support/wait.ts"
+
+const program = blocks.find(({ language, page }) => language === "python" && page === "docs/workers.md")!.text
+
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/workers.md", (it) => {
+  it.effect("has a worker in Python that finishes jobs, retries errors, and stops at SIGTERM", ({ skip }) =>
+    Effect.gen(function* () {
+      skip(spawnSync("python3", ["--version"]).status !== 0, "there is no python3 here")
+      const { url } = yield* TestServer
+      const tenant = yield* makeTenant()
+      const [good, bad] = [
+        yield* make(tenant, { workflow: "nightly-report", input: [1] }),
+        yield* make(tenant, { workflow: "nightly-report", input: "bad", max_attempts: 1 }),
+      ]
+      // The work that fails for one input.
+      const text = program.replace(
+        '    return {"rows"',
+        '    if job["input"] == "bad": raise ValueError("bad input")\n    return {"rows"',
+      )
+      const env = { ...process.env, GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key }
+      const worker = yield* Effect.acquireRelease(
+        Effect.sync(() => spawn("python3", ["-c", text], { env, stdio: ["ignore", "ignore", "pipe"] })),
+        (child) => Effect.sync(() => child.kill("SIGKILL")),
+      )
+      let errors = ""
+      worker.stderr.on("data", (chunk) => (errors += String(chunk)))
+      yield* until("the result", get(tenant, good), ({ status }) => status === "completed")
+      expect((yield* get(tenant, good)).result).toEqual({ rows: 3, input: [1] })
+      yield* until("the failure", get(tenant, bad), ({ status }) => status === "failed")
+      expect((yield* get(tenant, bad)).error).toBe("bad input")
+      const exit = once(worker, "exit")
+      worker.kill("SIGTERM")
+      const [code] = yield* within(
+        "the worker to stop",
+        Effect.promise(() => exit),
+      )
+      expect([code, errors]).toEqual([0, ""])
+    }),
+  )
+})
