@@ -78,12 +78,25 @@ export const FailingEndpoint = Schema.Struct({
   orgId: Id,
   host: Schema.String.annotate({ description: "The host of its URL.", examples: ["hooks.example.com"] }),
   active: Schema.Boolean,
-  failedAttempts: Schema.Int.annotate({ description: "Since `since`.", examples: [42] }),
-  failingSince: Schema.NullOr(Timestamp).annotate({ description: "null: its last attempt succeeded." }),
-  deactivatedAt: Schema.NullOr(Timestamp),
-  deactivatedReason: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  lastFailureAt: Timestamp,
-  lastStatus: Schema.NullOr(Schema.Int).annotate({ description: "null: there was no answer.", examples: [503] }),
+  failedAttempts: Schema.Int.annotate({
+    description: "How many of its attempts have failed since the start of the range.",
+    examples: [42],
+  }),
+  failingSince: Schema.NullOr(Timestamp).annotate({
+    description: "Since when every attempt has failed. null: its last attempt succeeded.",
+  }),
+  deactivatedAt: Schema.NullOr(Timestamp).annotate({
+    description: "When the endpoint was deactivated. null: it is active.",
+  }),
+  deactivatedReason: Schema.NullOr(Schema.String).annotate({
+    description: "Why the endpoint was deactivated. null: it is active.",
+    examples: [null],
+  }),
+  lastFailureAt: Timestamp.annotate({ description: "When an attempt failed last." }),
+  lastStatus: Schema.NullOr(Schema.Int).annotate({
+    description: "The status of the last failed attempt. null: there was no answer.",
+    examples: [503],
+  }),
   lastFailure: Schema.NullOr(Schema.String).annotate({
     description: "Why there was no answer, such as timeout. null: there was one.",
     examples: [null],
@@ -93,7 +106,8 @@ export interface FailingEndpoint extends Schema.Schema.Type<typeof FailingEndpoi
 
 /** A place in the list of failing endpoints: `<failed attempts>.<endpoint>`. */
 export const FailingCursor = Schema.String.check(
-  Schema.isPattern(/^\d{1,15}\.[0-7][0-9A-HJKMNP-TV-Z]{25}$/, { expected: "the cursor of an earlier answer" }),
+  // With the flag u, the pattern is also in the OpenAPI document.
+  Schema.isPattern(/^\d{1,15}\.[0-7][0-9A-HJKMNP-TV-Z]{25}$/u, { expected: "the cursor of an earlier answer" }),
 )
 
 /** The intervals of a range, oldest first. */

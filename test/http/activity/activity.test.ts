@@ -55,6 +55,27 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
         }),
       )
 
+      it.effect("counts a job once, when it ends: no retry, and no repeated report", () =>
+        Effect.gen(function* () {
+          const tenant = yield* makeTenant(adminToken)
+          const twice = (path: string, report: object) => Effect.replicateEffect(tenant.call(path, report), 2)
+          const { job_id: canceled } = yield* tenant.call("jobs/create", { workflow: "w" })
+          yield* twice("jobs/cancel", { job_id: canceled })
+          yield* twice("jobs/complete", { job_id: yield* tenant.finished(), result: null })
+          yield* tenant.call("jobs/create", { workflow: "retried", max_attempts: 2 })
+          const { jobs: claimed } = yield* tenant.call("jobs/claim", { workflow: "retried" })
+          const [retried] = claimed as unknown as ReadonlyArray<{ readonly job_id: string }>
+          yield* twice("jobs/fail", { job_id: retried!.job_id, error: "boom", attempt: 1, retry: true })
+          yield* tenant.finished()
+          const { jobs } = yield* until(
+            "counts",
+            overview(`?orgId=${tenant.orgId}`),
+            (one) => sumOf(one.jobs, "completed") === 2,
+          )
+          expect(["completed", "canceled", "failed"].map((outcome) => sumOf(jobs, outcome))).toEqual([2, 1, 0])
+        }),
+      )
+
       it.effect("ranges are bounded, and another org is a 404", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer

@@ -23,21 +23,25 @@ HttpApi.reflect(Api, {
   },
 })
 
-/** Requests that the two tables of operations do not have. */
-const otherBodies: Record<string, object> = {
-  "/api/svc/chat": { messages: [{ role: "user", content: "hello" }] },
-  "/v1/portal/link": {},
-}
-
 type Ids = Readonly<Record<string, string>>
 
+/** The owner of repositories that belongs to an org. */
+const ownerOf = (orgId: string) => `octo-${orgId}`
+
+/** Requests that the two tables of operations do not have, by the id of the operation. */
+const otherBodies: Record<string, (ids: Ids) => object> = {
+  "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
+  "portal.link": () => ({}),
+  "projects.putLink": ({ orgId }) => ({ provider: "github", hostOwner: ownerOf(orgId!), hostRepo: "docs" }),
+}
+
 /** A request of an operation on the things of a tenant. */
-const requestOf = ({ method, path }: Listed, ids: Ids) => {
+const requestOf = ({ id, method, path }: Listed, ids: Ids) => {
   const platform = Object.entries(operations as Record<string, Operation>)
   const [name] = platform.find(([, one]) => one.path === path && one.method === method) ?? []
   const [webhook] = webhookEntries.find(([, one]) => one.path === path) ?? []
   const known = name !== undefined ? bodyOf(name as OperationName, ids) : webhook && webhookBody(webhook, ids)
-  const json = known ?? otherBodies[path]
+  const json = known ?? otherBodies[id]?.(ids)
   return {
     path: path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!),
     ...(json === undefined ? {} : { json }),
@@ -47,6 +51,8 @@ const requestOf = ({ method, path }: Listed, ids: Ids) => {
 const makeWorld = Effect.gen(function* () {
   const { send } = yield* TestServer
   const tenant = yield* makeTenant(adminToken)
+  const owners = [ownerOf(tenant.orgId)]
+  yield* must(send, "PATCH", `/api/v0/orgs/${tenant.orgId}`, { json: { owners }, as: adminToken })
   const project = yield* must(send, "POST", "/api/v0/projects", {
     json: { name: "p", orgId: tenant.orgId },
     as: adminToken,
@@ -54,7 +60,9 @@ const makeWorld = Effect.gen(function* () {
   const { projectId } = project as { projectId: string }
   const projectKey = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
   const things: Ids = yield* makeThings(tenant, "https://localhost:9/")
-  const ids: Ids = { ...things, orgId: tenant.orgId, projectId, id: tenant.keyId, key: tenant.key, keyId: tenant.keyId }
+  const { key, keyId, orgId } = tenant
+  // No deployment has the id: no CI run has registered one.
+  const ids: Ids = { ...things, orgId, projectId, deploymentId: projectId, id: keyId, key, keyId }
   return { tenant, ids, projectKey: String(projectKey["key"]) }
 })
 
