@@ -84,9 +84,24 @@ for (const mode of ["guarded", "open"] as const) {
             const { send } = yield* TestServer
             const tenant = yield* makeTenant(as)
             const headers = { "x-org-id": tenant.orgId }
-            for (const wrong of [undefined, adminToken.slice(1), tenant.key]) {
+            for (const wrong of [undefined, adminToken.slice(1), `${tenant.key}x`]) {
               expect((yield* send("POST", "/v1/webhooks/list", { json: {}, as: wrong, headers })).status).toBe(401)
             }
+          }),
+        )
+
+        it.effect("a key as a bearer reaches its own org, whatever x-org-id says", () =>
+          Effect.gen(function* () {
+            const { send } = yield* TestServer
+            const [tenant, other] = [yield* makeTenant(as), yield* makeTenant(as)]
+            const [own] = [
+              yield* tenant.endpoint("https://localhost:9/"),
+              yield* other.endpoint("https://localhost:9/"),
+            ]
+            const headers = { "x-org-id": other.orgId }
+            const { status, text } = yield* send("POST", "/v1/webhooks/list", { json: {}, as: tenant.key, headers })
+            expect(status).toBe(200)
+            expect(text.match(/"webhook_endpoint_id":"[^"]+"/g)).toEqual([`"webhook_endpoint_id":"${own}"`])
           }),
         )
       }
