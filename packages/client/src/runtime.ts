@@ -59,7 +59,9 @@ const requestOf = ([, path, query, hasBody]: Operation, args: Arguments) => {
     const value = take(name)
     if (value !== undefined) search.set(name, String(value))
   }
-  return { path: search.size === 0 ? filled : `${filled}?${search}`, body: hasBody ? JSON.stringify(rest) : undefined }
+  // The only argument of an operation whose body is a list is the list.
+  const body = hasBody ? JSON.stringify(Array.isArray(args) ? args : rest) : undefined
+  return { path: search.size === 0 ? filled : `${filled}?${search}`, body }
 }
 
 const json = async (response: Response): Promise<object> => {

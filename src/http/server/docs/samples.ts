@@ -10,7 +10,7 @@ interface Request {
   /** Whether it needs a credential in one of the modes. */
   readonly needsCredential: boolean
   readonly body: unknown
-  readonly args: Readonly<Record<string, unknown>>
+  readonly args: object
   readonly isStream: boolean
 }
 
@@ -27,7 +27,7 @@ const toRequest = ({ method, operation, path }: Entry, baseUrl: string, schemas:
     operationId: operation.operationId,
     needsCredential: schemes.length > 0,
     body,
-    args: { ...ids, ...(typeof body === "object" ? body : {}) },
+    args: Array.isArray(body) ? body : { ...ids, ...(typeof body === "object" ? body : {}) },
     isStream: operation.responses["200"]?.content?.["text/event-stream"] !== undefined,
   }
 }
