@@ -5,6 +5,9 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
 import { type Settings, urlHost } from "./config.ts"
+import { Activities } from "../domain/activity/Activities.ts"
+import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
+import { LiveFeed } from "../domain/activity/LiveFeed.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { KeyUsages } from "../domain/keys/KeyUsages.ts"
 import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
@@ -29,17 +32,23 @@ import { PendingLimit } from "../domain/orgs/PendingLimit.ts"
 import { Projects } from "../domain/projects/Projects.ts"
 import * as RetryPolicy from "../domain/webhooks/RetryPolicy.ts"
 import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { Sessions } from "../domain/sessions/Sessions.ts"
 import { SigningKeys } from "../domain/webhooks/SigningKeys.ts"
 import { Signer } from "../domain/webhooks/Signature.ts"
 import { Sweeps } from "../domain/webhooks/Sweeps.ts"
 import { Wakeups } from "../domain/webhooks/Wakeups.ts"
 import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
-import { AdminTokens } from "../http/server/Authorization.ts"
+import { AdminTokens } from "../http/server/AdminTokens.ts"
 import { TrustedProxies } from "../http/server/clientAddress.ts"
 import * as HotPath from "../http/server/hotPath.ts"
 import { MetricsToken } from "../http/server/metricsAccess.ts"
 import * as NodeServer from "../http/server/nodeServer.ts"
 import * as Server from "../http/server/Server.ts"
+import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
+import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
+import * as LiveChannel from "../infrastructure/activity/LiveChannel.ts"
+import * as Published from "../infrastructure/activity/published.ts"
+import * as Recorded from "../infrastructure/activity/recorded.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import { Database } from "../infrastructure/database/Database.ts"
@@ -73,6 +82,7 @@ import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
 import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
+import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
 import * as SigningKeysSql from "../infrastructure/webhooks/SigningKeyRepository.ts"
 import * as SweepsSql from "../infrastructure/webhooks/SweepRepository.ts"
 import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
@@ -88,6 +98,7 @@ import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
+import * as SessionsWorker from "../infrastructure/sessions/SessionWorker.ts"
 import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
 import { releaseMemory } from "./releaseMemory.ts"
@@ -98,9 +109,10 @@ const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
+  const deployments = Published.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
-    DeploymentsSql.layer,
+    deployments,
     KeyCountersSql.layer,
     KeyUsageSql.layer,
     OrgsSql.layer,
@@ -113,6 +125,7 @@ const platform = (settings: Settings) => {
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
+  const validations = Recorded.validations.pipe(Layer.provide(ValidationMetrics.layer))
   const tokens = Oidc.layer(settings.ciProviders)
   const signatures = GithubKeys.layer(settings.githubKeysUrl)
   return Layer.mergeAll(
@@ -124,7 +137,9 @@ const platform = (settings: Settings) => {
     Projects.layer,
     Readiness.layer,
   ).pipe(
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, ValidationMetrics.layer)),
+    Layer.provideMerge(Activities.layer),
+    Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
     Layer.provideMerge(repositories),
     Layer.provide(NodeHttpClient.layerUndici),
   )
@@ -140,16 +155,20 @@ const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 const webhooks = (settings: Settings) => {
   const repositories = Layer.mergeAll(
     DeliveryLogSql.layer,
-    DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
+    Published.deliveries.pipe(
+      Layer.provide(Recorded.deliveries),
+      Layer.provide(DeliveryMetrics.layer),
+      Layer.provide(DeliveryQueueSql.layer),
+    ),
     EventsSql.layer,
     IdempotencySql.layer,
-    JobsSql.layer,
+    Published.jobs.pipe(Layer.provide(Recorded.jobs), Layer.provide(JobsSql.layer)),
     JobSchedulesSql.layer,
     PendingDeliveriesSql.layer,
     RetentionSql.layer,
     SigningKeysSql.layer,
     SweepsSql.layer,
-    WebhookEndpointsSql.layer,
+    Published.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
   )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
   const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
@@ -220,6 +239,7 @@ const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
 
 /** The background workers, without traces: their polls every second would drown the traces of requests. */
 const workers = Layer.mergeAll(
+  ActivityWorker.layer,
   ClockSteps.layer,
   DeliveryWorker.layer,
   IdempotencyKeysWorker.layer,
@@ -228,6 +248,7 @@ const workers = Layer.mergeAll(
   KeyUsageRetentionWorker.layer,
   OrgUsageWorker.layer,
   RetentionWorker.layer,
+  SessionsWorker.layer,
   SweepsWorker.layer,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
@@ -268,6 +289,8 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
     Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(LiveChannel.layer))),
+    Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, SecureRandom.layer, KeyHash.layer)),
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),

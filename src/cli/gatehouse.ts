@@ -12,6 +12,7 @@ import { listen } from "./listen.ts"
 import { login, logout } from "./login.ts"
 import { migrate } from "./migrate.ts"
 import { orgs } from "./orgs.ts"
+import { overview } from "./overview.ts"
 import { projects } from "./projects.ts"
 import { register } from "./register.ts"
 import { schedules } from "./schedules.ts"
@@ -38,6 +39,7 @@ const commands = [
   deployments,
   keys,
   audit,
+  overview,
   webhooks,
   events,
   jobs,

@@ -1,15 +1,21 @@
+import type { Redacted } from "effect"
 import { Context, Data, Effect } from "effect"
 import type { CiRun } from "./deployments/CiRun.ts"
 import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
+import type { StoredSession } from "./sessions/SessionRepository.ts"
 
 /** Who makes a request. The tenant is the org of its key. */
 export type Principal = Data.TaggedEnum<{
   /** Holds ADMIN_TOKEN. */
   Administrator: {}
+  /** The administrator, or in open mode anyone, who acts for one org on the webhook interface (`x-org-id`). */
+  OrgAdministrator: { readonly orgId: string; readonly isAnonymous: boolean }
   /** Holds a key of the whole org. */
   OrgKey: { readonly keyId: string; readonly orgId: string }
   /** Holds a key of one project. */
   ProjectKey: { readonly keyId: string; readonly orgId: string; readonly projectId: string }
+  /** Holds a session that was made from a portal link: the webhooks of one org. */
+  Portal: { readonly portalId: string; readonly orgId: string }
   /** Holds the token of a CI run. */
   CiRun: { readonly run: CiRun }
   /** Sent no credential. */
@@ -21,6 +27,11 @@ export const Principal = Data.taggedEnum<Principal>()
 export type OrgScope = Data.TaggedEnum<{ EveryOrg: {}; OneOrg: { readonly orgId: string } }>
 export const OrgScope = Data.taggedEnum<OrgScope>()
 
+/** The session of a request, and the token that its changes have to send. */
+export interface CurrentSession extends StoredSession {
+  readonly csrfToken: string
+}
+
 /** The principal of the current request, and the mode of the server. */
 export class CurrentPrincipal extends Context.Service<
   CurrentPrincipal,
@@ -28,12 +39,26 @@ export class CurrentPrincipal extends Context.Service<
     readonly principal: Principal
     /** Whether the server is in open mode: without ADMIN_TOKEN, anyone may manage every org. */
     readonly open: boolean
+    /** The token or key of the request; `undefined` without one. */
+    readonly credential?: Redacted.Redacted<string> | undefined
+    /** The session of the request; `undefined` when the request has another credential, or none. */
+    readonly session?: CurrentSession | undefined
+    /** Fails when the credential has ended since; for answers that last. */
+    readonly recheck?: Effect.Effect<void, unknown>
   }
 >()("gatehouse/domain/Principal/CurrentPrincipal") {}
 
-/** The org of the principal's key; `undefined` when it has no key. */
+/** The org that the principal acts for; `undefined` when it acts for none. */
 export const tenantOf = (principal: Principal): string | undefined =>
   "orgId" in principal ? principal.orgId : undefined
+
+/** The principal as the audit log and stored answers name it. */
+export const actorOf = (principal: Principal): string => {
+  if ("keyId" in principal) return `key:${principal.keyId}`
+  if (principal._tag === "Portal") return `portal:${principal.portalId}`
+  if (principal._tag === "OrgAdministrator") return principal.isAnonymous ? "anonymous" : "administrator"
+  return principal._tag.toLowerCase()
+}
 
 export const keyNeeded = () =>
   new Unauthorized({ error: "This operation needs an API key: Authorization: Bearer <key>, or x-api-key: <key>." })
@@ -51,6 +76,9 @@ export const currentRun: Effect.Effect<CiRun, Unauthorized, CurrentPrincipal> = 
   principal._tag === "CiRun" ? Effect.succeed(principal.run) : Effect.fail(ciTokenNeeded()),
 )
 
+export const portalForbidden = () =>
+  new Forbidden({ error: "A portal session may only use the webhook endpoints, deliveries and events of its org." })
+
 export const ciTokenNeeded = () =>
   new Unauthorized({ error: "This operation needs a CI token: Authorization: Bearer <jwt>." })
 
@@ -64,12 +92,15 @@ export const noCredential = () =>
  */
 export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal, open }): Effect.Effect<OrgScope, Unauthorized | Forbidden> => {
-    if (open) return Effect.succeed(OrgScope.EveryOrg())
+    if (open && principal._tag !== "Portal") return Effect.succeed(OrgScope.EveryOrg())
     switch (principal._tag) {
       case "Administrator":
         return Effect.succeed(OrgScope.EveryOrg())
+      case "OrgAdministrator":
       case "OrgKey":
         return Effect.succeed(OrgScope.OneOrg({ orgId: principal.orgId }))
+      case "Portal":
+        return Effect.fail(portalForbidden())
       case "CiRun":
         return Effect.fail(new Forbidden({ error: "A CI token may only register deployments." }))
       case "ProjectKey":

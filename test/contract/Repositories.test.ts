@@ -8,6 +8,8 @@ import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.t
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
+import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
+import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
 import * as fakes from "../fakes/repositories.ts"
 import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
@@ -26,6 +28,8 @@ import { orgs } from "./orgs/orgs.ts"
 import { defaultOrg, projects } from "./projects/projects.ts"
 import { platformPages } from "./pages.ts"
 import { projectUpdates } from "./projects/projectUpdates.ts"
+import { activity } from "./activity/activity.ts"
+import { sessions } from "./sessions/sessions.ts"
 import { registrations } from "./deployments/registrations.ts"
 
 const sql = Layer.mergeAll(
@@ -37,6 +41,8 @@ const sql = Layer.mergeAll(
   KeyUsageSql.layer,
   OrgsSql.layer,
   ProjectsSql.layer,
+  SessionsSql.layer,
+  ActivitySql.layer,
 )
 
 /** One suite, three backends: what holds of the fakes that other tests stand on holds of the databases. */
@@ -67,5 +73,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     production(it)
     owners(it)
     platformPages(it)
+    sessions(it)
+    activity(it)
   })
 }

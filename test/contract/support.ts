@@ -16,6 +16,8 @@ import { Conflict, InvalidRequest, LimitReached, NotFound, Unavailable } from "#
 import type { IdempotencyRepository } from "#src/domain/Idempotency.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
+import type { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
+import type { SessionRepository } from "#src/domain/sessions/SessionRepository.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
 
@@ -28,6 +30,8 @@ export type Repositories =
   | KeyUsageRepository
   | OrgRepository
   | ProjectRepository
+  | SessionRepository
+  | ActivityRepository
 
 /** `it` with the repositories of one backend. */
 export type It = Vitest.MethodsNonLive<Repositories>

@@ -55,7 +55,13 @@ export const faultOfRequest = ({ body, headers, method, url }: CurlRequest): str
   const named = (place: string) => operation.parameters.filter((one) => one.in === place).map(({ name }) => name)
   const query = [...url.searchParams.keys()].find((name) => !named("query").includes(name))
   if (query !== undefined) return `${url.pathname} has no parameter ${query}`
-  const known = ["authorization", "x-api-key", "content-type", ...named("header").map((name) => name.toLowerCase())]
+  const known = [
+    "authorization",
+    "x-api-key",
+    "x-org-id",
+    "content-type",
+    ...named("header").map((name) => name.toLowerCase()),
+  ]
   const header = [...headers.keys()].find((name) => !known.includes(name))
   if (header !== undefined) return `${url.pathname} takes no header ${header}`
   if (body === undefined) return operation.body === undefined ? undefined : `${url.pathname} wants a body`

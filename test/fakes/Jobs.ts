@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { jobNotFound, JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { attemptBit, decide, refusedHeartbeat } from "#src/domain/jobs/JobEnd.ts"
+import { attemptBit, decide, refusedHeartbeat, statusAfter } from "#src/domain/jobs/JobEnd.ts"
 import { toStoredJson } from "#src/domain/StoredJson.ts"
 import { writeEvent } from "./outbox.ts"
 import { batchOf } from "./turns.ts"
@@ -130,11 +130,12 @@ export const layer = Layer.effect(
         const stored = yield* find(orgId, jobId)
         const { row } = stored
         const decision = yield* Effect.fromResult(decide({ ...row, ...stored }, report, now))
-        if (decision._tag === "Unchanged") return false
+        const changed = { status: statusAfter(decision), hasSweep: false }
+        if (decision._tag === "Unchanged") return changed
         const ended = { lease_expires_at: null, updated_at: now, result: null, error: null, mapped_stack: null }
         if (decision._tag === "Cancel") {
           change(stored, { ...ended, status: "canceled", finished_at: now }, { delayed: false })
-          return false
+          return changed
         }
         const { error, mapped_stack, result, status } = decision.outcome
         const outcome = { result: toStoredJson(result), error, mapped_stack: toStoredJson(mapped_stack) }
@@ -142,12 +143,12 @@ export const layer = Layer.effect(
           const retriedAttempts = stored.retriedAttempts | attemptBit(row.attempt)
           const queued = { ...ended, ...outcome, status: "queued" as const, run_at: decision.runAt }
           change(stored, queued, { delayed: true, retriedAttempts })
-          return false
+          return changed
         }
         const finishedAttempt = row.status === "running" ? row.attempt : null
         change(stored, { ...ended, ...outcome, status, finished_at: now }, { delayed: false, finishedAttempt })
         yield* writeEvent(world, random, stored, { ...outcome, status }, nonce, now)
-        return false
+        return changed
       }),
 
       find: (orgId, jobId) => Effect.map(find(orgId, jobId), ({ row }) => row),

@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import * as Activity from "./Activity.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as Deployments from "./Deployments.ts"
@@ -7,10 +8,12 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Orgs from "./Orgs.ts"
 import * as Projects from "./Projects.ts"
+import * as Sessions from "./Sessions.ts"
 import { World } from "./World.ts"
 
 /** Every repository of the platform interface in memory, with one world. */
 export const layer = Layer.mergeAll(
+  Activity.layer,
   ApiKeys.layer,
   AuditLog.layer,
   Deployments.layer,
@@ -19,4 +22,5 @@ export const layer = Layer.mergeAll(
   KeyUsage.layer,
   Orgs.layer,
   Projects.layer,
+  Sessions.layer,
 ).pipe(Layer.provideMerge(World.layer))

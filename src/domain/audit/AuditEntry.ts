@@ -35,7 +35,7 @@ export const AuditEntry = Schema.Struct({
   at: Timestamp,
   actor: Schema.String.annotate({
     description:
-      "Who made the change: administrator; key:<id> for an API key; anonymous for open mode without a credential; service " +
+      "Who made the change: administrator; key:<id> for an API key; portal:<id> for a session of a portal link; anonymous for open mode without a credential; service " +
       "for Gatehouse itself.",
     examples: ["administrator", "key:01KAHBMKZ3D2X7S5QN8W4V6R9T"],
   }),

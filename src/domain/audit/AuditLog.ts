@@ -1,7 +1,7 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "./AuditEntry.ts"
-import { CurrentPrincipal, requireOrg } from "../Principal.ts"
+import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { type Announcement, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
@@ -29,9 +29,7 @@ export class AuditRepository extends Context.Service<
   }
 >()("gatehouse/domain/AuditLog/AuditRepository") {}
 
-const actorOf = CurrentPrincipal.use(({ principal }) =>
-  Effect.succeed("keyId" in principal ? `key:${principal.keyId}` : principal._tag.toLowerCase()),
-)
+const currentActor = CurrentPrincipal.use(({ principal }) => Effect.succeed(actorOf(principal)))
 
 /** The audit log of orgs. */
 export class AuditLog extends Context.Service<
@@ -73,7 +71,7 @@ export class AuditLog extends Context.Service<
       })
 
       return AuditLog.of({
-        entry: entryBy(actorOf),
+        entry: entryBy(currentActor),
         entryOfService: entryBy(Effect.succeed("service")),
         list,
       })

@@ -68,6 +68,28 @@ export type JobDecision =
   | { readonly _tag: "Cancel" }
   | { readonly _tag: "Unchanged" }
 
+/** What a report has changed. */
+export interface ReportedChange {
+  /** The new status of the job. `null`: the report changed nothing. */
+  readonly status: JobStatus | null
+  /** Whether a sweep was created, for the deliveries to the rest of many endpoints. */
+  readonly hasSweep: boolean
+}
+
+/** The status of a job after a decision; `null` when it does not change. */
+export const statusAfter = (decision: JobDecision): JobStatus | null => {
+  switch (decision._tag) {
+    case "Finish":
+      return decision.outcome.status
+    case "Retry":
+      return "queued"
+    case "Cancel":
+      return "canceled"
+    case "Unchanged":
+      return null
+  }
+}
+
 const unchanged: JobDecision = { _tag: "Unchanged" }
 
 const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })

@@ -2,7 +2,7 @@ import { Context, type DateTime, type Effect } from "effect"
 import { type Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobStatus } from "./Job.ts"
 import type { DelayedBatch, QueuedJobs } from "./DelayedJobs.ts"
-import type { JobEnd, JobReport } from "./JobEnd.ts"
+import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import type { Found, Page } from "../Page.ts"
@@ -73,10 +73,12 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<void, NotFound | Conflict | Unavailable>
     /**
      * Changes a job as `decide` says about a report: finishes it, with its event and deliveries, cancels it or queues it
-     * again, in one transaction. Fails with the `Conflict` of `decide`. Returns whether the transaction also created a sweep,
-     * for the deliveries to the rest of many endpoints.
+     * again, in one transaction. Fails with the `Conflict` of `decide`.
      */
-    readonly report: (end: JobEnd, report: JobReport) => Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    readonly report: (
+      end: JobEnd,
+      report: JobReport,
+    ) => Effect.Effect<ReportedChange, NotFound | Conflict | Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<Job, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<Found<Job>, Unavailable>

@@ -71,7 +71,7 @@ const makeReport = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
     const nonce = Hex.encode(yield* random.randomBytes(16))
-    const hasSweep = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
+    const { hasSweep } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
     yield* wakeups.deliveries
     if (hasSweep) yield* wakeups.sweeps
   })

@@ -103,6 +103,8 @@ export class ApiKeys extends Context.Service<
     >
     /** Returns the owner of a valid key. The error is the same for every invalid key. */
     readonly authenticate: (key: Redacted.Redacted<string>) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
+    /** `authenticate` by the SHA-256 of a key in hex, which a session has. */
+    readonly authenticateHash: (hash: string) => Effect.Effect<KeyGrant, Unauthorized | Unavailable>
     /**
      * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a permission
      * that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed

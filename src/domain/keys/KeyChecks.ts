@@ -95,7 +95,7 @@ export const make = Effect.gen(function* () {
       if (permissions !== undefined && grant.permissions.missing(permissions) !== undefined) return done(undefined)
       const credits = takeFromMemory(grant, cost, use)
       if (credits === undefined) return done(undefined)
-      count("valid", source)
+      count("valid", source, grant.orgId)
       usage.count(grant, "valid", cost, now)
       done(answerOf(grant, use, credits))
     })
@@ -105,11 +105,19 @@ export const make = Effect.gen(function* () {
       lookUp(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
     )
 
+  const orInvalid = (found: KeyGrant | undefined) => {
+    const grant = accept(found)
+    return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
+  }
   const authenticate = (key: Redacted.Redacted<string>) =>
-    Effect.flatMap(find(Redacted.value(key)), (found) => {
-      const grant = accept(found.grant)
-      return grant === undefined ? Effect.fail(notValid) : Effect.succeed(grant)
-    })
+    Effect.flatMap(find(Redacted.value(key)), ({ grant }) => orInvalid(grant))
+
+  const authenticateHash = (hash: string) =>
+    Effect.callback<KeyGrant | undefined, Unavailable>((resume) => {
+      const cached = lookup.cached(hash)
+      if (cached !== undefined) return resume(Effect.succeed(cached))
+      lookup.lookUp(hash, resume)
+    }).pipe(Effect.flatMap(orInvalid))
 
   /** Validates a use of a key that was found: permissions first, then the limits. */
   const useKey = Effect.fnUntraced(function* (grant: KeyGrant, use: KeyUse, source: ValidationSource) {
@@ -117,7 +125,7 @@ export const make = Effect.gen(function* () {
     const { cost = 1, permissions = [] } = use
     const missing = grant.permissions.missing(permissions)
     if (missing !== undefined) {
-      count("forbidden", source)
+      count("forbidden", source, grant.orgId)
       usage.count(grant, "forbidden", 0, now)
       return yield* new Forbidden({ error: `The key does not have the permission ${missing}.` })
     }
@@ -126,11 +134,11 @@ export const make = Effect.gen(function* () {
     const credits = yield* Effect.tapError(taken, ({ _tag }) =>
       Effect.sync(() => {
         const isLimited = _tag === "TooManyRequests" || _tag === "CreditsExhausted"
-        count(isLimited ? "limited" : _tag === "Unauthorized" ? "invalid" : "unavailable", source)
+        count(isLimited ? "limited" : _tag === "Unauthorized" ? "invalid" : "unavailable", source, orgId)
         if (isLimited) usage.count(grant, "limited", 0, now)
       }),
     )
-    count("valid", source)
+    count("valid", source, grant.orgId)
     usage.count(grant, "valid", cost, now)
     return answerOf(grant, use, credits)
   })
@@ -153,7 +161,7 @@ export const make = Effect.gen(function* () {
   })
 
   return {
-    ...{ recognize, tryValidate, authenticate, validate },
+    ...{ recognize, tryValidate, authenticate, authenticateHash, validate },
     flushUsage: usage.flush,
     returnIdlePortions: portions.returnIdle,
     returnPortions: portions.returnAll,

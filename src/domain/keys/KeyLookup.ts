@@ -26,8 +26,7 @@ export type ValidationOutcome = "valid" | "invalid" | "forbidden" | "limited" | 
 /** Where the answer of a validation comes from: this process alone, or the database. */
 export type ValidationSource = "memory" | "database"
 
-/** Counts every validation. */
-export const ValidationCounter = Context.Reference<(outcome: ValidationOutcome, source: ValidationSource) => void>(
-  "gatehouse/domain/ValidationCounter",
-  { defaultValue: () => () => {} },
-)
+/** Counts every validation. A key that is not valid has no org. */
+export const ValidationCounter = Context.Reference<
+  (outcome: ValidationOutcome, source: ValidationSource, orgId?: string) => void
+>("gatehouse/domain/ValidationCounter", { defaultValue: () => () => {} })

@@ -1,13 +1,16 @@
 import { HttpApi, OpenApi } from "effect/http-api"
+import { ActivityGroup } from "./Activity.ts"
 import { ApiKeysGroup } from "./ApiKeys.ts"
 import { AuditGroup } from "./AuditLog.ts"
 import { ChatGroup } from "./Chat.ts"
 import { DeploymentsGroup } from "./Deployments.ts"
 import { EventsGroup } from "./Events.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
+import { LiveGroup } from "./Live.ts"
 import { OrgsGroup } from "./Orgs.ts"
 import { ProjectsGroup } from "./Projects.ts"
 import { SecretScanningGroup } from "./SecretScanning.ts"
+import { PortalGroup, SessionsGroup } from "./Sessions.ts"
 import { SystemGroup } from "./System.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./Webhooks.ts"
 import { RequestErrors } from "./middleware.ts"
@@ -24,12 +27,16 @@ export class Api extends HttpApi.make("gatehouse")
   .add(DeploymentsGroup)
   .add(ChatGroup)
   .add(SystemGroup)
+  .add(SessionsGroup)
+  .add(ActivityGroup)
+  .add(LiveGroup)
   .middleware(RequestErrors)
   .add(WebhooksGroup)
   .add(DeliveriesGroup)
   .add(EventsGroup)
   .add(JobsGroup)
   .add(SchedulesGroup)
+  .add(PortalGroup)
   .annotate(HttpApi.PayloadParseOptions, knownFieldsOnly)
   .annotateMerge(
     OpenApi.annotations({
@@ -46,7 +53,7 @@ export class Api extends HttpApi.make("gatehouse")
         "`POST /api/v0/keys/validate`. In both modes, a credential that is sent is checked: an invalid one is a 401.",
         "",
         "Operations under `/v1` need an API key in both modes, as a bearer token or in `x-api-key`. The tenant is the org of",
-        "the key.",
+        "the key. The administrator (open mode: anyone) acts for an org with `x-org-id: <orgId>`; an unknown org is a 404.",
         "",
         "Operations that create something accept an `Idempotency-Key`. The same request with the same key within 24 hours",
         "creates nothing more and gets the same answer.",

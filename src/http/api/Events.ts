@@ -89,5 +89,5 @@ export class EventsGroup extends HttpApiGroup.make("events")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.webhooks)
   .annotateMerge(OpenApi.annotations({ title: "Events", description: "Events of your own, and those of jobs." })) {}

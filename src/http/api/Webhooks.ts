@@ -108,7 +108,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.webhooks)
   .annotateMerge(
     OpenApi.annotations({ title: "Webhook endpoints", description: "URLs that receive the events of finished jobs." }),
   ) {}
@@ -187,7 +187,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.webhooks)
   .annotateMerge(
     OpenApi.annotations({ title: "Deliveries", description: "Events on their way to their receivers." }),
   ) {}

@@ -52,7 +52,9 @@ export class WebhookRequestErrors extends HttpApiMiddleware.Service<WebhookReque
 export class WebhookAuthorization extends HttpApiMiddleware.Service<
   WebhookAuthorization,
   { provides: CurrentPrincipal }
->()("gatehouse/http/WebhookAuthorization", { error: [WebhookErrors.Unauthorized, WebhookErrors.Unavailable] }) {}
+>()("gatehouse/http/WebhookAuthorization", {
+  error: [WebhookErrors.Unauthorized, WebhookErrors.Forbidden, WebhookErrors.NotFound, WebhookErrors.Unavailable],
+}) {}
 
 /** Operations that create something: requests with the same `Idempotency-Key` create it once. */
 export class Idempotent extends HttpApiMiddleware.Service<Idempotent, { requires: CurrentPrincipal }>()(

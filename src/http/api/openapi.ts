@@ -54,7 +54,7 @@ const limit = {
 } as const
 
 /** Headers that the security schemes describe. */
-const credentials = ["authorization", "x-api-key"]
+const credentials = ["authorization", "x-api-key", "x-org-id", "x-csrf-token", "cookie"]
 
 /** A parameter, whose description is its own and not its schema's. */
 const describeParameter = (parameter: Parameter) => {

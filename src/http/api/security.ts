@@ -1,5 +1,6 @@
 import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
+import type { PrincipalKind } from "../../domain/sessions/Session.ts"
 
 /** The names of the security schemes in the OpenAPI document. */
 export const securitySchemes = {
@@ -11,6 +12,20 @@ export const securitySchemes = {
   },
   apiKey: { type: "http", scheme: "bearer", description: "An API key, svc_…: an org key or a project key." },
   apiKeyHeader: { type: "apiKey", in: "header", name: "x-api-key", description: "An API key in its own header." },
+  orgId: {
+    type: "apiKey",
+    in: "header",
+    name: "x-org-id",
+    description: "The id of the org that the administrator acts for. It is no secret, and ignored beside an API key.",
+  },
+  session: {
+    type: "apiKey",
+    in: "cookie",
+    name: "gatehouse_session",
+    description:
+      "A session of the console (behind TLS the cookie is __Host-gatehouse_session). Requests that are not a GET also send " +
+      "its csrfToken in x-csrf-token; the administrator's under /v1 also send x-org-id.",
+  },
   githubSignature: {
     type: "apiKey",
     in: "header",
@@ -22,55 +37,88 @@ export const securitySchemes = {
 
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
- * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key. `ciRun`:
- * the OIDC token of a run that may register. `signed`: whoever has signed the body, which another middleware checks.
+ * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key, or the administrator with
+ * `x-org-id`. `webhooks`: the same, or a portal session. `ciRun`: the OIDC token of a run that may register. `signed`:
+ * whoever has signed the body, which another middleware checks.
  */
-export const Admits = Context.Reference<"credential" | "anyone" | "key" | "ciRun" | "signed">(
+export const Admits = Context.Reference<"credential" | "anyone" | "key" | "webhooks" | "ciRun" | "signed">(
   "gatehouse/http/security/Admits",
-  {
-    defaultValue: () => "credential",
-  },
+  { defaultValue: () => "credential" },
 )
+
+/** The principals that an operation can be of use to, in guarded mode; `whoAmI` tells them. */
+export const Callers = Context.Reference<ReadonlyArray<PrincipalKind>>("gatehouse/http/security/Callers", {
+  defaultValue: () => [],
+})
+
+const holders: ReadonlyArray<PrincipalKind> = ["administrator", "orgKey", "projectKey", "portal"]
+const managers: ReadonlyArray<PrincipalKind> = ["administrator", "orgKey"]
+const tenants: ReadonlyArray<PrincipalKind> = ["administrator", "orgKey", "projectKey"]
+
+type Scheme = keyof typeof securitySchemes
 
 const describe = (
   admits: typeof Admits.Service,
+  callers: ReadonlyArray<PrincipalKind>,
   sentence: string,
-  schemes: ReadonlyArray<keyof typeof securitySchemes>,
+  /** A list of schemes is needed together. */
+  schemes: ReadonlyArray<Scheme | ReadonlyArray<Scheme>>,
 ) =>
   OpenApi.annotations({
     override: {
       // `{}`: no credential needed, as in open mode.
       security: [
         ...(admits === "credential" || admits === "anyone" ? [{}] : []),
-        ...schemes.map((scheme) => ({ [scheme]: [] })),
+        ...schemes.map((scheme) => Object.fromEntries([scheme].flat().map((name) => [name, []]))),
       ],
       "x-gatehouse-access": sentence,
     },
-  }).pipe(Context.add(Admits, admits))
+  }).pipe(Context.add(Admits, admits), Context.add(Callers, callers))
+
+const ownCredentials = ["adminToken", "apiKey", "apiKeyHeader"] as const
+const ofTenants = ["apiKeyHeader", "apiKey", ["adminToken", "orgId"], "session"] as const
+const tenantSentence =
+  "Any valid API key, in both modes; the tenant is the org of the key. Also the administrator (open mode: anyone) with " +
+  "x-org-id; the tenant is that org."
 
 /** Who may call an operation. The server enforces it, and the OpenAPI document shows it. */
 export const access = {
-  administrator: describe("credential", "Guarded mode: the administrator. Open mode: anyone.", ["adminToken"]),
+  administrator: describe("credential", ["administrator"], "Guarded mode: the administrator. Open mode: anyone.", [
+    "adminToken",
+    "session",
+  ]),
   management: describe(
     "credential",
+    managers,
     "Guarded mode: the administrator, or an org key for its own org. Open mode: anyone.",
-    ["adminToken", "apiKey", "apiKeyHeader"],
+    [...ownCredentials, "session"],
   ),
   anyone: describe(
     "anyone",
+    [...holders, "anonymous"],
     "Anyone, in both modes. With a credential of its own, a client's failures are not limited.",
-    ["adminToken", "apiKey", "apiKeyHeader"],
+    [...ownCredentials, "session"],
   ),
   chat: describe(
     "credential",
+    ["projectKey"],
     "A project key, in both modes; an org key is a 403. Open mode: also anyone without a credential. Rate limit: 120 " +
       "a minute for each key, 60 for each client address without one.",
-    ["apiKey", "apiKeyHeader"],
+    ["apiKey", "apiKeyHeader", "session"],
   ),
-  tenant: describe("key", "Any valid API key, in both modes. The tenant is the org of the key.", [
-    "apiKeyHeader",
-    "apiKey",
+  tenant: describe("key", tenants, tenantSentence, ofTenants),
+  webhooks: describe("webhooks", holders, `${tenantSentence} Also a portal session, for its org.`, ofTenants),
+  signIn: describe(
+    "credential",
+    tenants,
+    "The administrator, or the holder of an API key, in both modes.",
+    ownCredentials,
+  ),
+  self: describe("credential", holders, "Any valid credential or session. Open mode: anyone.", [
+    ...ownCredentials,
+    "session",
   ]),
-  github: describe("signed", "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
-  ci: describe("ciRun", "A CI run, with its OIDC token.", ["ciToken"]),
+  link: describe("anyone", [...holders, "anonymous"], "Whoever has the token of a portal link.", []),
+  github: describe("signed", [], "Whoever has GitHub's signature of the body, in both modes.", ["githubSignature"]),
+  ci: describe("ciRun", [], "A CI run, with its OIDC token.", ["ciToken"]),
 }

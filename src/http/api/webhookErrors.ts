@@ -26,6 +26,7 @@ const inWebhookShape = <E extends Code, C extends string>(
 
 export const InvalidRequest = inWebhookShape(Errors.InvalidRequest, "invalid_request", 400)
 export const Unauthorized = inWebhookShape(Errors.Unauthorized, "unauthorized", 401)
+export const Forbidden = inWebhookShape(Errors.Forbidden, "forbidden", 403)
 export const NotFound = inWebhookShape(Errors.NotFound, "not_found", 404)
 export const Conflict = inWebhookShape(Errors.Conflict, "conflict", 409)
 export const LimitReached = inWebhookShape(Errors.LimitReached, "limit_reached", 409)

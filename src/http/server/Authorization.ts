@@ -3,20 +3,24 @@ import { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { CurrentPrincipal, keyNeeded, noCredential, Principal, tenantOf } from "../../domain/Principal.ts"
-import { Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import {
+  CurrentPrincipal,
+  keyNeeded,
+  noCredential,
+  portalForbidden,
+  Principal,
+  tenantOf,
+} from "../../domain/Principal.ts"
+import { type Forbidden, type NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import { AdminTokens } from "./AdminTokens.ts"
 import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
 import { Admits } from "../api/security.ts"
 import { annotateOrg } from "./requestLog.ts"
-
-/** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
-export class AdminTokens extends Context.Service<
-  AdminTokens,
-  { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
->()("gatehouse/http/Authorization/AdminTokens") {}
+import { type Caller, makeSessionCallers, ofGrant } from "./sessionCallers.ts"
 
 const foreign = new Unauthorized({
   error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
@@ -29,79 +33,125 @@ export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
   return ({ bearer, token }: Credentials.Credential) => bearer && isToken(token)
 })
 
+const reveal = (credential: Credentials.RedactedCredential): Credentials.Credential => ({
+  ...credential,
+  token: Redacted.value(credential.token),
+})
+
 /** Turns the credentials of requests into principals. */
 export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
+  const ofSession = yield* makeSessionCallers
   const open = tokens === undefined
 
   const ofKey = (key: Redacted.Redacted<string>) =>
-    Effect.map(keys.authenticate(key), ({ keyId, orgId, projectId }) =>
-      projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId }),
-    )
-  const toPrincipal = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+    Effect.map(keys.authenticate(key), (grant): Caller => ({ principal: ofGrant(grant), credential: key }))
+
+  const toCaller = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
+      const caller = yield* ofSession(request)
+      if (caller !== undefined) return caller
       if (open && !isLocal(request.headers, baseUrl)) return yield* foreign
-      return Principal.Anonymous()
+      return { principal: Principal.Anonymous() }
     }
-    if (isAdministrator({ ...credential, token: Redacted.value(credential.token) })) return Principal.Administrator()
-    return yield* Effect.catchTag(ofKey(credential.token), "Unauthorized", () => Effect.fail(refused))
+    const { token } = credential
+    if (isAdministrator(reveal(credential))) return { principal: Principal.Administrator(), credential: token }
+    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(refused))
   })
 
-  return { open, ofKey, toPrincipal }
+  return { open, isAdministrator, ofKey, toCaller }
 })
 
-/** Makes the middleware that refuses principals an operation does not admit. The org of the principal pays for the database time. */
-const authorize = Effect.gen(function* () {
+/** The callers of the platform interface. */
+const makePlatform = Effect.gen(function* () {
   const deployments = yield* Deployments
-  const { open, ofKey, toPrincipal } = yield* identify
+  const { open, toCaller } = yield* identify
 
-  const admit = Effect.fnUntraced(function* (
+  return Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     admits: typeof Admits.Service,
-  ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
-    switch (admits) {
-      case "ciRun": {
-        const credential = yield* Credentials.read(request.headers)
-        const token = credential?.bearer === true ? credential.token : undefined
-        return Principal.CiRun({ run: yield* deployments.admit(token) })
-      }
-      case "key": {
-        const credential = yield* Credentials.read(request.headers)
-        if (credential === undefined) return yield* keyNeeded()
-        return yield* ofKey(credential.token)
-      }
-      default: {
-        const principal = yield* toPrincipal(request)
-        if (admits === "credential" && principal._tag === "Anonymous" && !open) return yield* noCredential()
-        return principal
-      }
+  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
+    // GitHub has no credential here: another middleware checks its signature.
+    if (admits === "signed") return { principal: Principal.Anonymous() }
+    if (admits === "ciRun") {
+      const credential = yield* Credentials.read(request.headers)
+      const token = credential?.bearer === true ? credential.token : undefined
+      return { principal: Principal.CiRun({ run: yield* deployments.admit(token) }) }
     }
+    const caller = yield* toCaller(request)
+    if (admits === "credential" && caller.principal._tag === "Anonymous" && !open) return yield* noCredential()
+    return caller
+  })
+})
+
+/** The callers of the webhook interface: a key or session of the tenant, or the administrator, who names the org. */
+const makeTenants = Effect.gen(function* () {
+  const orgs = yield* OrgRepository
+  const { isAdministrator, ofKey, open, toCaller } = yield* identify
+
+  const actFor = Effect.fnUntraced(function* (orgId: string, caller: Caller) {
+    if (orgId === "") return yield* keyNeeded()
+    yield* orgs.find(orgId)
+    const isAnonymous = caller.principal._tag === "Anonymous"
+    return { ...caller, principal: Principal.OrgAdministrator({ orgId, isAnonymous }) }
   })
 
-  return Effect.fnUntraced(function* <A, E, R>(
-    operation: Effect.Effect<A, E, R>,
+  return Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    admits: typeof Admits.Service,
+  ): Effect.fn.Return<Caller, Unauthorized | Forbidden | NotFound | Unavailable> {
+    const credential = yield* Credentials.read(request.headers)
+    const orgId = request.headers["x-org-id"] ?? ""
+    if (credential !== undefined && !isAdministrator(reveal(credential))) {
+      return yield* ofKey(credential.token)
+    }
+    const caller = yield* toCaller(request)
+    switch (caller.principal._tag) {
+      case "Administrator":
+        return yield* actFor(orgId, caller)
+      case "Anonymous":
+        return open ? yield* actFor(orgId, caller) : yield* keyNeeded()
+      case "Portal":
+        return admits === "webhooks" ? caller : yield* portalForbidden()
+      default:
+        return caller
+    }
+  })
+})
+
+type Admit<E> = (
+  request: HttpServerRequest.HttpServerRequest,
+  admits: typeof Admits.Service,
+) => Effect.Effect<Caller, E>
+
+/** Makes the middleware that provides the principal. The org of the principal pays for the database time. */
+const provideBy = <E>(admit: Admit<E>, open: boolean) =>
+  Effect.fnUntraced(function* <A, E2, R>(
+    operation: Effect.Effect<A, E2, R>,
     { endpoint }: { readonly endpoint: HttpApiEndpoint.Top },
   ) {
-    const principal = yield* admit(
-      yield* HttpServerRequest.HttpServerRequest,
-      Context.get(endpoint.annotations, Admits),
-    )
-    const orgId = tenantOf(principal)
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const caller = yield* admit(request, Context.get(endpoint.annotations, Admits))
+    const orgId = tenantOf(caller.principal)
     if (orgId !== undefined) yield* annotateOrg(orgId)
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
       CurrentPrincipal,
-      { principal, open },
+      { ...caller, open, recheck: Effect.asVoid(admit(request, Context.get(endpoint.annotations, Admits))) },
     )
   })
-})
 
 /** The middlewares that provide the principal, for both interfaces. */
 export const layer = Layer.effectContext(
-  Effect.map(authorize, (middleware) =>
-    Context.make(Authorization, middleware).pipe(Context.add(WebhookAuthorization, middleware)),
-  ),
+  Effect.gen(function* () {
+    const open = (yield* AdminTokens).tokens === undefined
+    return Context.make(Authorization, provideBy(yield* makePlatform, open)).pipe(
+      Context.add(WebhookAuthorization, provideBy(yield* makeTenants, open)),
+    )
+  }),
 )

@@ -127,7 +127,9 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
     "cache-control": response.headers["cache-control"] ?? "no-store",
     ...(response.status === 503 ? { "retry-after": "1" } : {}),
     ...(response.status === 401 ? { "www-authenticate": "Bearer" } : {}),
-    ...(response.headers["content-type"]?.startsWith("text/html") ? { "content-security-policy": pagePolicy } : {}),
+    ...(response.headers["content-type"]?.startsWith("text/html")
+      ? { "content-security-policy": response.headers["content-security-policy"] ?? pagePolicy }
+      : {}),
   })
 
 /**

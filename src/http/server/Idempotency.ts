@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
-import { CurrentPrincipal } from "../../domain/Principal.ts"
+import { CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
 import type { Conflict, IdempotencyKeyReused, Unavailable } from "../../domain/Errors.ts"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { type Answer, Idempotency } from "../../domain/Idempotency.ts"
@@ -11,9 +11,12 @@ const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })
 
 /** The caller that an idempotency key belongs to, as it is stored. */
-const callerOf = CurrentPrincipal.use(({ principal }) =>
-  Effect.succeed("keyId" in principal ? principal.keyId : principal._tag),
-)
+const callerOf = CurrentPrincipal.use(({ principal }) => {
+  if ("keyId" in principal) return Effect.succeed(principal.keyId)
+  if (principal._tag === "Portal") return Effect.succeed(principal.portalId)
+  const orgId = tenantOf(principal)
+  return Effect.succeed(orgId === undefined ? principal._tag : `${principal._tag} ${orgId}`)
+})
 
 /** The response as it is stored. Fails with a response that is not a success: it is sent, but not stored. */
 const toAnswer = (response: HttpServerResponse.HttpServerResponse) =>

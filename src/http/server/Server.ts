@@ -4,17 +4,21 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 import * as Authorization from "./Authorization.ts"
 import * as ChatBodies from "./chatBodies.ts"
+import * as Console from "./console.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
+import * as Activity from "../handlers/Activity.ts"
 import * as ApiKeys from "../handlers/ApiKeys.ts"
 import * as AuditLog from "../handlers/AuditLog.ts"
 import * as Chat from "../handlers/Chat.ts"
 import * as Deployments from "../handlers/Deployments.ts"
 import * as Events from "../handlers/Events.ts"
 import * as Jobs from "../handlers/Jobs.ts"
+import * as Live from "../handlers/Live.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as Projects from "../handlers/Projects.ts"
 import * as SecretScanning from "../handlers/SecretScanning.ts"
+import * as Sessions from "../handlers/Sessions.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
 import * as GithubSignature from "./GithubSignature.ts"
@@ -25,12 +29,13 @@ import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Webhooks.layer, Events.layer, Jobs.layer, Chat.layer, SecretScanning.layer]),
+  Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
+  Layer.provide([SecretScanning.layer, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
 /** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */
-export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Metrics.layer, Faults.layer), {
+export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Console.layer, Metrics.layer, Faults.layer), {
   disableLogger: true,
   disableListenLog: true,
   // One spelling of each path, so that a proxy's rule for a path holds.

@@ -30,6 +30,12 @@ export const parse = (
   return Result.succeed({ token, bearer: true })
 }
 
+/** A credential whose token does not appear in logs. */
+export interface RedactedCredential {
+  readonly token: Redacted.Redacted<string>
+  readonly bearer: boolean
+}
+
 /** Parses the credential of a request, with a redacted token. */
 export const read = (headers: Readonly<Record<string, string | undefined>>) =>
   Effect.map(
@@ -48,4 +54,14 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
     for (const one of expected) found = (one.length === given.length && timingSafeEqual(one, given)) || found
     return found
   }
+}
+
+const sessionCookie = /(?:^|;) *(?:__Host-)?gatehouse_session=([\w.]{1,200})(?:;|$)/
+
+/** The token of the session cookie. Source: RFC 6265, section 5.4. */
+export const readSession = (
+  headers: Readonly<Record<string, string | undefined>>,
+): Redacted.Redacted<string> | undefined => {
+  const token = sessionCookie.exec(headers["cookie"] ?? "")?.[1]
+  return token === undefined ? undefined : Redacted.make(token)
 }

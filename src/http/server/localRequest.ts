@@ -15,6 +15,10 @@ export const isLocal = (headers: Readonly<Record<string, string | undefined>>, b
   return (host === undefined || mine(`http://${host}`)) && (origin === undefined || mine(origin))
 }
 
+/** Whether a request came under a loopback name. */
+export const hasLoopbackHost = ({ host }: Readonly<Record<string, string | undefined>>): boolean =>
+  host !== undefined && loopback.test(hostOf(`http://${host}`) ?? "")
+
 const loopbackAddress = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/
 /** Headers that proxies add. Behind a proxy on this machine, every connection comes from loopback. */
 const ofProxies = ["forwarded", "via", "x-forwarded-for", "x-real-ip"]

@@ -20,7 +20,7 @@ const forbidden = new Forbidden({ error: "The metrics are the administrator's, a
 /** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {
   const metricsToken = yield* MetricsToken
-  const { open, toPrincipal } = yield* identify
+  const { open, toCaller } = yield* identify
   const isMetricsToken = Credentials.tokenCheck(metricsToken === undefined ? [] : [metricsToken])
 
   return Effect.gen(function* () {
@@ -29,7 +29,7 @@ const makeCheck = Effect.gen(function* () {
     const { headers, remoteAddress } = request
     const credential = Result.getOrUndefined(Credentials.parse(headers))
     if (credential?.bearer === true && isMetricsToken(credential.token)) return
-    const principal = yield* toPrincipal(request)
+    const { principal } = yield* toCaller(request)
     if (principal._tag === "Administrator") return
     if (metricsToken === undefined && isFromThisMachine(Option.getOrUndefined(remoteAddress), headers)) return
     return yield* principal._tag === "Anonymous" ? noCredential : forbidden

@@ -7,13 +7,15 @@ import { brotliCompress, constants, gzip } from "node:zlib"
 /** A document that is public and the same for everyone in one version of the service. */
 export interface PublicDocument {
   readonly contentType: string
-  readonly text: string
+  readonly text: string | Uint8Array
+  /** Whether the URL contains the hash: then clients cache the document for good. */
+  readonly isImmutable?: boolean
 }
 
 type Coding = "br" | "gzip" | "identity"
 
 /** The hash of a document, for its ETag. */
-const hashOf = (text: string): string => createHash("sha256").update(text).digest("base64url")
+const hashOf = (text: string | Uint8Array): string => createHash("sha256").update(text).digest("base64url")
 
 /** Whether an `Accept-Encoding` accepts a coding. Source: RFC 9110, section 12.5.3. */
 const accepts = (header: string, coding: Coding): boolean => {
@@ -36,10 +38,10 @@ const hasTag = (header: string | undefined, tag: string) =>
   header?.split(",").some((one) => ["*", tag].includes(one.trim().replace(/^W\//, ""))) ?? false
 
 /** The answer in one coding: the whole document, and the 304. */
-const answersOf = ({ contentType }: PublicDocument, hash: string, coding: Coding, bytes: Uint8Array) => {
+const answersOf = ({ contentType, isImmutable }: PublicDocument, hash: string, coding: Coding, bytes: Uint8Array) => {
   const headers = {
     etag: coding === "identity" ? `"${hash}"` : `"${hash}-${coding}"`,
-    "cache-control": "no-cache",
+    "cache-control": isImmutable === true ? "public, max-age=31536000, immutable" : "no-cache",
     vary: "accept-encoding",
   }
   const encoding = coding === "identity" ? {} : { "content-encoding": coding }
@@ -56,7 +58,7 @@ const answersOf = ({ contentType }: PublicDocument, hash: string, coding: Coding
  */
 export const prepare = (document: PublicDocument) =>
   Effect.promise(async () => {
-    const bytes = Buffer.from(document.text)
+    const bytes = typeof document.text === "string" ? Buffer.from(document.text) : document.text
     // Qualities 10 and 11 take ten times as long and save a tenth.
     const params = { [constants.BROTLI_PARAM_QUALITY]: 9, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length }
     const [br, gzipped] = await Promise.all([promisify(brotliCompress)(bytes, { params }), promisify(gzip)(bytes)])

@@ -19,7 +19,10 @@ const route = (method: string, path: string, readsBody: boolean): Route => ({
   readsBody,
 })
 
-const pages = ["/openapi.json", "/docs", "/metrics"].map((path) => route("GET", path, false))
+const pages = [
+  ...["/openapi.json", "/docs", "/metrics", "/console"].map((path) => route("GET", path, false)),
+  { ...route("GET", "/console/*", false), path: /^\/console\// },
+]
 const operations: Array<Route> = []
 const ownMaxBody = new Map<string, number>()
 HttpApi.reflect(Api, {

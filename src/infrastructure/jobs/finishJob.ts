@@ -58,7 +58,7 @@ const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: s
   }
 })
 
-const nothing: Written = { bytes: 0, hasSweep: false }
+const nothing: Written = { bytes: 0, hasSweep: false, status: null }
 
 /**
  * Reports about jobs of one org: reads the jobs, decides and writes, each in one statement for all of them. Of two reports

@@ -50,9 +50,6 @@ export const make = Effect.gen(function* () {
     const outcome = isShared(report)
       ? inBatch(sql, run(orgId), batchOf(orgId), reported)
       : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
-    return outcome.pipe(
-      Effect.flatMap((written) => Effect.fromResult(written!)),
-      Effect.map(({ hasSweep }) => hasSweep),
-    )
+    return Effect.flatMap(outcome, (written) => Effect.fromResult(written!))
   }
 })

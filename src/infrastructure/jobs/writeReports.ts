@@ -4,7 +4,15 @@ import type { SqlClient } from "effect/sql"
 import { callbackLane } from "../../domain/webhooks/lanes.ts"
 import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/Receivers.ts"
-import { attemptBit, type JobDecision, type JobEnd, type JobOutcome, type JobState } from "../../domain/jobs/JobEnd.ts"
+import {
+  attemptBit,
+  type JobDecision,
+  type JobEnd,
+  type JobOutcome,
+  type JobState,
+  type ReportedChange,
+  statusAfter,
+} from "../../domain/jobs/JobEnd.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { date, toJsonText } from "../database/fragments.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
@@ -32,11 +40,9 @@ export interface Change {
 }
 
 /** What became of a change. */
-export interface Written {
+export interface Written extends ReportedChange {
   /** How many more bytes are stored. */
   readonly bytes: number
-  /** Whether a sweep inserts more deliveries. */
-  readonly hasSweep: boolean
 }
 
 /** The endpoints that want the event of a job with each outcome. */
@@ -196,8 +202,8 @@ export const writeReports = Effect.fnUntraced(function* (
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
     written.map(({ id }): [string, Written] => {
-      const { bytes, event } = ofJob.get(id)!
-      return [id, { bytes, hasSweep: event !== undefined && event.others.length > 0 }]
+      const { bytes, decision, event } = ofJob.get(id)!
+      return [id, { bytes, status: statusAfter(decision), hasSweep: event !== undefined && event.others.length > 0 }]
     }),
   )
 })

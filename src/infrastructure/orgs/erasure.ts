@@ -159,6 +159,9 @@ const orgSteps: ReadonlyArray<readonly [name: string, step: Step]> = [
   ["deployments", table("deployments")],
   ["callbacks", failingCallbacks],
   ["usage", unordered("org_usage")],
+  ["sessions", unordered("sessions")],
+  ["activity", unordered("activity_counts")],
+  ["endpointFailures", unordered("endpoint_failures")],
   ["sweeps", otherSweeps],
 ]
 

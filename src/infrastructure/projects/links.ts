@@ -29,9 +29,10 @@ export const linkProvider = "coalesce(host_provider, 'github')"
 
 /**
  * SQL: whether the org of a project exists. The projects of a deleted org have rows until a sweep has removed them. Not an
- * EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them.
+ * EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them. It is never NULL, so that NOT can
+ * stand before it.
  */
-export const hasOrg = (project = "projects") => `(SELECT true FROM orgs WHERE id = ${project}.org_id)`
+export const hasOrg = (project = "projects") => `((SELECT true FROM orgs WHERE id = ${project}.org_id) IS NOT NULL)`
 
 /** The condition of projects that are linked to a repository of this name. */
 export const isLinkedByName = (sql: SqlClient.SqlClient, { owner, provider, repo }: RepositoryName) =>

@@ -69,6 +69,21 @@ export const jobReports = (it: It) => {
     }),
   )
 
+  it.effect("a report says the new status of its job, and nothing when it changes nothing", () =>
+    Effect.gen(function* () {
+      const { orgId, jobId, now } = yield* insertClaimed({ maxAttempts: 2 })
+      const statusOf = Effect.map(({ status }: { readonly status: string | null }) => status)
+      const retry = { attempt: 1, retry: true }
+      assert.strictEqual(yield* statusOf(finish(orgId, jobId, failed(), now, retry)), "queued")
+      assert.strictEqual(yield* statusOf(finish(orgId, jobId, failed(), now, retry)), null)
+      assert.strictEqual(yield* statusOf(finish(orgId, jobId, completed(), now)), "completed")
+      assert.strictEqual(yield* statusOf(finish(orgId, jobId, completed(), now)), null)
+      const other = yield* insertJob(orgId)
+      assert.strictEqual(yield* statusOf(cancelJob(orgId, other, now)), "canceled")
+      assert.strictEqual(yield* statusOf(cancelJob(orgId, other, now)), null)
+    }),
+  )
+
   it.effect("queue: claimers of several workflows that come at once never get the same job", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()

@@ -81,7 +81,7 @@ const servers = {
     open: false,
     runs: 4_000,
   },
-  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 1_500 },
+  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 2_500 },
 }
 
 /** ABUSE_SEED replays a run, and ABUSE_RUNS makes it as long as one likes. */

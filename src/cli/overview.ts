@@ -1,0 +1,72 @@
+import { Command, Flag } from "effect/cli"
+import type { Overview } from "../domain/activity/Activity.ts"
+import { call } from "./call.ts"
+import { given, page } from "./flags.ts"
+import { more, table } from "./output.ts"
+
+const every = Flag.Literals("every", ["minute", "hour", "day"]).pipe(
+  Flag.withDescription("The length of an interval (default: minute, for the last hour)"),
+  Flag.withDefault("minute" as const),
+)
+const org = Flag.String("org").pipe(
+  Flag.withDescription("The id of an org (default: every org, or the org of the key)"),
+  Flag.optional,
+)
+
+const output = (overview: Overview) => ({
+  out: table(
+    [
+      "AT",
+      "DELIVERED",
+      "RETRIED",
+      "FAILED",
+      "VALID",
+      "INVALID",
+      "FORBIDDEN",
+      "LIMITED",
+      "JOBS",
+      "JOBS FAILED",
+      "JOBS CANCELED",
+    ],
+    overview.deliveries.map(({ at, delivered, failed, retried }, i) => {
+      const { forbidden, invalid, limited, valid } = overview.validations[i]!
+      const jobs = overview.jobs[i]!
+      const validations = [valid, invalid, forbidden, limited]
+      return [at, delivered, retried, failed, ...validations, jobs.completed, jobs.failed, jobs.canceled]
+    }),
+  ),
+  note: [
+    `Backlog ${overview.backlog}, open sweeps ${overview.sweeps}, replicas ${overview.replicas}`,
+    ...(overview.oldestDueAt === null ? [] : [`oldest due since ${overview.oldestDueAt.toJSON()}`]),
+  ].join(", "),
+})
+
+const failing = Command.make("failing", page, ({ cursor, limit }) =>
+  call(
+    (gatehouse) => gatehouse.activity.failing({ query: { limit, ...given({ cursor }) } }),
+    ({ endpoints, nextCursor }) => ({
+      out: table(
+        ["ENDPOINT", "ORG", "HOST", "ACTIVE", "FAILED", "FAILING SINCE", "LAST FAILURE", "WHY"],
+        endpoints.map((one) => [
+          one.endpointId,
+          one.orgId,
+          one.host,
+          one.active,
+          one.failedAttempts,
+          one.failingSince,
+          one.lastFailureAt,
+          one.lastFailure ?? one.lastStatus,
+        ]),
+      ),
+      note: more(nextCursor),
+    }),
+  ),
+).pipe(Command.withDescription("List the endpoints with the most failed attempts in the last 24 hours"))
+
+/** Shows what happens in the service. */
+export const overview = Command.make("overview", { every, org }, ({ every, org }) =>
+  call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org }) } }), output),
+).pipe(
+  Command.withDescription("Deliveries, validations and jobs by minute, hour or day, and the backlog"),
+  Command.withSubcommands([failing]),
+)

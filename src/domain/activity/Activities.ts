@@ -1,0 +1,114 @@
+import { Context, DateTime, Duration, Effect, Layer } from "effect"
+import { InvalidRequest, type Forbidden, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { OrgRepository } from "../orgs/Orgs.ts"
+import { type CurrentPrincipal, managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
+import { type Every, type FailingEndpoint, fill, intervalsOf, type Overview, startOf } from "./Activity.ts"
+import { ActivityRepository } from "./ActivityRepository.ts"
+
+const maxIntervals = 1_000
+const defaultRange: Record<Every, Duration.Duration> = {
+  minute: Duration.hours(1),
+  hour: Duration.days(1),
+  day: Duration.days(30),
+}
+/** How long hours of failures are kept. An older `since` counts whole days. */
+export const maxFailureHours = Duration.hours(48)
+export const maxFailureDays = Duration.days(31)
+
+/** The query of an overview. */
+export interface OverviewQuery {
+  readonly from?: DateTime.Utc | undefined
+  readonly to?: DateTime.Utc | undefined
+  readonly every: Every
+  readonly orgId?: string | undefined
+}
+
+type Refused = Unauthorized | Forbidden | InvalidRequest | Unavailable
+
+/** What happened, for people: in the whole service, or in one org. */
+export class Activities extends Context.Service<
+  Activities,
+  {
+    readonly overview: (query: OverviewQuery) => Effect.Effect<Overview, NotFound | Refused, CurrentPrincipal>
+    /** Endpoints by their failed attempts, for the administrator. */
+    readonly failing: (query: {
+      readonly since?: DateTime.Utc | undefined
+      readonly limit: number
+      readonly cursor?: string | undefined
+    }) => Effect.Effect<
+      { readonly endpoints: ReadonlyArray<FailingEndpoint>; readonly nextCursor: string | null },
+      Refused,
+      CurrentPrincipal
+    >
+  }
+>()("gatehouse/domain/Activities") {
+  static readonly layer = Layer.effect(
+    Activities,
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const orgs = yield* OrgRepository
+
+      const scopeOf = Effect.fnUntraced(function* (orgId: string | undefined) {
+        const scope = yield* managedScope
+        if (orgId === undefined) return scope
+        if (scope._tag === "OneOrg" && scope.orgId !== orgId) return yield* orgNotFound()
+        yield* orgs.find(orgId)
+        return OrgScope.OneOrg({ orgId })
+      })
+
+      const overview = Effect.fn("Activities.overview")(function* ({ every, orgId, ...range }: OverviewQuery) {
+        const scope = yield* scopeOf(orgId)
+        const now = yield* DateTime.now
+        const to = range.to ?? now
+        const from = range.from ?? DateTime.subtractDuration(to, defaultRange[every])
+        const intervals = intervalsOf(every, from.epochMilliseconds, to.epochMilliseconds)
+        if (intervals.length === 0) return yield* new InvalidRequest({ error: "from must be before to." })
+        if (intervals.length > maxIntervals) {
+          return yield* new InvalidRequest({
+            error: `every must be longer, or the range shorter: there are more than ${maxIntervals} intervals.`,
+          })
+        }
+        const [counted, state] = yield* Effect.all(
+          [repository.counts(scope, every, DateTime.makeUnsafe(intervals[0]!), to), repository.queueState(scope, now)],
+          { concurrency: 2 },
+        )
+        return {
+          orgId: scope._tag === "OneOrg" ? scope.orgId : null,
+          every,
+          from,
+          to,
+          deliveries: fill("deliveries", intervals, counted),
+          validations: fill("validations", intervals, counted),
+          jobs: fill("jobs", intervals, counted),
+          ...state,
+        }
+      })
+
+      const failing = Effect.fn("Activities.failing")(function* ({
+        cursor,
+        limit,
+        since,
+      }: Parameters<Activities["Service"]["failing"]>[0]) {
+        yield* requireAdministrator
+        const now = yield* DateTime.now
+        const from = since ?? DateTime.subtract(now, { hours: 24 })
+        const age = now.epochMilliseconds - from.epochMilliseconds
+        if (age > Duration.toMillis(Duration.days(30))) {
+          return yield* new InvalidRequest({ error: "since must be at most 30 days ago." })
+        }
+        // Less than what is kept, because an interval begins before `since`.
+        const every = age < Duration.toMillis(maxFailureHours) - 3_600_000 ? ("hour" as const) : ("day" as const)
+        const [failures, endpointId] = cursor?.split(".") ?? []
+        const { endpoints, next } = yield* repository.failing({
+          every,
+          since: DateTime.makeUnsafe(startOf(every, from.epochMilliseconds)),
+          limit,
+          after: endpointId === undefined ? undefined : { failures: Number(failures), endpointId },
+        })
+        return { endpoints: endpoints.filter((endpoint) => endpoint !== null), nextCursor: next }
+      })
+
+      return Activities.of({ overview, failing })
+    }),
+  )
+}

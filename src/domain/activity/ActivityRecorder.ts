@@ -1,0 +1,122 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { Unavailable } from "../Errors.ts"
+import { type ActivityKind, type ActivityOutcome, type Every, startOf } from "./Activity.ts"
+import { type ActivityCount, ActivityRepository, type FailureCount } from "./ActivityRepository.ts"
+
+/** Counts that wait to be written. What would exceed it is counted for every org, but not for its own. */
+const maxWaiting = 20_000
+/** Rows of one statement. */
+const addBatchSize = 1_000
+
+interface Tick {
+  readonly orgId: string
+  readonly kind: ActivityKind
+  readonly outcome: ActivityOutcome
+  readonly minute: number
+  count: number
+}
+
+const intervals: ReadonlyArray<Every> = ["minute", "hour", "day"]
+const failureIntervals = ["hour", "day"] as const
+
+/** A failed attempt of an endpoint. */
+export interface FailedAttempt {
+  readonly orgId: string
+  readonly endpointId: string
+  readonly status: number | null
+  readonly failure: string | null
+}
+
+/** Replicas lock rows in one order. */
+const inOrder = <A>(rows: Map<string, A>) => [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
+
+const add = <A extends { readonly count: number }>(rows: Map<string, A>, key: string, row: A) => {
+  const before = rows.get(key)?.count ?? 0
+  rows.set(key, { ...row, count: row.count + before })
+}
+
+/** Counts what happens in memory, and writes it in batches. Counting never waits and never fails. */
+export class ActivityRecorder extends Context.Service<
+  ActivityRecorder,
+  {
+    /** @param orgId `undefined` counts for no org, only for all of them together */
+    readonly count: (orgId: string | undefined, kind: ActivityKind, outcome: ActivityOutcome) => void
+    readonly attemptFailed: (attempt: FailedAttempt) => void
+    /** Writes what was counted since the last call. What could not be written is written by the next call. */
+    readonly flush: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/ActivityRecorder") {
+  static readonly layer = Layer.effect(
+    ActivityRecorder,
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const clock = yield* Clock.Clock
+      /** Counts of a minute. One string and one look-up, because every validation of a key is counted. */
+      const ticks = new Map<string, Tick>()
+      const counts = new Map<string, ActivityCount>()
+      const failures = new Map<string, FailureCount>()
+
+      const addCount = (row: ActivityCount) => {
+        const key = `${row.orgId} ${row.every} ${row.at} ${row.kind} ${row.outcome}`
+        if (row.orgId === "" || counts.has(key) || counts.size < maxWaiting) add(counts, key, row)
+      }
+      const addFailure = (row: FailureCount) => {
+        const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at}`
+        if (failures.has(key) || failures.size < maxWaiting) add(failures, key, row)
+      }
+
+      const expandTicks = Effect.sync(() => {
+        for (const { count, kind, minute, orgId, outcome } of ticks.values()) {
+          for (const every of intervals) {
+            const row = { every, at: startOf(every, minute), kind, outcome, count }
+            addCount({ orgId: "", ...row })
+            if (orgId !== "") addCount({ orgId, ...row })
+          }
+        }
+        ticks.clear()
+      })
+
+      /** Takes a batch out of the map; puts it back when it is not written. */
+      const write = <A extends { readonly count: number }>(
+        waiting: Map<string, A>,
+        again: (row: A) => void,
+        insert: (rows: ReadonlyArray<A>) => Effect.Effect<void, Unavailable>,
+      ) =>
+        Effect.gen(function* () {
+          const rows = inOrder(waiting)
+          waiting.clear()
+          for (let from = 0; from < rows.length; from += addBatchSize) {
+            yield* Effect.onError(insert(rows.slice(from, from + addBatchSize)), () =>
+              Effect.sync(() => rows.slice(from).forEach(again)),
+            )
+          }
+        })
+
+      return ActivityRecorder.of({
+        count: (given, kind, outcome) => {
+          const minute = startOf("minute", clock.currentTimeMillisUnsafe())
+          const keyOf = (orgId: string) => `${orgId} ${kind} ${outcome} ${minute}`
+          const own = given ?? ""
+          const known = ticks.get(keyOf(own))
+          if (known !== undefined) return void known.count++
+          const orgId = ticks.size < maxWaiting ? own : ""
+          const common = ticks.get(keyOf(orgId))
+          if (common !== undefined) return void common.count++
+          ticks.set(keyOf(orgId), { orgId, kind, outcome, minute, count: 1 })
+        },
+        attemptFailed: ({ endpointId, failure, orgId, status }) => {
+          const now = clock.currentTimeMillisUnsafe()
+          for (const every of failureIntervals) {
+            const last = { lastAt: now, lastStatus: status, lastFailure: failure }
+            addFailure({ orgId, endpointId, every, at: startOf(every, now), count: 1, ...last })
+          }
+        },
+        flush: Effect.gen(function* () {
+          yield* expandTicks
+          yield* write(counts, addCount, repository.add)
+          yield* write(failures, addFailure, repository.addFailures)
+        }),
+      })
+    }),
+  )
+}

@@ -1,0 +1,141 @@
+import { Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
+import { KeyHash } from "../keys/KeyHash.ts"
+import { CurrentPrincipal, currentTenant, noCredential, type Principal } from "../Principal.ts"
+import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
+
+/** How long a session lasts. */
+export const sessionLifetime = Duration.hours(12)
+const defaultLinkSeconds = 3_600
+/** The sessions of a credential, and the portal links and sessions that it has made. More replace the oldest. */
+const maxSessions = 100
+const maxPortals = 10_000
+/** Sessions that one statement removes. */
+const removeBatchSize = 1_000
+
+const sessionEnded = new Unauthorized({ error: "The session has ended: sign in again." })
+const linkUsed = new Unauthorized({ error: "The link was opened before, or has expired: ask for a new one." })
+const notAnonymous = (
+  principal: Principal,
+): principal is Extract<Principal, { _tag: "Administrator" | "OrgKey" | "ProjectKey" }> =>
+  ["Administrator", "OrgKey", "ProjectKey"].includes(principal._tag)
+
+/** A new session, with the token of its cookie. */
+export interface SignedIn {
+  readonly token: Redacted.Redacted<string>
+  readonly session: StoredSession
+}
+
+/** A portal link: the token for its fragment, and its end. */
+export interface PortalLink {
+  readonly token: Redacted.Redacted<string>
+  readonly expiresAt: DateTime.Utc
+}
+
+/** A token is `<orgId>.<random>`, so that a session is found by its org. */
+const tokenPattern = /^([0-7][0-9A-HJKMNP-TV-Z]{25})?\.[0-9a-f]{64}$/
+
+/** Sessions of people: each stands for a credential, and ends with it. */
+export class Sessions extends Context.Service<
+  Sessions,
+  {
+    /** Exchanges the credential of the current request for a session. Fails for a request that has none. */
+    readonly signIn: Effect.Effect<SignedIn, Unauthorized | Forbidden | Unavailable, CurrentPrincipal>
+    /** The session of a token. Fails when there is none, or it has ended. The caller checks its credential. */
+    readonly find: (token: Redacted.Redacted<string>) => Effect.Effect<StoredSession, Unauthorized | Unavailable>
+    /** Ends the session of the current request, if it has one. */
+    readonly signOut: Effect.Effect<void, Unavailable, CurrentPrincipal>
+    /** The token that a session sends with its changes. Another site cannot read it. */
+    readonly csrfTokenOf: (token: Redacted.Redacted<string>) => string
+    /** Makes a link that opens the webhooks of the current tenant. */
+    readonly createLink: (
+      lifetimeSeconds?: number,
+    ) => Effect.Effect<PortalLink, Unauthorized | Unavailable, CurrentPrincipal>
+    /** Exchanges the token of a link for a portal session, once. */
+    readonly openLink: (token: Redacted.Redacted<string>) => Effect.Effect<SignedIn, Unauthorized | Unavailable>
+    /** Removes expired sessions. */
+    readonly removeExpired: Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/Sessions") {
+  static readonly layer = Layer.effect(
+    Sessions,
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const random = yield* SecureRandom.SecureRandom
+      const hashOf = yield* KeyHash
+
+      const keyOf = (token: Redacted.Redacted<string>) => {
+        const text = Redacted.value(token)
+        const [, orgId = ""] = tokenPattern.exec(text) ?? []
+        return tokenPattern.test(text) ? { orgId, hash: hashOf(text) } : undefined
+      }
+
+      const mint = Effect.fnUntraced(function* (orgId: string, lifetime: Duration.Duration) {
+        const bytes = yield* random.randomBytes(32)
+        const token = `${orgId}.${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`
+        const createdAt = yield* DateTime.now
+        const stored = { hash: hashOf(token), createdAt, expiresAt: DateTime.addDuration(createdAt, lifetime) }
+        return { token: Redacted.make(token), stored }
+      })
+
+      const insert = Effect.fnUntraced(function* (
+        orgId: string,
+        kind: SessionKind,
+        credentialHash: string,
+        lifetime: Duration.Duration,
+      ) {
+        const { stored, token } = yield* mint(orgId, lifetime)
+        const session = { id: yield* random.ulid, orgId, kind, credentialHash, ...stored }
+        yield* repository.insert(session, kind === "link" ? maxPortals : maxSessions)
+        return { token, session }
+      })
+
+      const signIn = Effect.gen(function* () {
+        const { principal, credential } = yield* CurrentPrincipal
+        if (credential === undefined || principal._tag === "Anonymous") return yield* noCredential()
+        if (!notAnonymous(principal)) return yield* new Forbidden({ error: "This credential has no session." })
+        const orgId = principal._tag === "Administrator" ? "" : principal.orgId
+        const kind = principal._tag === "Administrator" ? "administrator" : "key"
+        return yield* insert(orgId, kind, hashOf(Redacted.value(credential)), sessionLifetime)
+      }).pipe(Effect.withSpan("Sessions.signIn"))
+
+      const find = Effect.fn("Sessions.find")(function* (token: Redacted.Redacted<string>) {
+        const key = keyOf(token)
+        const session = key && (yield* repository.find(key, yield* DateTime.now))
+        return session ?? (yield* sessionEnded)
+      })
+
+      const signOut = Effect.gen(function* () {
+        const { session } = yield* CurrentPrincipal
+        if (session !== undefined) yield* repository.remove(session)
+      }).pipe(Effect.withSpan("Sessions.signOut"))
+
+      const createLink = Effect.fn("Sessions.createLink")(function* (lifetimeSeconds = defaultLinkSeconds) {
+        const orgId = yield* currentTenant
+        const { credential, session } = yield* CurrentPrincipal
+        const madeBy = credential === undefined ? (session?.credentialHash ?? "") : hashOf(Redacted.value(credential))
+        const { session: link, token } = yield* insert(orgId, "link", madeBy, Duration.seconds(lifetimeSeconds))
+        return { token, expiresAt: link.expiresAt }
+      })
+
+      const openLink = Effect.fn("Sessions.openLink")(function* (linkToken: Redacted.Redacted<string>) {
+        const link = keyOf(linkToken)
+        if (link === undefined) return yield* linkUsed
+        const { stored, token } = yield* mint(link.orgId, sessionLifetime)
+        const session = yield* repository.openLink(link, stored)
+        return session === undefined ? yield* linkUsed : { token, session }
+      })
+
+      const removeExpired = Effect.gen(function* () {
+        const now = yield* DateTime.now
+        while ((yield* repository.removeExpired(now, removeBatchSize)) === removeBatchSize)
+          yield* Effect.sleep("200 millis")
+      }).pipe(Effect.withSpan("Sessions.removeExpired"))
+
+      const csrfTokenOf = (token: Redacted.Redacted<string>) => hashOf(`csrf ${Redacted.value(token)}`)
+
+      return Sessions.of({ signIn, find, signOut, csrfTokenOf, createLink, openLink, removeExpired })
+    }),
+  )
+}

@@ -1,0 +1,13 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Activities } from "../../domain/activity/Activities.ts"
+import { Api } from "../api/Api.ts"
+
+export const layer = HttpApiBuilder.group(Api, "activity", (handlers) =>
+  Effect.map(Activities, (activities) =>
+    handlers.handleAll({
+      overview: ({ query }) => activities.overview(query),
+      failing: ({ query }) => activities.failing(query),
+    }),
+  ),
+)

@@ -1,0 +1,114 @@
+import { Context, Effect } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { readdir, readFile } from "node:fs/promises"
+import { extname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { prepare } from "./publicDocument.ts"
+
+/** The folder that `npm run build` fills. The same from `src` and from `dist`. */
+export const ConsoleFolder = Context.Reference<string>("gatehouse/http/console/ConsoleFolder", {
+  defaultValue: () => fileURLToPath(new URL("../../../dist/console/", import.meta.url)),
+})
+
+const path = "/console"
+/** Where the build puts files whose names have their hash. */
+const hashed = "assets/"
+/** Files of the folder that are served. The build has some tens. */
+const maxFiles = 500
+
+const types: Readonly<Record<string, string>> = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".json": "application/json",
+  ".woff2": "font/woff2",
+  ".png": "image/png",
+}
+
+/** Only files of this server, and no script or style in the page. Trusted Types refuse HTML that is made of text. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self'",
+  "font-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'",
+].join("; ")
+
+const headers = {
+  "content-security-policy": policy,
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+  "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
+}
+
+type Answer = Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest>
+type Files = ReadonlyMap<string, Answer>
+
+/** Reads and compresses the files of a build; `undefined` when there is none. */
+const load = Effect.fnUntraced(function* (folder: string) {
+  const names = yield* Effect.promise(() => readdir(folder, { recursive: true }).catch(() => []))
+  const known = names.filter((name) => extname(name) in types).slice(0, maxFiles)
+  if (!known.includes("index.html")) return undefined
+  const files = yield* Effect.forEach(
+    known,
+    Effect.fnUntraced(function* (name) {
+      const content = yield* Effect.promise(() => readFile(join(folder, name)))
+      const contentType = types[extname(name)]!
+      const answer = yield* prepare({ contentType, text: content, isImmutable: name.startsWith(hashed) })
+      return [name.replaceAll("\\", "/"), answer] as const
+    }),
+    { concurrency: 4 },
+  )
+  return new Map(files) as Files
+})
+
+const notBuilt = HttpServerResponse.jsonUnsafe(
+  {
+    error: "The console is not built. Run npm run build:console, then reload this page; every package has it built.",
+    code: "not_found",
+  },
+  { status: 404 },
+)
+const noFile = HttpServerResponse.jsonUnsafe(
+  { error: "The console has no such file.", code: "not_found" },
+  { status: 404 },
+)
+
+/** The name of the file at a path: a page's address has no extension, and is the address of the whole console. */
+const nameOf = (url: string) => {
+  const name = url.split("?", 1)[0]!.slice(path.length + 1)
+  return extname(name) === "" ? "index.html" : name
+}
+
+/**
+ * Serves the console from the folder of its build. Files are read and compressed once, at the first request; a build that
+ * is not there is looked for again at the next.
+ */
+export const layer = HttpRouter.use(
+  Effect.fnUntraced(function* (router) {
+    const folder = yield* ConsoleFolder
+    let loading: Promise<Files | undefined> | undefined
+    const files = Effect.promise(async () => {
+      const found = await (loading ??= Effect.runPromise(load(folder)))
+      if (found === undefined) loading = undefined
+      return found
+    })
+    const answer = Effect.gen(function* () {
+      const { url } = yield* HttpServerRequest.HttpServerRequest
+      const found = yield* files
+      if (found === undefined) return notBuilt
+      return yield* found.get(nameOf(url)) ?? Effect.succeed(noFile)
+    }).pipe(Effect.map(HttpServerResponse.setHeaders(headers)))
+    // Also the path without the slash.
+    yield* router.add("GET", `${path}/*`, answer)
+  }),
+)

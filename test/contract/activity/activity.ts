@@ -1,0 +1,120 @@
+import { assert } from "@effect/vitest"
+import { DateTime, Effect } from "effect"
+import { type ActivityCount, ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
+import type { It } from "../support.ts"
+import { at, everyOrg, newId, oneOrg } from "../support.ts"
+
+const hour = Date.UTC(2026, 10, 20, 17)
+const utc = (millis: number) => DateTime.makeUnsafe(millis)
+
+const countOf = (orgId: string, more: Partial<ActivityCount> = {}): ActivityCount => ({
+  orgId,
+  every: "hour",
+  at: hour,
+  kind: "deliveries",
+  outcome: "delivered",
+  count: 1,
+  ...more,
+})
+
+/** Counts of what happened, and replicas. */
+export const activity = (it: It) => {
+  it.effect("counts of an interval add up, by org, kind and outcome", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const [orgId, other] = [yield* newId, yield* newId]
+      yield* repository.add([countOf(orgId, { count: 2 }), countOf(orgId, { outcome: "failed" }), countOf(other)])
+      const later = countOf(orgId, { at: hour + 3_600_000, kind: "jobs", outcome: "completed" })
+      yield* repository.add([countOf(orgId, { count: 3 }), later, countOf(orgId, { every: "day", at: 0 })])
+      yield* repository.add([])
+      const read = (to: number) =>
+        Effect.map(repository.counts(oneOrg(orgId), "hour", utc(hour), utc(to)), (rows) =>
+          rows.map(({ at, count, kind, outcome }) => [at.epochMilliseconds - hour, kind, outcome, count]).sort(),
+        )
+      assert.deepStrictEqual(yield* read(hour + 1), [
+        [0, "deliveries", "delivered", 5],
+        [0, "deliveries", "failed", 1],
+      ])
+      assert.deepInclude(yield* read(hour + 3_600_001), [3_600_000, "jobs", "completed", 1])
+      assert.deepStrictEqual(yield* repository.counts(everyOrg, "hour", utc(hour), utc(hour + 1)), [])
+      yield* repository.add([countOf("", { count: 7 })])
+      const [all] = yield* repository.counts(everyOrg, "hour", utc(hour), utc(hour + 1))
+      assert.strictEqual(all!.count, 7)
+    }),
+  )
+
+  it.effect("counts of several replicas at the same time are all there", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const orgId = yield* newId
+      const rows = (["delivered", "failed", "retried"] as const).map((outcome) => countOf(orgId, { outcome }))
+      yield* Effect.forEach([1, 2, 3, 4, 5, 6, 7, 8], () => repository.add(rows), { concurrency: "unbounded" })
+      const found = yield* repository.counts(oneOrg(orgId), "hour", utc(hour), utc(hour + 1))
+      assert.deepStrictEqual(
+        found.map(({ count }) => count),
+        [8, 8, 8],
+      )
+    }),
+  )
+
+  it.effect("the endpoints that fail most come first, page by page", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const since = Date.UTC(2031, 0, 1)
+      const orgId = yield* newId
+      const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
+      const last = { lastAt: since, lastStatus: 503, lastFailure: null }
+      const failed = (i: number, count: number, at = since) => ({
+        ...{ orgId, endpointId: ids[i]!, every: "hour" as const, at, count, ...last },
+      })
+      yield* repository.addFailures([failed(0, 1), failed(1, 5), failed(2, 1), failed(3, 9, since - 1)])
+      yield* repository.addFailures([failed(0, 4, since + 3_600_000), failed(2, 1)])
+      const page = (after?: { readonly failures: number; readonly endpointId: string }) =>
+        repository.failing({ every: "hour", since: utc(since), limit: 2, after })
+      const first = yield* page()
+      assert.deepStrictEqual(first, { endpoints: [null, null], next: `5.${ids[1]}` })
+      assert.deepStrictEqual(yield* page({ failures: 5, endpointId: ids[1]! }), { endpoints: [null], next: null })
+    }),
+  )
+
+  it.effect("old intervals are removed in batches, and others stay", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const orgId = yield* newId
+      const old = Date.UTC(2001, 0, 1)
+      const minutes = [0, 1, 2].map((n) => countOf(orgId, { every: "minute", at: old + n * 60_000 }))
+      yield* repository.add([...minutes, countOf(orgId, { at: old })])
+      const last = { lastAt: old, lastStatus: null, lastFailure: "timeout" }
+      yield* repository.addFailures([{ orgId, endpointId: orgId, every: "hour", at: old, count: 1, ...last }])
+      assert.strictEqual(yield* repository.removeOld("minute", utc(old + 120_000), 1), 1)
+      assert.strictEqual(yield* repository.removeOld("minute", utc(old + 120_000), 10), 1)
+      const left = yield* repository.counts(oneOrg(orgId), "minute", utc(old), utc(hour))
+      assert.deepStrictEqual(
+        left.map(({ at }) => at.epochMilliseconds),
+        [old + 120_000],
+      )
+      assert.strictEqual((yield* repository.counts(oneOrg(orgId), "hour", utc(old), utc(hour))).length, 1)
+      assert.strictEqual(yield* repository.removeOld("hour", utc(old + 1), 10), 1)
+    }),
+  )
+
+  it.effect("a replica is alive for a minute after it was seen, until it leaves", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const [one, two] = [yield* newId, yield* newId]
+      const replicas = (seconds: number) =>
+        Effect.map(repository.queueState(everyOrg, at(seconds)), (state) => state.replicas)
+      const before = yield* replicas(0)
+      yield* repository.heartbeat(one, at(0), at(0))
+      yield* repository.heartbeat(two, at(0), at(0))
+      assert.strictEqual(yield* replicas(59), before + 2)
+      yield* repository.heartbeat(one, at(0), at(30))
+      assert.strictEqual(yield* replicas(60), before + 1)
+      yield* repository.leave(one)
+      assert.strictEqual(yield* replicas(60), before)
+      yield* repository.heartbeat(one, at(0), at(30))
+      yield* repository.removeReplicas(at(31))
+      assert.strictEqual(yield* replicas(31), before)
+    }),
+  )
+}

@@ -1,0 +1,97 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { SessionRepository, type StoredSession } from "#src/domain/sessions/SessionRepository.ts"
+import type { It } from "../support.ts"
+import { at, newId } from "../support.ts"
+
+let made = 0
+const hex = (n: number) => n.toString(16).padStart(64, "0")
+const newSession = (overrides: Partial<StoredSession> = {}) =>
+  Effect.map(newId, (id): StoredSession => {
+    const hash = hex(++made)
+    const times = { createdAt: at(0), expiresAt: at(30) }
+    return { id, orgId: "", kind: "key", hash, credentialHash: hex(0xabc), ...times, ...overrides }
+  })
+
+const insert = Effect.fnUntraced(function* (overrides: Partial<StoredSession> = {}, keep = 100) {
+  const session = yield* newSession(overrides)
+  yield* SessionRepository.use((sessions) => sessions.insert(session, keep))
+  return session
+})
+const find = (key: Pick<StoredSession, "hash" | "orgId">, seconds = 0) =>
+  SessionRepository.use((sessions) => sessions.find(key, at(seconds)))
+
+/** Sessions and portal links. */
+export const sessions = (it: It) => {
+  it.effect("a session is found by its org and hash until it ends", () =>
+    Effect.gen(function* () {
+      const orgId = yield* newId
+      const session = yield* insert({ orgId })
+      const administrators = yield* insert({ kind: "administrator", credentialHash: "" })
+      assert.deepStrictEqual(yield* find(session), session)
+      assert.deepStrictEqual(yield* find(administrators, 29), administrators)
+      assert.isUndefined(yield* find(session, 30))
+      assert.isUndefined(yield* find({ orgId: yield* newId, hash: session.hash }))
+      assert.isUndefined(yield* find({ orgId, hash: hex(0xdead) }))
+      yield* SessionRepository.use((repository) => repository.remove({ orgId: "", hash: session.hash }))
+      assert.deepStrictEqual(yield* find(session), session)
+      yield* SessionRepository.use((repository) => repository.remove(session))
+      assert.isUndefined(yield* find(session))
+    }),
+  )
+
+  it.effect("a credential keeps its newest sessions of a kind", () =>
+    Effect.gen(function* () {
+      const orgId = yield* newId
+      const others = [yield* insert({ orgId, credentialHash: hex(7) }), yield* insert({ orgId, kind: "portal" })]
+      const own = yield* Effect.forEach([1, 2, 3], () => insert({ orgId }, 2))
+      assert.isUndefined(yield* find(own[0]!))
+      for (const kept of [...others, ...own.slice(1)]) assert.deepStrictEqual(yield* find(kept), kept)
+    }),
+  )
+
+  it.effect("a link is no session, and is opened once, however many open it together", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const link = yield* insert({ orgId: yield* newId, kind: "link" })
+      assert.isUndefined(yield* find(link))
+      const opened = yield* Effect.forEach(
+        [1, 2, 3, 4],
+        () => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }),
+        { concurrency: "unbounded" },
+      )
+      const [session, ...more] = opened.filter((one) => one !== undefined)
+      assert.deepStrictEqual(more, [])
+      const { credentialHash, id, orgId } = link
+      const expected = { id, orgId, credentialHash, kind: "portal", createdAt: at(1), expiresAt: at(50) } as const
+      assert.deepStrictEqual(session, { ...expected, hash: session!.hash })
+      assert.deepStrictEqual(yield* find(session!, 49), session)
+    }),
+  )
+
+  it.effect("neither an expired link nor a session is opened as a link", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const open = (key: StoredSession, seconds: number) =>
+        repository.openLink(key, { hash: hex(++made), createdAt: at(seconds), expiresAt: at(50) })
+      const link = yield* insert({ orgId: yield* newId, kind: "link" })
+      assert.isUndefined(yield* open(link, 30))
+      assert.isUndefined(yield* open({ ...link, orgId: yield* newId }, 0))
+      assert.isUndefined(yield* open(yield* insert({ orgId: yield* newId, kind: "portal" }), 0))
+      assert.isDefined(yield* open(link, 29))
+    }),
+  )
+
+  it.effect("expired sessions are removed in batches", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      yield* repository.removeExpired(at(20), 1_000)
+      const orgId = yield* newId
+      yield* Effect.forEach([1, 2, 3], () => insert({ orgId, expiresAt: at(20) }))
+      const kept = yield* insert({ orgId, expiresAt: at(21) })
+      assert.strictEqual(yield* repository.removeExpired(at(20), 2), 2)
+      assert.strictEqual(yield* repository.removeExpired(at(20), 2), 1)
+      assert.deepStrictEqual(yield* find(kept), kept)
+    }),
+  )
+}

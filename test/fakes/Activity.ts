@@ -1,0 +1,74 @@
+import { DateTime, Effect, Layer } from "effect"
+import { type ActivityCount, ActivityRepository, type FailureCount } from "#src/domain/activity/ActivityRepository.ts"
+import { orgOf } from "#src/infrastructure/database/fragments.ts"
+
+const added = <A extends { readonly count: number }>(rows: Map<string, A>, key: string, row: A) =>
+  void rows.set(key, { ...row, count: row.count + (rows.get(key)?.count ?? 0) })
+
+/** Counts in memory. There are no endpoints here: each counts as deleted. */
+export const layer = Layer.sync(ActivityRepository, () => {
+  const counts = new Map<string, ActivityCount>()
+  const failures = new Map<string, FailureCount>()
+  const replicas = new Map<string, DateTime.Utc>()
+
+  const removeOld = <A extends Pick<ActivityCount, "every" | "at">>(
+    rows: Map<string, A>,
+    every: string,
+    before: number,
+    limit: number,
+  ) => {
+    const old = [...rows].filter(([, row]) => row.every === every && row.at < before).slice(0, limit)
+    old.forEach(([key]) => rows.delete(key))
+    return old.length
+  }
+
+  return ActivityRepository.of({
+    add: (rows) =>
+      Effect.sync(() =>
+        rows.forEach((row) =>
+          added(counts, JSON.stringify([row.orgId, row.every, row.at, row.kind, row.outcome]), row),
+        ),
+      ),
+    addFailures: (rows) =>
+      Effect.sync(() =>
+        rows.forEach((row) => added(failures, JSON.stringify([row.orgId, row.endpointId, row.every, row.at]), row)),
+      ),
+    counts: (scope, every, from, to) =>
+      Effect.sync(() =>
+        [...counts.values()]
+          .filter((row) => row.orgId === (orgOf(scope) ?? "") && row.every === every)
+          .filter(({ at }) => at >= from.epochMilliseconds && at < to.epochMilliseconds)
+          .map(({ at, count, kind, outcome }) => ({ at: DateTime.makeUnsafe(at), kind, outcome, count })),
+      ),
+    queueState: (_, now) =>
+      Effect.sync(() => {
+        const since = DateTime.subtract(now, { seconds: 60 })
+        const seen = [...replicas.values()].filter((at) => DateTime.isGreaterThan(at, since)).length
+        return { backlog: 0, oldestDueAt: null, sweeps: 0, replicas: seen }
+      }),
+    failing: ({ after, every, limit, since }) =>
+      Effect.sync(() => {
+        const sums = new Map<string, number>()
+        for (const row of failures.values()) {
+          if (row.every !== every || row.at < since.epochMilliseconds) continue
+          sums.set(row.endpointId, (sums.get(row.endpointId) ?? 0) + row.count)
+        }
+        const ranked = [...sums]
+          .sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1))
+          .filter(
+            ([id, n]) => after === undefined || n < after.failures || (n === after.failures && id > after.endpointId),
+          )
+        const [id, n] = ranked[limit - 1] ?? []
+        return { endpoints: ranked.slice(0, limit).map(() => null), next: ranked.length > limit ? `${n}.${id}` : null }
+      }),
+    heartbeat: (id, _, now) => Effect.sync(() => void replicas.set(id, now)),
+    leave: (id) => Effect.sync(() => void replicas.delete(id)),
+    removeOld: (every, before, limit) =>
+      Effect.sync(() => {
+        const at = before.epochMilliseconds
+        return Math.max(removeOld(counts, every, at, limit), removeOld(failures, every, at, limit))
+      }),
+    removeReplicas: (before) =>
+      Effect.sync(() => replicas.forEach((at, id) => DateTime.isLessThan(at, before) && replicas.delete(id))),
+  })
+})

@@ -1,0 +1,127 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import type { FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
+import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
+import { must } from "../operations.ts"
+import { makeTenant } from "../tenants.ts"
+
+const environment = { ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }
+const sumOf = (rows: ReadonlyArray<object>, outcome: string) =>
+  rows.reduce((sum, row) => sum + Number((row as Record<string, unknown>)[outcome]), 0)
+
+const overview = Effect.fnUntraced(function* (query: string, as = adminToken) {
+  const { send } = yield* TestServer
+  return (yield* must(send, "GET", `/api/v0/overview${query}`, { as })) as unknown as typeof Overview.Encoded
+})
+const failing = Effect.fnUntraced(function* (query = "") {
+  const { send } = yield* TestServer
+  const page = yield* must(send, "GET", `/api/v0/endpoints/failing${query}`, { as: adminToken })
+  return page["endpoints"] as unknown as ReadonlyArray<typeof FailingEndpoint.Encoded>
+})
+
+for (const [database, variables] of Object.entries({ embedded: environment, PostgreSQL: onPostgres(environment) })) {
+  layer(TestServer.layer<never, never>(variables as never), { excludeTestServices: true })(
+    `activity on ${database}`,
+    (it) => {
+      it.effect("counts deliveries, jobs and validations of an org, and of all", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          yield* tenant.endpoint("https://localhost:9/")
+          yield* Effect.forEach([1, 2], () => tenant.finished())
+          yield* other.finished()
+          const validate = (key: string) => send("POST", "/api/v0/keys/validate", { json: { key }, as: adminToken })
+          yield* validate(tenant.key)
+          yield* validate("wrong")
+          const counted = yield* until("counts", overview(`?orgId=${tenant.orgId}`), (one) => {
+            const attempts = sumOf(one.deliveries, "retried")
+            return sumOf(one.jobs, "completed") === 2 && sumOf(one.validations, "valid") === 1 && attempts >= 2
+          })
+          expect(sumOf(counted.deliveries, "delivered") + sumOf(counted.deliveries, "failed")).toBe(0)
+          expect([counted.orgId, counted.every, sumOf(counted.validations, "invalid")]).toEqual([
+            tenant.orgId,
+            "minute",
+            0,
+          ])
+          const all = yield* overview("?every=hour")
+          expect(all.orgId).toBe(null)
+          expect(sumOf(all.jobs, "completed")).toBeGreaterThanOrEqual(2)
+          expect(sumOf(all.validations, "invalid")).toBeGreaterThanOrEqual(1)
+          expect(all.replicas).toBe(1)
+          const own = yield* overview("?every=day", tenant.key)
+          expect([own.orgId, sumOf(own.jobs, "completed")]).toEqual([tenant.orgId, 2])
+        }),
+      )
+
+      it.effect("counts a job once, when it ends: no retry, and no repeated report", () =>
+        Effect.gen(function* () {
+          const tenant = yield* makeTenant(adminToken)
+          const twice = (path: string, report: object) => Effect.replicateEffect(tenant.call(path, report), 2)
+          const { job_id: canceled } = yield* tenant.call("jobs/create", { workflow: "w" })
+          yield* twice("jobs/cancel", { job_id: canceled })
+          yield* twice("jobs/complete", { job_id: yield* tenant.finished(), result: null })
+          yield* tenant.call("jobs/create", { workflow: "retried", max_attempts: 2 })
+          const { jobs: claimed } = yield* tenant.call("jobs/claim", { workflow: "retried" })
+          const [retried] = claimed as unknown as ReadonlyArray<{ readonly job_id: string }>
+          yield* twice("jobs/fail", { job_id: retried!.job_id, error: "boom", attempt: 1, retry: true })
+          yield* tenant.finished()
+          const { jobs } = yield* until(
+            "counts",
+            overview(`?orgId=${tenant.orgId}`),
+            (one) => sumOf(one.jobs, "completed") === 2,
+          )
+          expect(["completed", "canceled", "failed"].map((outcome) => sumOf(jobs, outcome))).toEqual([2, 1, 0])
+        }),
+      )
+
+      it.effect("ranges are bounded, and another org is a 404", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          const ask = (query: string, as = adminToken) =>
+            Effect.map(send("GET", `/api/v0/overview?${query}`, { as }), ({ status }) => status)
+          const to = "to=2026-11-20T17:00:00.000Z"
+          expect(yield* ask(`${to}&from=2026-11-20T00:20:00.000Z`)).toBe(200)
+          expect(yield* ask(`${to}&from=2026-11-20T00:19:00.000Z`)).toBe(400)
+          expect(yield* ask(`${to}&from=2026-11-20T17:00:00.000Z`)).toBe(400)
+          expect(yield* ask("every=week")).toBe(400)
+          expect(yield* ask(`orgId=${other.orgId}`, tenant.key)).toBe(404)
+          expect(yield* ask("orgId=01KAHBMKZ3D2X7S5QN8W4V6R9T")).toBe(404)
+          const rows = yield* overview(`?${to}&from=2026-11-20T16:58:30.000Z`)
+          expect(rows.jobs.map(({ at }) => at)).toEqual(["2026-11-20T16:58:00.000Z", "2026-11-20T16:59:00.000Z"])
+        }),
+      )
+
+      it.effect("the endpoints that fail most are the administrator's to see", () =>
+        Effect.gen(function* () {
+          const { send, sql } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const bad = yield* tenant.endpoint("https://localhost:9/bad?secret=1")
+          const gone = yield* tenant.endpoint("https://localhost:9/gone")
+          const job = yield* tenant.finished()
+          const both = tenant.deliveries({ job_id: job })
+          yield* until("attempts", both, (found) => found.length === 2 && found.every(({ attempts }) => attempts > 0))
+          const own = (query?: string) =>
+            Effect.map(failing(query), (found) => found.filter(({ orgId }) => orgId === tenant.orgId))
+          yield* until("failures", own(), (found) => found.length === 2)
+          yield* tenant.call("webhooks/delete", { id: gone })
+          const [endpoint, ...others] = yield* own()
+          expect(others).toEqual([])
+          expect(endpoint).toMatchObject({ endpointId: bad, orgId: tenant.orgId, host: "localhost:9", active: true })
+          expect(endpoint).toMatchObject({ lastStatus: null, lastFailure: "connection" })
+          expect(endpoint!.failedAttempts).toBeGreaterThan(0)
+          expect(JSON.stringify(endpoint)).not.toContain("secret")
+          const refused = yield* send("GET", "/api/v0/endpoints/failing", { as: tenant.key })
+          expect(refused.status).toBe(403)
+          const old = yield* send("GET", "/api/v0/endpoints/failing?since=2020-01-01T00:00:00Z", { as: adminToken })
+          expect(old.status).toBe(400)
+          const month = new Date(Date.now() - 20 * 86_400_000).toISOString()
+          expect(yield* own(`?since=${month}`)).toHaveLength(1)
+          expect(yield* sql`SELECT FROM activity_counts WHERE org_id = ${tenant.orgId}`).not.toEqual([])
+        }),
+      )
+    },
+  )
+}

@@ -1,0 +1,147 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { get, type IncomingMessage } from "node:http"
+import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { until } from "../../support/wait.ts"
+import { must } from "../operations.ts"
+import { openPortal, portalLink, signIn } from "../sessions/signedIn.ts"
+import { makeTenant } from "../tenants.ts"
+
+interface Received {
+  readonly id?: string
+  readonly event: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+const parse = (block: string): Received => {
+  const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: ?(.*)/s).slice(0, 2)))
+  return { ...fields, data: JSON.parse(fields.data) }
+}
+
+/** Follows the changes until the scope closes. */
+const follow = (url: string, headers: Record<string, string>, query = "") =>
+  Effect.acquireRelease(
+    Effect.callback<{ answer: IncomingMessage; events: () => ReadonlyArray<Received>; isOver: () => boolean }>(
+      (resume) => {
+        const request = get(`${url}/api/v0/live${query}`, { headers }, (answer) => {
+          let text = ""
+          let isOver = false
+          answer.on("data", (piece: Buffer) => void (text += piece.toString()))
+          answer.on("error", () => {}).on("close", () => void (isOver = true))
+          const events = () =>
+            text
+              .split("\n\n")
+              .slice(0, -1)
+              .map(parse)
+              .filter(({ event }) => event !== "ping")
+          resume(Effect.succeed({ answer, events, isOver: () => isOver }))
+        })
+        request.on("error", () => {})
+      },
+    ),
+    ({ answer }) => Effect.sync(() => answer.destroy()),
+  )
+
+const seen = (events: () => ReadonlyArray<Received>, count: number) =>
+  until("events", Effect.sync(events), (found) => found.length >= count)
+
+const admin = { authorization: `Bearer ${adminToken}` }
+
+for (const [database, environment] of Object.entries({ embedded: guarded, PostgreSQL: onPostgres(guarded) })) {
+  layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
+    `live on ${database}`,
+    (it) => {
+      it.effect("tells the administrator of every org, and a key of its own org", () =>
+        Effect.gen(function* () {
+          const { url } = yield* TestServer
+          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          const all = yield* follow(url, admin)
+          const own = yield* follow(url, { "x-api-key": tenant.key })
+          expect(all.answer.headers["content-type"]).toContain("text/event-stream")
+          for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
+          yield* other.finished()
+          const jobId = yield* tenant.finished()
+          const jobs = yield* seen(own.events, 3)
+          expect(jobs.slice(1).map(({ data, event }) => [event, data])).toEqual([
+            ["job", { orgId: tenant.orgId, jobId, status: "queued" }],
+            ["job", { orgId: tenant.orgId, jobId, status: "completed" }],
+          ])
+          const everything = (yield* seen(all.events, 5)).slice(1)
+          expect(new Set(everything.map(({ data }) => data["orgId"]))).toEqual(new Set([tenant.orgId, other.orgId]))
+          const one = yield* follow(url, admin, `?orgId=${other.orgId}`)
+          expect((yield* seen(one.events, 1))[0]!.event).toBe("reset")
+        }).pipe(Effect.scoped),
+      )
+
+      it.effect("a reader that comes back gets what it has missed, and an unknown id is a reset", () =>
+        Effect.gen(function* () {
+          const { url } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const key = { "x-api-key": tenant.key }
+          const first = yield* follow(url, key)
+          yield* seen(first.events, 1)
+          yield* tenant.finished()
+          const [, queued, completed] = yield* seen(first.events, 3)
+          first.answer.destroy()
+          const again = yield* follow(url, { ...key, "last-event-id": queued!.id! })
+          expect(yield* seen(again.events, 1)).toEqual([completed])
+          const unknown = yield* follow(url, { ...key, "last-event-id": "none" })
+          expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
+        }).pipe(Effect.scoped),
+      )
+
+      it.effect("a portal session gets endpoints and deliveries, but no jobs", () =>
+        Effect.gen(function* () {
+          const { url } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const { cookie } = yield* openPortal(yield* portalLink(tenant.headers))
+          const portal = yield* follow(url, { cookie })
+          yield* seen(portal.events, 1)
+          const endpointId = yield* tenant.endpoint("https://localhost:9/")
+          yield* tenant.finished()
+          const [, created, attempt] = yield* seen(portal.events, 3)
+          expect(created).toMatchObject({ event: "endpoint", data: { endpointId, change: "created" } })
+          expect(attempt).toMatchObject({
+            event: "delivery",
+            data: { endpointId, state: "pending", status: null },
+          })
+        }).pipe(Effect.scoped),
+      )
+
+      it.effect("needs a credential, and the stream ends with it", () =>
+        Effect.gen(function* () {
+          const { send, url } = yield* TestServer
+          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          expect((yield* send("GET", "/api/v0/live")).status).toBe(401)
+          const foreign = yield* send("GET", `/api/v0/live?orgId=${other.orgId}`, { headers: tenant.headers })
+          expect(foreign.status).toBe(404)
+          const { cookie } = yield* signIn(tenant.key)
+          const stream = yield* follow(url, { cookie })
+          yield* seen(stream.events, 1)
+          yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
+          yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
+        }).pipe(Effect.scoped),
+      )
+    },
+  )
+}
+
+layer(Layer.empty, { excludeTestServices: true })("live with two replicas", (it) => {
+  it.effect("a reader at one replica hears of what happens at the other", () =>
+    Effect.gen(function* () {
+      const environment = yield* onPostgres(guarded)
+      const start = Effect.map(
+        Layer.buildWithMemoMap(TestServer.layer(environment), yield* Layer.makeMemoMap, yield* Effect.scope),
+        (context) => Context.get(context, TestServer),
+      )
+      const [one, two] = [yield* start, yield* Effect.provide(start, Layer.empty)]
+      const tenant = yield* Effect.provideService(makeTenant(adminToken), TestServer, two)
+      const { events } = yield* follow(one.url, admin)
+      yield* seen(events, 1)
+      // The other replica sends as soon as it has heard that somebody watches.
+      const finished = Effect.andThen(tenant.finished(), Effect.sync(events))
+      yield* until("an event of the other replica", finished, (found) => found.some(({ event }) => event === "job"))
+    }).pipe(Effect.scoped),
+  )
+})

@@ -1,0 +1,142 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { HttpApi } from "effect/http-api"
+import { Api } from "#src/http/api/Api.ts"
+import { adminToken, guarded, TestServer } from "../../support/server.ts"
+import { bodyOf, must, type Operation, operations, type OperationName } from "../operations.ts"
+import { makeTenant, type Tenant } from "../tenants.ts"
+import { makeThings, webhookBody, webhookEntries } from "../webhooks/webhookOperations.ts"
+import { openPortal, portalLink, signIn } from "./signedIn.ts"
+
+interface Listed {
+  readonly id: string
+  readonly method: string
+  readonly path: string
+}
+const all: Array<Listed> = []
+HttpApi.reflect(Api, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint, group }) => {
+    const path = endpoint.path.replace(/:(\w+)/g, "{$1}")
+    all.push({ id: `${group.identifier}.${endpoint.identifier}`, method: endpoint.method, path })
+  },
+})
+
+type Ids = Readonly<Record<string, string>>
+
+/** The owner of repositories that belongs to an org. */
+const ownerOf = (orgId: string) => `octo-${orgId}`
+
+/** Requests that the two tables of operations do not have, by the id of the operation. */
+const otherBodies: Record<string, (ids: Ids) => object> = {
+  "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
+  "portal.link": () => ({}),
+  "projects.putLink": ({ orgId }) => ({ provider: "github", hostOwner: ownerOf(orgId!), hostRepo: "docs" }),
+}
+
+/** A request of an operation on the things of a tenant. */
+const requestOf = ({ id, method, path }: Listed, ids: Ids) => {
+  const platform = Object.entries(operations as Record<string, Operation>)
+  const [name] = platform.find(([, one]) => one.path === path && one.method === method) ?? []
+  const [webhook] = webhookEntries.find(([, one]) => one.path === path) ?? []
+  const known = name !== undefined ? bodyOf(name as OperationName, ids) : webhook && webhookBody(webhook, ids)
+  const json = known ?? otherBodies[id]?.(ids)
+  return {
+    path: path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!),
+    ...(json === undefined ? {} : { json }),
+  }
+}
+
+const makeWorld = Effect.gen(function* () {
+  const { send } = yield* TestServer
+  const tenant = yield* makeTenant(adminToken)
+  const owners = [ownerOf(tenant.orgId)]
+  yield* must(send, "PATCH", `/api/v0/orgs/${tenant.orgId}`, { json: { owners }, as: adminToken })
+  const project = yield* must(send, "POST", "/api/v0/projects", {
+    json: { name: "p", orgId: tenant.orgId },
+    as: adminToken,
+  })
+  const { projectId } = project as { projectId: string }
+  const projectKey = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
+  const things: Ids = yield* makeThings(tenant, "https://localhost:9/")
+  const { key, keyId, orgId } = tenant
+  // No deployment has the id: no CI run has registered one.
+  const ids: Ids = { ...things, orgId, projectId, deploymentId: projectId, id: keyId, key, keyId }
+  return { tenant, ids, projectKey: String(projectKey["key"]) }
+})
+
+const sessionsOf = Effect.fnUntraced(function* (tenant: Tenant, projectKey: string) {
+  return {
+    orgKey: yield* signIn(tenant.key),
+    projectKey: yield* signIn(projectKey),
+    portal: yield* openPortal(yield* portalLink(tenant.headers)),
+  }
+})
+
+/** Operations that end the session itself, need another credential, or whose answer has no end (live.test.ts). */
+const apart = ["live.follow", "sessions.remove", "sessions.create", "sessions.openPortal", "deployments.register"]
+
+layer(TestServer.layer(guarded), { excludeTestServices: true })(
+  "every operation of the definition, by session",
+  (it) => {
+    it.effect("what whoAmI lists is what is let in, and nothing else is", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        for (const kind of ["orgKey", "projectKey", "portal"] as const) {
+          for (const operation of all.filter(({ id }) => !apart.includes(id))) {
+            // New things each time, because some operations delete theirs.
+            const { ids, projectKey, tenant } = yield* makeWorld
+            const { headers, me } = (yield* sessionsOf(tenant, projectKey))[kind]
+            const { path, ...request } = requestOf(operation, ids)
+            const { status, text } = yield* send(operation.method, path, { ...request, headers })
+            const isPublic = operation.id.startsWith("system.")
+            const isListed = isPublic || me.operations.includes(operation.id)
+            const at = `${operation.id} by ${kind}: ${status} ${text.slice(0, 200)}`
+            if (isListed) expect([401, 403], at).not.toContain(status)
+            else expect([401, 403], at).toContain(status)
+          }
+        }
+      }),
+    )
+
+    it.effect("a session of one org gets nothing of another, and changes nothing", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const stranger = yield* makeWorld
+        const sessions = yield* sessionsOf(stranger.tenant, stranger.projectKey)
+        const { ids, tenant } = yield* makeWorld
+        const secrets = Object.values(ids)
+        const snapshot = Effect.gen(function* () {
+          const read = (path: string) => Effect.map(send("GET", path, { as: adminToken }), ({ text }) => text)
+          return [
+            yield* read(`/api/v0/orgs/${tenant.orgId}`),
+            yield* read(`/api/v0/projects/${ids["projectId"]}`),
+            yield* read(`/api/v0/orgs/${tenant.orgId}/keys`).pipe(
+              Effect.map((text) => text.replace(/"lastUsedAt":[^,}]*/g, "")),
+            ),
+            JSON.stringify(yield* tenant.call("webhooks/list")),
+            JSON.stringify(yield* tenant.call("jobs/list", {})).replace(/"updated_at":[^,}]*/g, ""),
+            JSON.stringify(yield* tenant.call("schedules/list")),
+          ]
+        })
+        const before = yield* snapshot
+        let tried = 0
+        for (const { headers } of Object.values(sessions)) {
+          for (const operation of all.filter(({ id }) => !apart.includes(id))) {
+            const { path, ...request } = requestOf(operation, ids)
+            // The answer of a validation is the holder's of the key.
+            if (operation.id === "keys.validate") continue
+            for (const more of [{}, { "x-org-id": tenant.orgId }]) {
+              const { text } = yield* send(operation.method, path, { ...request, headers: { ...headers, ...more } })
+              for (const secret of secrets) expect(text, operation.id).not.toContain(secret)
+              tried++
+            }
+          }
+        }
+        expect(tried).toBe(3 * 2 * (all.length - apart.length - 1))
+        expect(yield* snapshot).toEqual(before)
+      }),
+    )
+  },
+)

@@ -1,0 +1,146 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
+import { must } from "../operations.ts"
+import { makeTenant } from "../tenants.ts"
+import { openPortal, portalLink, signIn } from "./signedIn.ts"
+
+const status = Effect.fnUntraced(function* (method: string, path: string, headers: Record<string, string>) {
+  const { send } = yield* TestServer
+  return (yield* send(method, path, { headers, ...(method === "GET" ? {} : { json: {} }) })).status
+})
+
+for (const [database, environment] of Object.entries({ embedded: guarded, PostgreSQL: onPostgres(guarded) })) {
+  layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
+    `sessions on ${database}`,
+    (it) => {
+      it.effect("the administrator's token and a key sign in; the cookie is not for scripts or other sites", () =>
+        Effect.gen(function* () {
+          const { send, logs, spans } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const admin = yield* signIn(adminToken)
+          expect(admin.answer.headers["set-cookie"]).toEqual([
+            expect.stringMatching(/^gatehouse_session=[\w.]{60,}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/),
+          ])
+          expect(admin.answer.headers["cache-control"]).toBe("no-store")
+          expect(admin.me).toMatchObject({ principal: "administrator", mode: "guarded", orgId: null })
+          const listed = yield* must(send, "GET", "/api/v0/orgs", { headers: { cookie: admin.cookie } })
+          expect(listed["orgs"]).not.toEqual([])
+          const key = yield* signIn(tenant.key)
+          expect(key.me).toMatchObject({ principal: "orgKey", orgId: tenant.orgId })
+          yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: key.headers })
+          const named = { ...admin.headers, "x-org-id": tenant.orgId }
+          yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: named })
+          expect(yield* status("POST", "/v1/webhooks/list", admin.headers)).toBe(401)
+          for (const { cookie } of [admin, key]) {
+            expect(logs() + spans()).not.toContain(cookie.split("=")[1])
+          }
+        }),
+      )
+
+      it.effect("nobody signs in without a credential, with a wrong one or with a session alone", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const { headers } = yield* signIn(adminToken)
+          for (const request of [{}, { as: "wrong-0123456789abcdef" }, { headers }]) {
+            const answer = yield* send("POST", "/api/v0/sessions", request)
+            expect([answer.status, answer.headers["set-cookie"]]).toEqual([401, undefined])
+          }
+          expect(yield* status("GET", "/api/v0/sessions/current", {})).toBe(401)
+        }),
+      )
+
+      it.effect("a change needs the token that another site cannot read", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const { cookie, headers } = yield* signIn(adminToken)
+          const other = yield* signIn(adminToken)
+          const create = (headers: Record<string, string>) =>
+            Effect.map(send("POST", "/api/v0/orgs", { json: { name: "o" }, headers }), ({ status }) => status)
+          expect(yield* create({ cookie })).toBe(401)
+          expect(yield* create({ cookie, "x-csrf-token": "" })).toBe(401)
+          expect(yield* create({ cookie, "x-csrf-token": other.headers["x-csrf-token"] })).toBe(401)
+          expect(yield* create(headers)).toBe(200)
+        }),
+      )
+
+      it.effect("signing out ends the session, and no other", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const [one, two] = [yield* signIn(adminToken), yield* signIn(adminToken)]
+          const out = yield* send("DELETE", "/api/v0/sessions/current", { headers: one.headers })
+          expect([out.status, out.headers["set-cookie"]]).toEqual([200, [expect.stringContaining("Max-Age=0")]])
+          expect(yield* status("GET", "/api/v0/sessions/current", one.headers)).toBe(401)
+          expect(yield* status("GET", "/api/v0/sessions/current", two.headers)).toBe(200)
+        }),
+      )
+
+      it.effect("a session ends with its key, a portal session with the key of its link", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const key = yield* signIn(tenant.key)
+          const link = yield* portalLink(tenant.headers)
+          const portal = yield* openPortal(yield* portalLink(key.headers))
+          for (const { headers } of [key, portal]) expect(yield* status("POST", "/v1/webhooks/list", headers)).toBe(200)
+          yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
+          for (const { headers } of [key, portal]) expect(yield* status("POST", "/v1/webhooks/list", headers)).toBe(401)
+          expect(yield* status("POST", "/v1/webhooks/list", (yield* openPortal(link)).headers)).toBe(401)
+        }),
+      )
+
+      it.effect("a portal link is opened once", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          const token = yield* portalLink({ authorization: `Bearer ${adminToken}`, "x-org-id": tenant.orgId })
+          const { me } = yield* openPortal(token)
+          expect(me).toMatchObject({ principal: "portal", orgId: tenant.orgId })
+          for (const used of [token, "x", `${tenant.orgId}.${"0".repeat(64)}`]) {
+            const again = yield* send("POST", "/api/v0/sessions/portal", { json: { token: used } })
+            expect([again.status, again.headers["set-cookie"]]).toEqual([401, undefined])
+          }
+          // The token of a link is no session.
+          const cookie = `gatehouse_session=${yield* portalLink(tenant.headers)}`
+          expect(yield* status("GET", "/api/v0/sessions/current", { cookie })).toBe(401)
+        }),
+      )
+
+      it.effect("behind TLS the cookie is Secure and bound to the host", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const headers = { host: "gatehouse.example" }
+          const { headers: sent } = yield* send("POST", "/api/v0/sessions", { as: adminToken, headers })
+          expect(sent["set-cookie"]).toEqual([expect.stringMatching(/^__Host-gatehouse_session=.*; Secure; /)])
+          const cookie = sent["set-cookie"]![0]!.split(";", 1)[0]!
+          expect(yield* status("GET", "/api/v0/sessions/current", { cookie })).toBe(200)
+        }),
+      )
+
+      it.effect("sessions end after 12 hours", () =>
+        Effect.gen(function* () {
+          const { advance } = yield* TestServer
+          const { headers } = yield* signIn(adminToken)
+          yield* advance("11 hours")
+          expect(yield* status("GET", "/api/v0/sessions/current", headers)).toBe(200)
+          yield* advance("1 hour")
+          expect(yield* status("GET", "/api/v0/sessions/current", headers)).toBe(401)
+        }),
+      )
+    },
+  )
+}
+
+layer(TestServer.layer(), { excludeTestServices: true })("sessions in open mode", (it) => {
+  it.effect("nobody needs one, and one that has ended shuts nobody out", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const cookie = `gatehouse_session=.${"0".repeat(64)}`
+      const me = yield* must(send, "GET", "/api/v0/sessions/current", { headers: { cookie } })
+      expect(me).toMatchObject({ principal: "anonymous", mode: "open", orgId: null, csrfToken: null })
+      expect(me["operations"]).toContain("orgs.create")
+      expect((yield* send("POST", "/api/v0/sessions")).status).toBe(401)
+    }),
+  )
+})
