@@ -13,34 +13,6 @@ import { Done } from "./webhookResponses.ts"
 
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(
-    HttpApiEndpoint.post("publish", "/v1/events/publish", {
-      payload: PublishEvent,
-      success: Schema.Struct({ ...Done.fields, event_id: Id }).annotate({ identifier: "EventPublished" }),
-      error: LimitReached,
-    })
-      .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Publish an event")
-      .annotate(
-        OpenApi.Description,
-        "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
-          "one transaction before the answer.",
-      ),
-    HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
-      payload: PublishEvents,
-      success: Schema.Struct({ ...Done.fields, event_ids: Schema.Array(Id) }).annotate({
-        identifier: "EventsPublished",
-      }),
-      error: LimitReached,
-    })
-      .middleware(WebhookIdempotent)
-      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
-      .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Publish several events")
-      .annotate(
-        OpenApi.Description,
-        "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
-      ),
     HttpApiEndpoint.post("list", "/v1/events/list", {
       payload: Schema.Struct({
         type: Schema.optionalKey(Text).annotate({
@@ -87,7 +59,40 @@ export class EventsGroup extends HttpApiGroup.make("events")
           "when its last event is removed. Up to 1,000; if there are more, next_cursor continues the list.",
       ),
   )
+  .annotateEndpointsMerge(access.webhooks)
+  // A portal session reads events and publishes none.
+  .add(
+    HttpApiEndpoint.post("publish", "/v1/events/publish", {
+      payload: PublishEvent,
+      success: Schema.Struct({ ...Done.fields, event_id: Id }).annotate({ identifier: "EventPublished" }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Publish an event")
+      .annotate(
+        OpenApi.Description,
+        "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
+          "one transaction before the answer.",
+      )
+      .annotateMerge(access.tenant),
+    HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
+      payload: PublishEvents,
+      success: Schema.Struct({ ...Done.fields, event_ids: Schema.Array(Id) }).annotate({
+        identifier: "EventsPublished",
+      }),
+      error: LimitReached,
+    })
+      .middleware(WebhookIdempotent)
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotateMerge(idempotencyKey)
+      .annotate(OpenApi.Summary, "Publish several events")
+      .annotate(
+        OpenApi.Description,
+        "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
+      )
+      .annotateMerge(access.tenant),
+  )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.webhooks)
   .annotateMerge(OpenApi.annotations({ title: "Events", description: "Events of your own, and those of jobs." })) {}

@@ -100,15 +100,19 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
           "Makes the first key if there is none.",
       ),
+  )
+  .annotateEndpointsMerge(access.webhooks)
+  // The keys are the org's: a portal session does not change them.
+  .add(
     HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", { success: PublicKeys })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotate(OpenApi.Summary, "Rotate the public key")
-      .annotate(OpenApi.Description, "Makes a new key pair. For 24 hours, both keys sign."),
+      .annotate(OpenApi.Description, "Makes a new key pair. For 24 hours, both keys sign.")
+      .annotateMerge(access.tenant),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.webhooks)
   .annotateMerge(
     OpenApi.annotations({ title: "Webhook endpoints", description: "URLs that receive the events of finished jobs." }),
   ) {}
