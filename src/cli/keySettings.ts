@@ -8,10 +8,7 @@ export const settingFlags = {
     Flag.withDescription("What the key may do, for example models.* or files.read; repeat for each"),
     Flag.between(0, 100),
   ),
-  externalId: Flag.String("external-id").pipe(
-    Flag.withDescription("Your own id of whoever holds the key"),
-    Flag.optional,
-  ),
+  externalId: Flag.String("external-id").pipe(Flag.withDescription("Your own id of the key's holder"), Flag.optional),
   metadata: Flag.String("metadata").pipe(Flag.withDescription("A JSON object of your own"), Flag.optional),
   rateLimit: Flag.Int("rate-limit").pipe(
     Flag.withDescription("How many validations a window allows, over all replicas (default: no limit)"),

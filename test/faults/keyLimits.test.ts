@@ -88,7 +88,7 @@ const threeReplicas = (environment: Readonly<Record<string, string>>) =>
   Effect.replicateEffect(startService(environment), 3, { concurrency: 3 })
 
 describe("limits of keys over three replicas", () => {
-  // Seen failing: with leased units that drain at once; with portions that are used past their lifetime.
+  // Guards against leased units that drain at once, and portions that are used past their lifetime.
   it.live("never let through more than they allow, and at least 95 % of it", () =>
     Effect.gen(function* () {
       const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
@@ -102,7 +102,7 @@ describe("limits of keys over three replicas", () => {
     }),
   )
 
-  // Seen failing: with portions that are kept over a failure of the question.
+  // Guards against portions that are kept over a failure of the question.
   it.live("hold across kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
     Effect.gen(function* () {
       const postgres = yield* restartablePostgres

@@ -120,7 +120,7 @@ describe("events of one's own", () => {
       const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
       yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
       assert.isAtMost(most, 50)
-      // 47 on an idle machine; an attempt that is late there gets another time.
+      // Far below the limit, because a late attempt gets another time: 43.6 at a load of 15.
       assert.isAtLeast(average, 30)
     }),
   )

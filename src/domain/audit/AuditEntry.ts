@@ -51,6 +51,6 @@ export const AuditEntry = Schema.Struct({
   }),
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {
-  /** The event that announces the change. Whoever writes the entry writes it in the same transaction; no list shows it. */
+  /** The event that announces the change. The repository writes both in one transaction; no list shows the event. */
   readonly event?: ServiceEvent | undefined
 }

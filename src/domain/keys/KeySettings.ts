@@ -33,9 +33,9 @@ export const Credits = Schema.Struct({
 }).annotate({ identifier: "Credits" })
 export interface Credits extends Schema.Schema.Type<typeof Credits> {}
 
-/** The caller's own id of whoever holds a key. */
+/** The caller's own id of a key's holder. */
 export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
-  description: "Your own id of whoever holds the key.",
+  description: "Your own id of the key's holder.",
   examples: ["customer_42"],
 })
 

@@ -48,7 +48,7 @@ describe("the rate limit of a key", () => {
     assert.strictEqual(within(10_000 + 86_400_000, 1), 1)
   })
 
-  // Seen failing: with leased units that drain from the lease on, uses at the end of their lifetime come on top.
+  // Guards against leased units that drain from the lease on, uses at the end of their lifetime come on top.
   it("leased units drain after the longest time for which they may be used", () => {
     const rateLimit = { limit: 1_000, window: 10 }
     const lifetime = RateBucket.lifetimeOf(rateLimit)

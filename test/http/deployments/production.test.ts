@@ -78,7 +78,14 @@ for (const [database, server] of Object.entries(servers)) {
 
           const list = yield* call("GET", `/projects/${projectId}/deployments?branch=main&preview=false`)
           const [, older] = list["deployments"] as unknown as ReadonlyArray<{ readonly id: string }>
+          const { send } = yield* TestServer
+          const asTenant = (at: string, json: object) => send("POST", `/v1/${at}`, { json, as: key })
+          const endpoint = { signing_secret: "s", event_types: ["deployment.promoted"] }
+          yield* asTenant("webhooks/create", { ...endpoint, url: "https://hooks.example.com/gatehouse" })
           const promoted = yield* call("POST", `/projects/${projectId}/deployments/${older!.id}/promote`)
+          expect((yield* asTenant("events/list", { type: "deployment.promoted" })).json).toMatchObject({
+            events: [{ type: "deployment.promoted" }],
+          })
           expect(promoted).toMatchObject({ projectId, currentDeploymentId: older!.id })
           yield* run("590")
           expect((yield* project())["currentDeploymentId"]).toBe(older!.id)

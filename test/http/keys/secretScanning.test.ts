@@ -70,6 +70,9 @@ it.live("reported keys are disabled for good, and each token is labelled", () =>
     const [key, id] = [leaked["key"]!, leaked["id"]!]
     const unknown = "svc_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ0TyBiU"
     expect([yield* validate(key), yield* validate(other["key"]!)]).toEqual([200, 200])
+    const told = (json: object, at: string) => must(send, "POST", `/v1/${at}`, { json, as: other["key"]! })
+    const url = "https://hooks.example.com/gatehouse"
+    yield* told({ url, signing_secret: "s", event_types: ["key.leaked"] }, "webhooks/create")
     const body = JSON.stringify([
       { ...token(key), more: 1 },
       token(unknown),
@@ -78,6 +81,13 @@ it.live("reported keys are disabled for good, and each token is labelled", () =>
     ])
     const answer = yield* reportSigned(body)
     expect(answer.status, answer.text).toBe(200)
+    const { events } = (yield* told({ type: "key.leaked" }, "events/list")) as unknown as {
+      events: Array<{ event_id: string }>
+    }
+    expect(events).toHaveLength(1)
+    const event = yield* told({ event_id: events[0]!.event_id }, "events/get")
+    expect(JSON.stringify(event)).toContain(id)
+    expect(JSON.stringify(event)).not.toContain(key)
     const label = (token_raw: string, label: string, token_type = "gatehouse_api_key") => ({
       token_raw,
       token_type,
