@@ -47,7 +47,7 @@ const record: AttemptRecord = {
   delivery: { orgId: "o", deliveryId: "d", endpointId: "w" } as ClaimedDelivery,
   startedAt: DateTime.makeUnsafe(0),
   outcome: { status: 204, failure: null, body: null, retryAfter: null, duration: Duration.millis(3) },
-  verdict: { _tag: "Delivered" },
+  decision: { _tag: "Delivered" },
   nextAttemptAt: null,
 }
 const batch = Array.from({ length: 100 }, () => record)

@@ -1,21 +1,40 @@
-import { Config, Duration, Effect, Option, Redacted, Result } from "effect"
+import { Config, Duration, Effect, Option, Result } from "effect"
 import type { LogLevel } from "effect/LogLevel"
-import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiProvider.ts"
+import type { RepositoryOwner } from "../domain/deployments/CiProvider.ts"
 import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseProviders, readProviders } from "./ciProviders.ts"
-
-// Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;
-// 3e3, yes and 1.5GiB are accepted), and their errors take more than one line.
-type Parse<A> = (text: string) => Result.Result<A, string>
+import {
+  boolean,
+  branch,
+  bytes,
+  days,
+  duration,
+  encryptionKey,
+  httpUrl,
+  indexMemory,
+  integer,
+  isLoopback,
+  issuerUrl,
+  list,
+  oneOf,
+  owner,
+  postgresUrl,
+  secret,
+  text,
+  timeout,
+  token,
+  tokens,
+  type Parse,
+} from "./configValues.ts"
 
 /**
  * Reads one variable; `undefined` if it is unset or empty. Fails with a one-line `StartupError`: the variable, what is wrong
  * and an example. The line never contains the value, which may be a secret.
  */
-const read = <A>(name: string, example: string, parse: Parse<A>) =>
+const read = <A>(name: string, parse: Parse<A>, { example }: { readonly example: string }) =>
   Config.option(Config.String(name)).pipe(
     Effect.orDie,
     Effect.flatMap((text) => {
@@ -28,124 +47,15 @@ const read = <A>(name: string, example: string, parse: Parse<A>) =>
     }),
   )
 
-const text: Parse<string> = Result.succeed
-const secret: Parse<Redacted.Redacted<string>> = (value) => Result.succeed(Redacted.make(value))
-
-const integer =
-  (minimum: number, maximum: number): Parse<number> =>
-  (value) =>
-    /^\d{1,9}$/.test(value) && Number(value) >= minimum && Number(value) <= maximum
-      ? Result.succeed(Number(value))
-      : Result.fail(`must be a whole number from ${minimum} to ${maximum}`)
-
-const byteUnits = { "": 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4 } as const
-/** A number of bytes, up to 1000 TiB. */
-const bytes: Parse<number> = (value) => {
-  const [, amount, unit = ""] = /^(\d{1,15})(KiB|MiB|GiB|TiB)?$/.exec(value) ?? []
-  const parsed = Number(amount) * byteUnits[unit as keyof typeof byteUnits]
-  return parsed <= 1000 * byteUnits.TiB
-    ? Result.succeed(parsed)
-    : Result.fail("must be a number of bytes up to 1000TiB, with or without the unit KiB, MiB, GiB or TiB")
-}
-
-/** A number of days, or `off`. */
-const days: Parse<number | "off"> = (value) =>
-  value.toLowerCase() === "off"
-    ? Result.succeed("off")
-    : Result.mapError(integer(1, 36_500)(value), () => "must be a whole number of days from 1 to 36500, or off")
-
-const httpUrl: Parse<string> = (value) =>
-  URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)
-    ? Result.succeed(value.replace(/\/+$/, ""))
-    : Result.fail("must be an http or https URL")
-
-const oneOf =
-  <const A extends string>(...values: ReadonlyArray<A>): Parse<A> =>
-  (value) =>
-    values.includes(value.toLowerCase() as A)
-      ? Result.succeed(value.toLowerCase() as A)
-      : Result.fail(`must be one of ${values.join(", ")}`)
-
-const indexMemory: Parse<number> = (value) =>
-  Result.flatMap(bytes(value), (parsed) =>
-    parsed >= 16 * byteUnits.MiB ? Result.succeed(parsed) : Result.fail("must be at least 16MiB"),
-  )
-
-const boolean: Parse<boolean> = (value) => Result.map(oneOf("true", "false")(value), (word) => word === "true")
-
-const list =
-  <A>(item: Parse<A>): Parse<ReadonlyArray<A>> =>
-  (value) => {
-    const parts = value.split(",").map((part) => part.trim())
-    return parts.includes("") ? Result.fail("must not have an empty entry") : Result.all(parts.map(item))
-  }
-
-const token: Parse<Redacted.Redacted<string>> = (value) =>
-  value.length >= 16 && !/\s/.test(value)
-    ? secret(value)
-    : Result.fail("must be at least 16 characters without white space")
-
-/** Spaces may follow a comma; a token itself has no white space. */
-const tokens: Parse<ReadonlyArray<Redacted.Redacted<string>>> = (value) =>
-  Result.mapError(
-    Result.all(value.split(/, */).map(token)),
-    () => "must be tokens separated by commas, each of at least 16 characters without white space",
-  )
-
-const owner: Parse<RepositoryOwner | "*"> = (value) => {
-  const parsed = value === "*" ? value : parseOwner(value)
-  return parsed === undefined
-    ? Result.fail("must be owners of repositories separated by commas, as owner for GitHub or provider:owner, or *")
-    : Result.succeed(parsed)
-}
-
-const branch: Parse<string> = (value) =>
-  /^[^\p{Cc} ]{1,255}$/u.test(value)
-    ? Result.succeed(value)
-    : Result.fail("must be names of branches separated by commas, without spaces")
-
-/** The issuer's keys decide who may register, so they come over https or from this machine. */
-const issuerUrl: Parse<string> = (value) =>
-  Result.flatMap(httpUrl(value), () =>
-    value.startsWith("https:") || isLoopback(new URL(value).hostname.replace(/^\[|\]$/g, ""))
-      ? Result.succeed(value)
-      : Result.fail("must be an https URL, or an http URL on loopback"),
-  )
-
-const durationUnits = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
-const duration: Parse<Duration.Duration> = (value) => {
-  const [, amount, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value) ?? []
-  return amount === undefined
-    ? Result.fail("must be a number with a unit: ms, s, m, h or d")
-    : Result.succeed(Duration.millis(Number(amount) * durationUnits[unit as keyof typeof durationUnits]))
-}
-
-const timeout: Parse<Duration.Duration> = (value) =>
-  Result.flatMap(duration(value), (parsed) =>
-    Duration.toMillis(parsed) >= 100 ? Result.succeed(parsed) : Result.fail("must be at least 100ms"),
-  )
-
-const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
-  const bytes = Buffer.from(value, "base64")
-  return bytes.length === 32 && /^[A-Za-z0-9+/]{43}=$/.test(value)
-    ? Result.succeed(Redacted.make(new Uint8Array(bytes)))
-    : Result.fail("must be keys of 32 bytes in base64, separated by commas, with the current key first")
-}
-
-const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
-  /^postgres(ql)?:\/\/./.test(value) && URL.canParse(value)
-    ? Result.succeed(Redacted.make(value))
-    : Result.fail("must be a PostgreSQL URL that starts with postgres://")
-
-const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)
-
 /** GitHub's issuer of OIDC tokens; GITHUB_OIDC_ISSUER names another one. */
 export const defaultIssuer = presetOf("github").issuer!
 
 /** The CI providers: those of the file OIDC_PROVIDERS, else GitHub. */
 const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<string>) {
-  const githubIssuer = yield* read("GITHUB_OIDC_ISSUER", "https://github.example.com/_services/token", issuerUrl)
-  const path = yield* read("OIDC_PROVIDERS", "/etc/gatehouse/providers.json", text)
+  const githubIssuer = yield* read("GITHUB_OIDC_ISSUER", issuerUrl, {
+    example: "https://github.example.com/_services/token",
+  })
+  const path = yield* read("OIDC_PROVIDERS", text, { example: "/etc/gatehouse/providers.json" })
   if (path === undefined) {
     const issuer = githubIssuer ?? defaultIssuer
     const ciProviders = Result.getOrThrow(parseProviders(JSON.stringify([{ preset: "github", issuer }]), audiences))
@@ -168,7 +78,9 @@ const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<stri
 const loadLimits = Effect.forEach(limitNames, (name) => {
   const { variable, defaultValue } = limits[name]
   const value =
-    name === "storedBytes" ? read(variable, "10GiB", bytes) : read(variable, `${defaultValue}`, integer(0, 999_999_999))
+    name === "storedBytes"
+      ? read(variable, bytes, { example: "10GiB" })
+      : read(variable, integer(0, 999_999_999), { example: `${defaultValue}` })
   return Effect.map(value, (value) => [name, value ?? defaultValue] as const)
 }).pipe(Effect.map((entries) => Object.fromEntries(entries) as LimitValues))
 
@@ -176,15 +88,15 @@ const loadLimits = Effect.forEach(limitNames, (name) => {
 export const urlHost = (host: string) => (host.includes(":") ? `[${host}]` : host)
 
 const loadServer = Effect.gen(function* () {
-  const port = (yield* read("PORT", "3000", integer(0, 65_535))) ?? 3000
-  const host = (yield* read("HOST", "127.0.0.1", text)) ?? "127.0.0.1"
-  const adminTokens = yield* read("ADMIN_TOKEN", "$(openssl rand -hex 32)", tokens)
+  const port = (yield* read("PORT", integer(0, 65_535), { example: "3000" })) ?? 3000
+  const host = (yield* read("HOST", text, { example: "127.0.0.1" })) ?? "127.0.0.1"
+  const adminTokens = yield* read("ADMIN_TOKEN", tokens, { example: "$(openssl rand -hex 32)" })
   if (adminTokens === undefined && !isLoopback(host)) {
     return yield* new StartupError({
       message: `HOST is ${host}, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1`,
     })
   }
-  const baseUrl = yield* read("BASE_URL", "https://gatehouse.example.com", httpUrl)
+  const baseUrl = yield* read("BASE_URL", httpUrl, { example: "https://gatehouse.example.com" })
   return {
     port,
     host,
@@ -196,22 +108,24 @@ const loadServer = Effect.gen(function* () {
 })
 
 const loadDatabase = Effect.gen(function* () {
-  const databaseUrl = yield* read("DATABASE_URL", "postgres://user:password@localhost:5432/gatehouse", postgresUrl)
-  const encryptionKeys = yield* read("ENCRYPTION_KEY", "$(openssl rand -base64 32)", list(encryptionKey))
+  const databaseUrl = yield* read("DATABASE_URL", postgresUrl, {
+    example: "postgres://user:password@localhost:5432/gatehouse",
+  })
+  const encryptionKeys = yield* read("ENCRYPTION_KEY", list(encryptionKey), { example: "$(openssl rand -base64 32)" })
   if (databaseUrl !== undefined && encryptionKeys === undefined) {
     return yield* new StartupError({
       message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
     })
   }
-  return { databaseUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", "./data", text)) ?? "./data" }
+  return { databaseUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data" }
 })
 
 /** The language model; `undefined`: none is configured. */
 const loadAi = Effect.gen(function* () {
   const examples = { AI_BASE_URL: "https://api.openai.com/v1", AI_MODEL: "gpt-5-mini" }
-  const baseUrl = yield* read("AI_BASE_URL", examples.AI_BASE_URL, httpUrl)
-  const model = yield* read("AI_MODEL", examples.AI_MODEL, text)
-  const apiKey = yield* read("AI_API_KEY", "sk-…", secret)
+  const baseUrl = yield* read("AI_BASE_URL", httpUrl, { example: examples.AI_BASE_URL })
+  const model = yield* read("AI_MODEL", text, { example: examples.AI_MODEL })
+  const apiKey = yield* read("AI_API_KEY", secret, { example: "sk-…" })
   if (baseUrl !== undefined && model !== undefined) return { baseUrl, model, apiKey }
   if (baseUrl === undefined && model === undefined && apiKey === undefined) return undefined
   const missing = baseUrl === undefined ? "AI_BASE_URL" : "AI_MODEL"
@@ -221,11 +135,11 @@ const loadAi = Effect.gen(function* () {
 })
 
 const loadWebhooks = Effect.gen(function* () {
-  const retentionDays = (yield* read("RETENTION_DAYS", "90", days)) ?? 90
+  const retentionDays = (yield* read("RETENTION_DAYS", days, { example: "90" })) ?? 90
   return {
-    webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", "5s,5m,30m,2h", list(duration)),
-    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", "15s", timeout)) ?? Duration.seconds(15),
-    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", "10", integer(1, 1_000))) ?? 10,
+    webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration), { example: "5s,5m,30m,2h" }),
+    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout, { example: "15s" })) ?? Duration.seconds(15),
+    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000), { example: "10" })) ?? 10,
     /** `undefined`: nothing is removed. */
     retentionDays: retentionDays === "off" ? undefined : retentionDays,
   }
@@ -234,10 +148,11 @@ const loadWebhooks = Effect.gen(function* () {
 const loadLogs = Effect.gen(function* () {
   const logLevels = oneOf("trace", "debug", "info", "warn", "error", "fatal", "none")
   return {
-    logLevel: ((yield* read("LOG_LEVEL", "info", logLevels)) ?? "info") satisfies Lowercase<LogLevel>,
+    logLevel: ((yield* read("LOG_LEVEL", logLevels, { example: "info" })) ?? "info") satisfies Lowercase<LogLevel>,
     logFormat:
-      (yield* read("LOG_FORMAT", "json", oneOf("pretty", "json"))) ?? (process.stdout.isTTY ? "pretty" : "json"),
-    otlpEndpoint: yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318", httpUrl),
+      (yield* read("LOG_FORMAT", oneOf("pretty", "json"), { example: "json" })) ??
+      (process.stdout.isTTY ? "pretty" : "json"),
+    otlpEndpoint: yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", httpUrl, { example: "http://localhost:4318" }),
   }
 })
 
@@ -247,11 +162,11 @@ export const load = Effect.gen(function* () {
   const isOpen = server.adminTokens === undefined
   const database = yield* loadDatabase
   const ai = yield* loadAi
-  const aiUnverified = (yield* read("AI_UNVERIFIED", "omit", oneOf("mark", "omit"))) ?? "mark"
+  const aiUnverified = (yield* read("AI_UNVERIFIED", oneOf("mark", "omit"), { example: "omit" })) ?? "mark"
   const webhooks = yield* loadWebhooks
-  const owners = yield* read("OIDC_ALLOWED_OWNERS", "acme,gitlab:acme", list(owner))
+  const owners = yield* read("OIDC_ALLOWED_OWNERS", list(owner), { example: "acme,gitlab:acme" })
   const allowedOwners = owners ?? (isOpen ? ["*" as const] : undefined)
-  const oidcAudiences = (yield* read("OIDC_AUDIENCE", server.baseUrl, list(text))) ?? [server.baseUrl]
+  const oidcAudiences = (yield* read("OIDC_AUDIENCE", list(text), { example: server.baseUrl })) ?? [server.baseUrl]
   return {
     ...server,
     ...database,
@@ -264,20 +179,24 @@ export const load = Effect.gen(function* () {
       ? ("any" as const)
       : (allowedOwners as ReadonlyArray<RepositoryOwner> | undefined),
     /** The branches that become a default branch when somebody pushes to them. */
-    defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", "main,master", list(branch))) ?? ["main", "master"],
+    defaultBranches: (yield* read("OIDC_DEFAULT_BRANCHES", list(branch), { example: "main,master" })) ?? [
+      "main",
+      "master",
+    ],
     ...(yield* loadProviders(oidcAudiences)),
     /** Where the keys of GitHub's secret scanning are read. */
-    githubKeysUrl: (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", defaultKeysUrl, issuerUrl)) ?? defaultKeysUrl,
-    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", "true", boolean)) ?? isOpen,
-    trustedProxies: (yield* read("TRUST_PROXY", "1", integer(0, 10))) ?? 0,
+    githubKeysUrl:
+      (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", issuerUrl, { example: defaultKeysUrl })) ?? defaultKeysUrl,
+    allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", boolean, { example: "true" })) ?? isOpen,
+    trustedProxies: (yield* read("TRUST_PROXY", integer(0, 10), { example: "1" })) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */
-    keyCacheSize: yield* read("KEY_CACHE_SIZE", "100000", integer(0, 10_000_000)),
+    keyCacheSize: yield* read("KEY_CACHE_SIZE", integer(0, 10_000_000), { example: "100000" }),
     /** Bytes; `undefined`: derived from the memory limit. */
-    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", "80MiB", indexMemory),
+    chatIndexMemory: yield* read("CHAT_INDEX_MEMORY", indexMemory, { example: "80MiB" }),
     /** The limits of an org that has none of its own. */
     limits: yield* loadLimits,
     /** `undefined`: in guarded mode only this machine and the administrator read the metrics. */
-    metricsToken: yield* read("METRICS_TOKEN", "$(openssl rand -hex 32)", token),
+    metricsToken: yield* read("METRICS_TOKEN", token, { example: "$(openssl rand -hex 32)" }),
     ...(yield* loadLogs),
   }
 })

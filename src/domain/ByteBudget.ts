@@ -2,7 +2,7 @@ import { Deferred, type Duration, Effect, type Scope } from "effect"
 import { Unavailable } from "./Errors.ts"
 
 /** Bytes of a budget that are in use until the scope closes. */
-export interface Lease {
+export interface Reservation {
   /** Changes the number of bytes. Does not wait, so the budget can be exceeded. */
   readonly resize: (bytes: number) => void
 }
@@ -124,11 +124,11 @@ export const make = (options: ByteBudgetOptions) => {
       if (waiting.delete(waiter)) taken = 0
       resize(0)
     })
-    return { granted: Deferred.await(waiter.granted), end, lease: { resize } satisfies Lease }
+    return { granted: Deferred.await(waiter.granted), end, lease: { resize } satisfies Reservation }
   }
 
   /** Waits for bytes, and uses them until the scope closes. */
-  const take = (owner: string, bytes: number): Effect.Effect<Lease, Unavailable, Scope.Scope> =>
+  const take = (owner: string, bytes: number): Effect.Effect<Reservation, Unavailable, Scope.Scope> =>
     Effect.suspend(() => {
       if ((shares.get(owner)?.waiting.size ?? 0) >= maxWaiting) return refused
       return Effect.acquireRelease(

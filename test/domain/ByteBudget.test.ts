@@ -87,7 +87,7 @@ describe("a budget of bytes", () => {
   it.effect("reclaims what nobody uses before it has a request wait, and no more than that", () =>
     Effect.gen(function* () {
       let idle = 0
-      const leases: Array<ByteBudget.Lease> = []
+      const leases: Array<ByteBudget.Reservation> = []
       const reclaim = () => {
         leases.pop()?.resize(0)
         return idle-- > 0

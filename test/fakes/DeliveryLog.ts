@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
-import { deliveryNotFound, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import { deliveryNotFound, DeliveryLogRepository, endpointInactive } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { nextPlace } from "./outbox.ts"
@@ -9,7 +9,7 @@ import { ownedBy, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, rowsAfter } from "./World.ts"
 
 const conflict = (error: string) => Effect.fail(new Conflict({ error }))
-const inactive = conflict("The webhook endpoint is inactive; activate it first.")
+const inactive = Effect.fail(endpointInactive())
 
 const shown = ({ row, dueAt }: StoredDelivery): Delivery => ({
   ...row,

@@ -1,11 +1,11 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailuresToDeactivate, wasSent, type Verdict } from "#src/domain/webhooks/Verdict.ts"
+import { minFailuresToDeactivate, wasSent, type RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
 import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
 
-const states: Record<Verdict["_tag"], DeliveryState> = {
+const states: Record<RetryDecision["_tag"], DeliveryState> = {
   Delivered: "delivered",
   Retry: "pending",
   Exhausted: "failed",
@@ -17,15 +17,15 @@ const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\u
 /** Records an attempt. A delivery that was canceled in flight stays canceled unless the attempt delivered it. */
 export const recordAttempt = (
   { deliveries }: WebhookWorld["Service"],
-  { delivery, startedAt, outcome, verdict, nextAttemptAt }: AttemptRecord,
+  { delivery, startedAt, outcome, decision, nextAttemptAt }: AttemptRecord,
   now: DateTime.Utc,
 ) => {
   const stored = deliveries.get(delivery.deliveryId)!
-  const moves = stored.row.state === "pending" || verdict._tag === "Delivered"
+  const moves = stored.row.state === "pending" || decision._tag === "Delivered"
   const number = delivery.attempts + 1
   deliveries.set(delivery.deliveryId, {
     ...stored,
-    row: { ...stored.row, state: moves ? states[verdict._tag] : stored.row.state, attempts: number, updated_at: now },
+    row: { ...stored.row, state: moves ? states[decision._tag] : stored.row.state, attempts: number, updated_at: now },
     attemptsSinceResend: stored.attemptsSinceResend + 1,
     claimId: null,
     dueAt: stored.row.state === "pending" ? nextAttemptAt : null,
@@ -52,9 +52,9 @@ export const recordEndpoints = (
 ) => {
   const { endpoints, failingCallbacks } = world
   const ended: Array<string> = []
-  for (const { delivery, outcome, verdict } of records) {
+  for (const { delivery, outcome, decision } of records) {
     if (delivery.endpointId === null && wasSent(outcome)) {
-      if (verdict._tag === "Delivered") failingCallbacks.delete(delivery.lane)
+      if (decision._tag === "Delivered") failingCallbacks.delete(delivery.lane)
       else failingCallbacks.add(delivery.lane)
     }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
@@ -62,12 +62,12 @@ export const recordEndpoints = (
     if (endpoint === undefined || endpoint.row.url !== delivery.url || !wasSent(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
-    if (verdict._tag === "Delivered") {
+    if (decision._tag === "Delivered") {
       endpoints.set(id, { ...endpoint, failingSince: null, failures: 0 })
       continue
     }
     const isCurrent = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
-    const ends = verdict._tag === "Deactivate" && row.active && isCurrent
+    const ends = decision._tag === "Deactivate" && row.active && isCurrent
     const reason = outcome.status === 410 ? "gone" : "failing"
     if (ends) {
       ended.push(id)

@@ -4,7 +4,7 @@ import { type ActivityKind, type ActivityOutcome, type Every, startOf } from "./
 import { type ActivityCount, ActivityRepository, type FailureCount } from "./ActivityRepository.ts"
 
 /** Counts that wait to be written. What would exceed it is counted for every org, but not for its own. */
-const maxWaiting = 20_000
+const maxUnwrittenCounts = 20_000
 /** Rows of one statement. */
 const addBatchSize = 1_000
 
@@ -58,11 +58,11 @@ export class ActivityRecorder extends Context.Service<
 
       const addCount = (row: ActivityCount) => {
         const key = `${row.orgId} ${row.every} ${row.at} ${row.kind} ${row.outcome}`
-        if (row.orgId === "" || counts.has(key) || counts.size < maxWaiting) add(counts, key, row)
+        if (row.orgId === "" || counts.has(key) || counts.size < maxUnwrittenCounts) add(counts, key, row)
       }
       const addFailure = (row: FailureCount) => {
         const key = `${row.orgId} ${row.endpointId} ${row.every} ${row.at}`
-        if (failures.has(key) || failures.size < maxWaiting) add(failures, key, row)
+        if (failures.has(key) || failures.size < maxUnwrittenCounts) add(failures, key, row)
       }
 
       const expandTicks = Effect.sync(() => {
@@ -99,7 +99,7 @@ export class ActivityRecorder extends Context.Service<
           const own = given ?? ""
           const known = ticks.get(keyOf(own))
           if (known !== undefined) return void known.count++
-          const orgId = ticks.size < maxWaiting ? own : ""
+          const orgId = ticks.size < maxUnwrittenCounts ? own : ""
           const common = ticks.get(keyOf(orgId))
           if (common !== undefined) return void common.count++
           ticks.set(keyOf(orgId), { orgId, kind, outcome, minute, count: 1 })

@@ -38,7 +38,7 @@ export class LiveChannel extends Context.Service<
 
 const maxMessageLength = 7_000
 /** Changes that wait to be sent; more are dropped, and readers are told. */
-const maxWaiting = 2_000
+const maxWaitingChanges = 2_000
 /** How long changes are collected for one message. */
 const collectTime = "100 millis"
 /** Events that a replica remembers for readers that come back. */
@@ -82,7 +82,7 @@ export class LiveFeed extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
       const clock = yield* Clock.Clock
       const readers = new Set<Reader>()
-      const waiting = yield* Queue.dropping<Change>(maxWaiting)
+      const waiting = yield* Queue.dropping<Change>(maxWaitingChanges)
       const wanted = yield* Queue.sliding<void>(1)
       let remembered: Array<LiveEvent> = []
       let wantedUntil = 0

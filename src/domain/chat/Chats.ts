@@ -46,7 +46,7 @@ const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
       )
 
 /** A caller that may chat. */
-interface Caller {
+interface ChatPrincipal {
   /** What the rate limit counts by. */
   readonly rateLimitKey: string
   readonly orgId: string | undefined
@@ -54,7 +54,7 @@ interface Caller {
 
 /** The caller, when it may chat: a project key, and in open mode also anyone without a credential. */
 const currentCaller = (address: string) =>
-  CurrentPrincipal.use(({ principal, open }): Effect.Effect<Caller, Unauthorized | Forbidden> => {
+  CurrentPrincipal.use(({ principal, open }): Effect.Effect<ChatPrincipal, Unauthorized | Forbidden> => {
     if (principal._tag === "ProjectKey") {
       return Effect.succeed({ rateLimitKey: `key ${principal.keyId}`, orgId: principal.orgId })
     }

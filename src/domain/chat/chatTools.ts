@@ -9,7 +9,7 @@ const maxResultLength = 120_000
 /** The characters of one result. A longer one is cut. */
 const maxPageLength = 24_000
 /** The passages of one search. */
-const maxPassages = 6
+const maxFoundPassages = 6
 
 const cut = (text: string, length: number) =>
   text.length <= length ? text : `${text.slice(0, length).toWellFormed()}\n\n[The rest is left out.]`
@@ -39,7 +39,7 @@ export const chatTools = (options: {
         description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
         parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
         run: (query) =>
-          docs.search(query, { pageSlug, limit: maxPassages }).pipe(
+          docs.search(query, { pageSlug, limit: maxFoundPassages }).pipe(
             Effect.map((found) =>
               limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n")),
             ),

@@ -7,7 +7,7 @@ import { readable } from "./docsQuote.ts"
 import type { SearchOptions } from "./DocsSearch.ts"
 
 /** The passages that an answer quotes. */
-const maxPassages = 3
+const maxQuotedPassages = 3
 
 const noModel = "No language model is configured here"
 const noAnswer = "The language model has written no answer"
@@ -37,7 +37,7 @@ const quote = (passage: Passage, docsUrl: string | undefined) =>
 /** The text of an answer that quotes the best passages with their slugs, and a source for each page. */
 const quotes = Effect.fnUntraced(function* (why: string, asked: EmbeddedQuestion) {
   const { docs, question, docsUrl, ...options } = asked
-  const passages = docs === undefined ? [] : yield* docs.search(question, { ...options, limit: maxPassages })
+  const passages = docs === undefined ? [] : yield* docs.search(question, { ...options, limit: maxQuotedPassages })
   const opening = docs === undefined ? openings.noDocs : passages.length === 0 ? openings.noMatch : openings.found
   const paragraphs = [opening(why), ...passages.map((passage) => quote(passage, docsUrl))]
   const id = "answer"

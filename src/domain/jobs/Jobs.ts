@@ -13,8 +13,8 @@ import { DefaultLimits } from "../orgs/OrgLimits.ts"
 import { RequestOrg } from "../orgs/RequestOrg.ts"
 import { nextCursor, type Page } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import * as WaitingClaims from "./WaitingClaims.ts"
-import * as WaitingJobs from "./WaitingJobs.ts"
+import { limitWaitingClaims } from "./waitingClaimLimit.ts"
+import { makeJobPolls, type PollKey } from "./jobPolls.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
 
 const defaultLeaseSeconds = 60
@@ -41,14 +41,14 @@ const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
 const makeClaim = Effect.gen(function* () {
   const repository = yield* JobRepository
   const wakeups = yield* Wakeups
-  const limited = WaitingClaims.make((yield* DefaultLimits).waitingClaims)
+  const limited = limitWaitingClaims((yield* DefaultLimits).waitingClaims)
 
-  const claimNow = Effect.fnUntraced(function* (key: WaitingJobs.PollKey, limit: number) {
+  const claimNow = Effect.fnUntraced(function* (key: PollKey, limit: number) {
     const now = yield* DateTime.now
     const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
     return yield* repository.claim(key.orgId, { workflows: key.workflows, limit, now, leaseUntil })
   })
-  const waiting = yield* WaitingJobs.make(
+  const waiting = yield* makeJobPolls(
     (key, limit) => Effect.provideService(claimNow(key, limit), RequestOrg, key.orgId),
     (orgId, jobs) => Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
   )

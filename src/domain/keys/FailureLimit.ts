@@ -67,7 +67,7 @@ export const make = (limit: number) => {
     windows.delete(network)
   }
 
-  const makeRoom = (now: number) => {
+  const removeWindow = (now: number) => {
     const [oldest, { startedAt }] = windows.entries().next().value!
     const fewest = byFailures.find(({ size }) => size > 0)!
     forget(now - startedAt >= windowMillis ? oldest : fewest.values().next().value!)
@@ -83,7 +83,7 @@ export const make = (limit: number) => {
         return
       }
       forget(network)
-      if (windows.size >= maxWindows) makeRoom(now)
+      if (windows.size >= maxWindows) removeWindow(now)
       windows.set(network, { startedAt: now, failures: 1 })
       byFailures[1]!.add(network)
     })

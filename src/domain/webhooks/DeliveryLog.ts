@@ -1,7 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import type { Delivery, DeliveryDetail, DeliveryState } from "./Delivery.ts"
-import type { Conflict, Unauthorized, Unavailable } from "../Errors.ts"
-import { NotFound } from "../Errors.ts"
+import { Conflict, NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import type { Page } from "../Page.ts"
 import { cutRows, nextCursor } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
@@ -70,6 +69,11 @@ export class DeliveryLogRepository extends Context.Service<
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
 
+/** The errors of `retry` and `recover`. */
+export const endpointInactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
+export const endpointDeleted = () => new Conflict({ error: "The webhook endpoint was deleted." })
+export const attemptInFlight = () =>
+  new Conflict({ error: "An attempt of this delivery is in flight; try again when it has ended." })
 export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })
 
 /** The deliveries of the current tenant. */

@@ -1,7 +1,7 @@
 import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
 import type { Unavailable } from "../Errors.ts"
-import type { Verdict } from "./Verdict.ts"
+import type { RetryDecision } from "./RetryDecision.ts"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
 /** An encrypted secret, and the id that it is encrypted for. */
@@ -50,7 +50,7 @@ export interface AttemptRecord {
   readonly delivery: ClaimedDelivery
   readonly startedAt: DateTime.Utc
   readonly outcome: AttemptOutcome
-  readonly verdict: Verdict
+  readonly decision: RetryDecision
   /** The time of the retry; `null` when there is none. */
   readonly nextAttemptAt: DateTime.Utc | null
 }
@@ -74,7 +74,7 @@ export interface Claim {
    */
   readonly reserve: number
   /**
-   * An org claims from its backlog only when its share has room for this many deliveries, or for as many as it has here:
+   * An org claims from its backlog only when its share has this many free slots, or as many as it has deliveries here:
    * a small claim costs as much as a large one.
    */
   readonly minBacklog: number
@@ -103,7 +103,7 @@ export interface Claimed {
   readonly deliveries: ReadonlyArray<ClaimedDelivery>
   /** Whether the claim did not read the whole backlog, so that the next claim may find more at once. */
   readonly more: boolean
-  /** Whether an org has due deliveries beyond its share, so that a claim may find more when its share has room. */
+  /** Whether an org has due deliveries beyond its share, so that a claim may find more when its share has free slots. */
   readonly short: boolean
   /** When a lane with a limit per second may send its next delivery; `null` when none waits for its limit. */
   readonly pacedUntil: DateTime.Utc | null

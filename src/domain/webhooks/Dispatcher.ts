@@ -2,10 +2,10 @@ import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import { Cipher } from "../Cipher.ts"
 import type { AttemptRecord, ClaimedDelivery, StoredSecret } from "./DeliveryQueue.ts"
-import { delayAfter, parseRetryAfter, RetryDelays } from "./RetryPolicy.ts"
+import { delayAfter, parseRetryAfter, RetryDelays } from "./retryDelays.ts"
 import { prepareSign } from "./prepareSign.ts"
 import { type Sign, Signer } from "./Signature.ts"
-import { isDelivered, judge, type Verdict } from "./Verdict.ts"
+import { isDelivered, decideRetry, type RetryDecision } from "./RetryDecision.ts"
 import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
 
 /** The signing secret cannot be decrypted. */
@@ -22,7 +22,7 @@ const areSame = (some: ReadonlyArray<StoredSecret>, others: ReadonlyArray<Stored
   some.length === others.length &&
   some.every(({ stored, owner }, n) => stored === others[n]!.stored && owner === others[n]!.owner)
 
-const delivered: Verdict = { _tag: "Delivered" }
+const delivered: RetryDecision = { _tag: "Delivered" }
 
 const notSent: AttemptOutcome = {
   status: null,
@@ -74,7 +74,7 @@ const settle = Effect.fnUntraced(function* (
 ) {
   const now = yield* DateTime.now
   const { failingSince, failures, attemptsSinceResend } = delivery
-  const verdict = judge(
+  const decision = decideRetry(
     outcome,
     yield* delayAfter(
       delivery.retryDelays?.map((seconds) => Duration.seconds(seconds)) ?? delays,
@@ -84,8 +84,8 @@ const settle = Effect.fnUntraced(function* (
     failingSince === null ? undefined : { duration: DateTime.distance(failingSince, now), failures: failures + 1 },
   )
   const nextAttemptAt =
-    verdict._tag === "Retry" ? DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(verdict.wait)) }) : null
-  return { delivery, startedAt, outcome, verdict, nextAttemptAt }
+    decision._tag === "Retry" ? DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(decision.wait)) }) : null
+  return { delivery, startedAt, outcome, decision, nextAttemptAt }
 })
 
 /** Makes the attempts of deliveries. */
@@ -121,7 +121,7 @@ export class Dispatcher extends Context.Service<
             const at = DateTime.makeUnsafe(startedAt)
             // A success skips `settle`, whose schedule costs a third of an attempt.
             return isDelivered(outcome)
-              ? Effect.succeed({ delivery, startedAt: at, outcome, verdict: delivered, nextAttemptAt: null })
+              ? Effect.succeed({ delivery, startedAt: at, outcome, decision: delivered, nextAttemptAt: null })
               : settle(delays, delivery, at, outcome)
           })
         })

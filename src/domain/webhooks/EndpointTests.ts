@@ -7,7 +7,7 @@ import { eventBody, eventType } from "./Event.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
 import { prepareSign } from "./prepareSign.ts"
 import { Signer } from "./Signature.ts"
-import { isDelivered } from "./Verdict.ts"
+import { isDelivered } from "./RetryDecision.ts"
 import { WebhookEndpointRepository } from "./WebhookEndpointRepository.ts"
 import { WebhookSender } from "./WebhookSender.ts"
 

@@ -133,12 +133,12 @@ const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, startedAt: numb
     // The lane was full when the claim began, and has no attempt left whose end would cause the next claim.
     if (lane.mayHaveMore) commands.push({ _tag: "Claim" })
   }
-  const lanes = inTurns([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
+  const lanes = lanesInTurns([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
   if (lanes.length > 0) commands.push({ _tag: "TakeTurns", lanes })
 }
 
 /** Returns the first lane of each org, then the second of each, so that no lane starts behind hundreds of another org. */
-const inTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): ReadonlyArray<string> => {
+const lanesInTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): ReadonlyArray<string> => {
   const counts = new Map<string, number>()
   const turns = ids.map((id) => {
     const turn = counts.get(orgOf(id)) ?? 0
@@ -149,9 +149,9 @@ const inTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): Rea
 }
 
 /** A success frees its slot at once, and a failure when it is recorded. */
-const onEnded = (slots: Slots, { delivery, verdict }: AttemptRecord, at: number, commands: Commands) => {
+const onEnded = (slots: Slots, { delivery, decision }: AttemptRecord, at: number, commands: Commands) => {
   const lane = slots.lanes.get(laneId(delivery))!
-  lane.lastSucceeded = verdict._tag === "Delivered"
+  lane.lastSucceeded = decision._tag === "Delivered"
   if (lane.lastSucceeded) {
     lane.inFlight--
     freeSlot(slots, delivery, commands)
@@ -171,14 +171,14 @@ const onDied = (slots: Slots, delivery: ClaimedDelivery, at: number, commands: C
 const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: number, commands: Commands) => {
   slots.total -= records.length
   let claims = slots.mayHaveMore
-  for (const { delivery, verdict } of records) {
+  for (const { delivery, decision } of records) {
     const lane = slots.lanes.get(laneId(delivery))
     // After a failure a lane makes one attempt at a time: its next delivery waited for this record.
     claims ||= delivery.failures > 0 || delivery.failingSince !== null
     // A lane that sends in order is claimed again when all of its deliveries are recorded.
     claims ||= delivery.ordered && (lane === undefined || lane.inFlight + lane.prefetched.length === 0)
-    if (delivery.ordered && verdict._tag === "Retry") commands.push({ _tag: "ClaimAfter", wait: verdict.wait })
-    if (verdict._tag === "Delivered") {
+    if (delivery.ordered && decision._tag === "Retry") commands.push({ _tag: "ClaimAfter", wait: decision.wait })
+    if (decision._tag === "Delivered") {
       if (lane !== undefined) lane.lastRecordFailed = false
       continue
     }

@@ -140,24 +140,27 @@ export const layer = HttpRouter.middleware(
   (operation): Operation => {
     const documented = Effect.map(operation, withBody)
     /** Refuses ambiguous paths and, before anything else is read, bodies with too large a Content-Length. */
-    const answer = (request: HttpServerRequest.HttpServerRequest, maxBody: number) => {
+    const answer = (request: HttpServerRequest.HttpServerRequest, maxBodyBytes: number) => {
       if (otherSeparator.test(request.url)) return Effect.succeed(unknownPath)
-      if (Number(request.headers["content-length"]) > maxBody && operationAt(request.method, request.url)?.readsBody) {
-        return Effect.succeed(refused(maxBody))
+      if (
+        Number(request.headers["content-length"]) > maxBodyBytes &&
+        operationAt(request.method, request.url)?.readsBody
+      ) {
+        return Effect.succeed(refused(maxBodyBytes))
       }
       return Effect.catchCause(documented, (cause) => answerTo(request, cause))
     }
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
       const requestId = requestIdOf(request.headers["x-request-id"])
-      const maxBody = maxBodyAt(request.url)
-      return answer(request, maxBody).pipe(
+      const maxBodyBytes = maxBodyAt(request.url)
+      return answer(request, maxBodyBytes).pipe(
         Effect.map(({ platform, webhook }) => withHeaders(underV1.test(request.url) ? webhook : platform, requestId)),
         // Innermost: it reads the route from the context that the router leaves behind.
         (answer) => measured(request.method, answer),
         // In one step: each `provideService` would cost two context switches per request.
         Effect.updateContext((context: Context.Context<HttpServerRequest.HttpServerRequest>) =>
           context.pipe(
-            Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBody)),
+            Context.add(HttpServerRequest.HttpServerRequest, withBoundedBody(request, maxBodyBytes)),
             Context.add(RequestOrg, noOrg),
             Context.add(RequestId, requestId),
             logged({ requestId, method: request.method, path: request.url.split("?", 1)[0]! }),

@@ -7,14 +7,14 @@ import { ChatBodies } from "../api/middleware.ts"
 import { clientAddress } from "./clientAddress.ts"
 
 /** How long a chat waits for memory before its body is read. */
-const memoryDeadline = "10 seconds"
+const bodyMemoryDeadline = "10 seconds"
 /** How many chats of one owner may wait for memory. */
-const maxWaiting = 64
-/** In bytes. A body without a declared length counts as this. */
-const maxBody = 8 * 1024 * 1024
+const maxWaitingBodies = 64
+/** A body without a declared length counts as this. */
+const maxBodyBytes = 8 * 1024 * 1024
 
-/** In bytes. After a body of this size, memory is returned to the system at once. */
-const minCleaned = 1024 * 1024
+/** After a body of this size, memory is returned to the operating system at once. */
+const minReleasedBytes = 1024 * 1024
 
 /** Delays reading the body of a chat until there is memory for it. One owner uses at most half, or one body. */
 export const layer = Layer.effect(
@@ -24,22 +24,22 @@ export const layer = Layer.effect(
     const budget = ByteBudget.make({
       bytes,
       perOwner: bytes / 2,
-      deadline: memoryDeadline,
-      maxWaiting,
+      deadline: bodyMemoryDeadline,
+      maxWaiting: maxWaitingBodies,
       error: "Too many chats with much documentation are being answered; try again.",
     })
     return (operation) =>
       Effect.gen(function* () {
         const { principal } = yield* CurrentPrincipal
         const { headers } = yield* HttpServerRequest.HttpServerRequest
-        const length = Number(headers["content-length"] ?? maxBody)
+        const length = Number(headers["content-length"] ?? maxBodyBytes)
         const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
         // A body leaves five times its size behind; V8 would collect only after several.
-        const cleaned = length < minCleaned ? operation : Effect.ensuring(operation, release)
+        const cleaned = length < minReleasedBytes ? operation : Effect.ensuring(operation, release)
         // Only until the answer begins: other limits bound the memory of the answer.
         return yield* budget
-          .take(owner, Math.min(length, maxBody))
+          .take(owner, Math.min(length, maxBodyBytes))
           .pipe(Effect.andThen(Scope.provide(cleaned, answering)), Effect.scoped)
       })
   }),

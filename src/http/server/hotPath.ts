@@ -20,7 +20,7 @@ const json = new Set(["application/json", "application/json; charset=utf-8"])
 const path = "/api/v0/keys/validate"
 
 /** In bytes. A validation has about 60, with 20 permissions up to 3 KiB. A larger body is passed on before it is read. */
-const maxBody = 4096
+const maxValidateBodyBytes = 4096
 
 /** The body of an answer. The definition's encoder would take longer than the rest of the validation. */
 const bodyOf = (answer: ValidatedKey) => {
@@ -34,7 +34,7 @@ const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
   json.has(headers["content-type"]!) &&
   headers["content-encoding"] === undefined &&
   headers.expect === undefined &&
-  Number(headers["content-length"]) <= maxBody
+  Number(headers["content-length"]) <= maxValidateBodyBytes
 
 const noBytes: Buffer = Buffer.alloc(0)
 

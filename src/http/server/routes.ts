@@ -29,8 +29,8 @@ HttpApi.reflect(Api, {
   onGroup: () => {},
   onEndpoint: ({ endpoint: { method, path, annotations, payload } }) => {
     operations.push(route(method, path, method !== "GET" && payload.size > 0))
-    const maxBody = Context.getOrUndefined(annotations, HttpIncomingMessage.MaxBodySize)
-    if (maxBody !== undefined) ownMaxBody.set(path, ByteSize.toNumberUnsafe(maxBody))
+    const maxBodyBytes = Context.getOrUndefined(annotations, HttpIncomingMessage.MaxBodySize)
+    if (maxBodyBytes !== undefined) ownMaxBody.set(path, ByteSize.toNumberUnsafe(maxBodyBytes))
   },
 })
 

@@ -5,23 +5,23 @@ import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { OrgScope } from "../../domain/Principal.ts"
 import { ProjectRepository } from "../../domain/projects/Projects.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
-import type { Verdict } from "../../domain/webhooks/Verdict.ts"
+import type { RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
 import { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 
-const states: Record<Verdict["_tag"], string> = {
+const states: Record<RetryDecision["_tag"], string> = {
   Delivered: "delivered",
   Retry: "pending",
   Exhausted: "failed",
   Deactivate: "failed",
 }
 
-const deliveryOf = ({ delivery, outcome, verdict }: AttemptRecord) => ({
+const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
   topic: "delivery" as const,
   orgId: delivery.orgId,
   data: {
     deliveryId: delivery.deliveryId,
     endpointId: delivery.endpointId,
-    state: states[verdict._tag],
+    state: states[decision._tag],
     attempts: delivery.attempts + 1,
     status: outcome.status,
     failure: outcome.failure?.kind ?? null,

@@ -4,9 +4,9 @@ import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
-import type { Verdict } from "../../domain/webhooks/Verdict.ts"
+import type { RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
 
-const outcomes: Record<Verdict["_tag"], "delivered" | "retried" | "failed"> = {
+const outcomes: Record<RetryDecision["_tag"], "delivered" | "retried" | "failed"> = {
   Delivered: "delivered",
   Retry: "retried",
   Exhausted: "failed",
@@ -19,9 +19,9 @@ export const deliveries = Layer.effect(
   Effect.gen(function* () {
     const queue = yield* DeliveryQueue
     const recorder = yield* ActivityRecorder
-    const count = ({ delivery: { endpointId, orgId }, outcome, verdict }: AttemptRecord) => {
-      recorder.count(orgId, "deliveries", outcomes[verdict._tag])
-      if (verdict._tag === "Delivered" || endpointId === null) return
+    const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
+      recorder.count(orgId, "deliveries", outcomes[decision._tag])
+      if (decision._tag === "Delivered" || endpointId === null) return
       recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
     }
     return DeliveryQueue.of({

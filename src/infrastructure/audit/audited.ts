@@ -3,6 +3,10 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { date } from "../database/fragments.ts"
 import { announce } from "../webhooks/announce.ts"
 
+/** The columns of an entry in the audit log, in the order of `audited` and `auditedTogether`. */
+export const auditColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal("id, org_id, at, actor, action, target, details, request_id")
+
 /**
  * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the org of
  * the row that the change returns; a change without a row has no entry. Returns that row.
@@ -19,7 +23,7 @@ export const audited = (
   WITH changed AS (${change}),
   followed AS (${also}),
   written AS (
-    INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+    INSERT INTO audit_log (${auditColumns(sql)})
     SELECT ${entry.id}, "orgId", ${date(entry.at)}, ${entry.actor}, ${entry.action}, ${entry.target},
       ${JSON.stringify(entry.details)}, ${entry.requestId}
     FROM changed

@@ -4,6 +4,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
+import { auditColumns } from "./audited.ts"
 import { announceAll, toldColumns } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
@@ -46,7 +47,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
       changed AS (${insert}),
       followed AS (${also}),
       written AS (
-        INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
+        INSERT INTO audit_log (${auditColumns(sql)})
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
         FROM changed JOIN asked USING (id), json_to_record(entry)
           AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)

@@ -8,9 +8,9 @@ import type { IndexSize } from "./IndexThread.ts"
 import * as IndexThreads from "./indexThreads.ts"
 
 /** Limit of a chat's wait for the memory of its index. */
-const memoryDeadline = "10 seconds"
+const indexMemoryDeadline = "10 seconds"
 /** Limit of the chats of one owner that wait for memory. */
-const maxWaiting = 64
+const maxWaitingChats = 64
 /** The share of the memory that only small indexes use, and of the largest small one: small chats need not wait for large ones. */
 const reservedShare = 1 / 8
 const smallShare = 1 / 32
@@ -69,8 +69,8 @@ export const layer = (maxBytes: number) =>
       const budget = ByteBudget.make({
         bytes: maxBytes,
         reserved,
-        deadline: memoryDeadline,
-        maxWaiting,
+        deadline: indexMemoryDeadline,
+        maxWaiting: maxWaitingChats,
         error: "Too much documentation is being indexed; try again.",
         reclaim,
       })

@@ -26,7 +26,7 @@ const maxFetchesOfOwner = 4
 const maxUnpackings = 2
 const maxUnpackingsOfOwner = 1
 /** Limit of the fetches, and of the unpackings, of one owner that wait. */
-const maxWaiting = 64
+const maxWaitingFetches = 64
 
 const tooLate = new FetchFault({ message: "cannot be fetched in time", isTransient: true })
 
@@ -109,7 +109,7 @@ const slots = (all: number, perOwner: number, deadline: Duration.Input) =>
     bytes: all,
     perOwner,
     deadline,
-    maxWaiting,
+    maxWaiting: maxWaitingFetches,
     error: "Too many documents are being loaded; try again.",
   })
 

@@ -9,7 +9,7 @@ import { poolSize } from "./PostgresDatabase.ts"
 import * as Waiting from "./waitingRequests.ts"
 
 /** Limit of requests that wait for the database: one or two seconds of load on a small machine. */
-const maxWaiting = 1024
+const maxWaitingOperations = 1024
 const busy = new Unavailable({ error: "Too many requests wait for the database; try again." })
 const unreachable = new Unavailable({ error: "The database cannot be reached; try again." })
 const refused = new Unavailable({ error: "The database cannot do this now; try again." })
@@ -109,7 +109,7 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
     // Background work has its own limits. A part of an operation is counted with the whole operation.
     if (orgId === undefined || Context.get(context, IsPart)) return effect
     return Effect.uninterruptibleMask((restore): Effect.Effect<A, E | Unavailable, R> => {
-      if (!Waiting.enter(waiting, orgId, maxWaiting)) return Effect.fail(busy)
+      if (!Waiting.enter(waiting, orgId, maxWaitingOperations)) return Effect.fail(busy)
       return Effect.onExit(restore(effect), () => Effect.sync(() => Waiting.leave(waiting, orgId)))
     })
   })

@@ -4,7 +4,7 @@ import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../d
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventTypes.ts"
-import { stateNow } from "../webhooks/lanes.ts"
+import { stateNow } from "../webhooks/laneSql.ts"
 import { subtractStoredBytes } from "../orgs/storedBytes.ts"
 
 interface EventRow extends OldEvent {

@@ -1,5 +1,5 @@
 import { Duration, Effect, Layer, Metric } from "effect"
-import { wasSent, type Verdict } from "../../domain/webhooks/Verdict.ts"
+import { wasSent, type RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import type { AttemptOutcome, FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 
@@ -11,7 +11,7 @@ const counter = (outcome: string) =>
   })
 
 /** The outcome of an attempt for its delivery. Deliveries that are canceled with their endpoint are not counted. */
-const outcomes: Record<Verdict["_tag"], Metric.Counter<number>> = {
+const outcomes: Record<RetryDecision["_tag"], Metric.Counter<number>> = {
   Delivered: counter("delivered"),
   Retry: counter("retried"),
   Exhausted: counter("failed"),
@@ -39,11 +39,11 @@ const durations = new Map<string, Metric.Histogram<number>>(
 const resultOf = ({ status, failure }: AttemptOutcome) =>
   failure?.kind ?? (status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : "other")
 
-const endsInFailure = new Set<Verdict["_tag"]>(["Exhausted", "Deactivate"])
+const endsInFailure = new Set<RetryDecision["_tag"]>(["Exhausted", "Deactivate"])
 
-const logFailedDelivery = ({ delivery, outcome, verdict }: AttemptRecord) =>
+const logFailedDelivery = ({ delivery, outcome, decision }: AttemptRecord) =>
   Effect.logInfo(
-    verdict._tag === "Exhausted"
+    decision._tag === "Exhausted"
       ? "A delivery failed: no attempt is left"
       : "A delivery failed and deactivated its endpoint",
   ).pipe(
@@ -63,8 +63,8 @@ export const layer = Layer.effect(
     const queue = yield* DeliveryQueue
     const context = yield* Effect.context<never>()
     for (const series of Object.values(outcomes)) series.updateUnsafe(0, context)
-    const count = ({ outcome, verdict }: AttemptRecord) => {
-      outcomes[verdict._tag].updateUnsafe(1, context)
+    const count = ({ outcome, decision }: AttemptRecord) => {
+      outcomes[decision._tag].updateUnsafe(1, context)
       if (wasSent(outcome)) {
         durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
       }
@@ -74,7 +74,7 @@ export const layer = Layer.effect(
       record: (records, now) =>
         Effect.tap(queue.record(records, now), () => {
           records.forEach(count)
-          const failed = records.filter(({ verdict }) => endsInFailure.has(verdict._tag))
+          const failed = records.filter(({ decision }) => endsInFailure.has(decision._tag))
           return Effect.forEach(failed, logFailedDelivery, { discard: true })
         }),
     })

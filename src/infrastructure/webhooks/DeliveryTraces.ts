@@ -5,11 +5,11 @@ import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 
 /** Span attributes by OpenTelemetry's conventions for HTTP clients: a failed attempt has an `error.type`. */
-const outcomeOf = ({ outcome: { status, failure }, verdict }: AttemptRecord) => ({
-  "gatehouse.delivery.verdict": verdict._tag,
+const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) => ({
+  "gatehouse.delivery.verdict": decision._tag,
   ...(status === null ? {} : { "http.response.status_code": status }),
   ...(failure === null
-    ? verdict._tag === "Delivered"
+    ? decision._tag === "Delivered"
       ? {}
       : { "error.type": String(status) }
     : { "error.type": failure.kind }),

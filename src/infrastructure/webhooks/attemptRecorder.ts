@@ -94,7 +94,7 @@ export const makeRecorder = Effect.fnUntraced(function* (
     yield* recorders.take(1)
     const records = yield* Queue.takeBetween(finished, 1, recordBatchSize)
     // A batch with failures is written alone, so that attempts of an endpoint are recorded in their order.
-    const permits = records.every(({ verdict }) => verdict._tag === "Delivered") ? 1 : maxConcurrentRecords
+    const permits = records.every(({ decision }) => decision._tag === "Delivered") ? 1 : maxConcurrentRecords
     yield* recorders.take(permits - 1)
     writing++
     const done = Effect.suspend(() => {

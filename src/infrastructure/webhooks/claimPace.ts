@@ -22,7 +22,7 @@ export const paceOffset = (sql: Sql, at: Date) =>
   sql`greatest(0, extract(epoch FROM pace.next_at - ${at}::timestamptz))::float8`
 
 /** Attempts that the limit leaves until the horizon; `NULL` without a limit. */
-export const paceRoom = (sql: Sql, at: Date) => sql`
+export const paceSlots = (sql: Sql, at: Date) => sql`
   CASE WHEN w.max_per_second IS NULL THEN NULL WHEN pace.place IS NULL THEN 0 ELSE greatest(0, 1 + floor(
     (${horizonSeconds}::float8 - ${paceOffset(sql, at)}) * w.max_per_second / ${paceMargin}::float8))::int END`
 
@@ -32,8 +32,8 @@ export const paceDelay = (sql: Sql) => sql`
     THEN (1000 * (w.pace_offset + t.place_in_lane * ${paceMargin}::float8 / w.max_per_second))::float8 END`
 
 /**
- * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when a claim finds room again, for lanes
- * with deliveries that wait for their limit.
+ * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when the next claim
+ * can take deliveries of lanes that wait for their limit.
  */
 export const paced = (sql: Sql, at: Date) => sql`
   paces AS MATERIALIZED (

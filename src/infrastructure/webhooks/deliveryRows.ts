@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import type { SqlClient } from "effect/sql"
 import { Delivery, DeliveryAttempt } from "../../domain/webhooks/Delivery.ts"
 import { decodeRows, Time } from "../database/fragments.ts"
-import { stateNow } from "./lanes.ts"
+import { stateNow } from "./laneSql.ts"
 
 const Row = Schema.Struct({
   ...Delivery.fields,

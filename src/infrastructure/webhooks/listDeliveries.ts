@@ -5,7 +5,7 @@ import type { Page } from "../../domain/Page.ts"
 import { afterCursor, date } from "../database/fragments.ts"
 import { decodeDeliveries, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
 import { idAfter, idBefore } from "./idTimes.ts"
-import { stateNow } from "./lanes.ts"
+import { stateNow } from "./laneSql.ts"
 
 type Sql = SqlClient.SqlClient
 

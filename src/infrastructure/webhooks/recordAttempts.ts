@@ -2,7 +2,7 @@ import type { DateTime } from "effect"
 import { Duration, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
-import type { Verdict } from "../../domain/webhooks/Verdict.ts"
+import type { RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
 import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventTypes.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
@@ -12,7 +12,7 @@ import { cancelLanes } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import { findReceivers, receiverChanges, recordReceivers } from "./recordReceivers.ts"
 
-const states: Record<Verdict["_tag"], string> = {
+const states: Record<RetryDecision["_tag"], string> = {
   Delivered: "delivered",
   Retry: "pending",
   Exhausted: "failed",
@@ -52,14 +52,14 @@ interface Failed {
   readonly event: ServiceEvent
 }
 
-/** The events for the deliveries that have no attempt left. A delivery of an event of the service's own makes no other event. */
+/** The events for the deliveries that have no attempt left. A delivery of one of the service's own events makes no event. */
 const failedOf = (
   random: SecureRandom.SecureRandom["Service"],
   records: ReadonlyArray<AttemptRecord>,
   now: DateTime.Utc,
 ) =>
   Effect.forEach(
-    records.filter(({ delivery, verdict }) => verdict._tag === "Exhausted" && !isServiceEvent(delivery.event)),
+    records.filter(({ delivery, decision }) => decision._tag === "Exhausted" && !isServiceEvent(delivery.event)),
     ({ delivery, outcome }) => {
       const { attempts, deliveryId, endpointId, eventId, orgId } = delivery
       const data = {
@@ -85,17 +85,17 @@ const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>)
           AS f (delivery_id, event_id)
         JOIN ${toldRows(sql, failed)} ON t.id = f.event_id
         JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
-        JOIN theirs ON theirs.id = f.delivery_id
+        JOIN ours ON ours.id = f.delivery_id
       ), ${announceAll(sql)}`
 
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
- * every statement that changes deliveries. The row in the queue decides whose delivery it is: another claim may have changed
- * it. Returns the ids of the deliveries whose claim belongs to another worker.
+ * every statement that changes deliveries. The row in the queue says which worker claims a delivery. Returns the ids of the
+ * deliveries that another worker claims now.
  *
  * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave the
- * queue. again: the rows that wait for a retry. theirs: the deliveries that this worker still has. moved: their new state.
- * written: the previous attempt, which the delivery's row held until now.
+ * queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their new state.
+ * written: the previous attempt, which the delivery's row kept until now.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -108,7 +108,7 @@ const moveOn = (
     SELECT ${commit}
   ), made AS (
     SELECT made.* FROM transaction CROSS JOIN unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.verdict._tag])}, ${time(records, (r) => r.nextAttemptAt)},
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
       ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
@@ -126,7 +126,7 @@ const moveOn = (
   ), ended AS (
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
     RETURNING delivery_id AS id
-  ), again AS (
+  ), retried AS (
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
       due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
@@ -134,23 +134,23 @@ const moveOn = (
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
     RETURNING p.delivery_id AS id
-  ), theirs AS (
-    SELECT id FROM ended UNION ALL SELECT id FROM again UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
+  ), ours AS (
+    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
   ), moved AS (
     UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
       attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
       attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
       -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
-    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM theirs)) AND d.id = held.id
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id
   ), written AS (
     -- Most deliveries have one attempt, and no row here.
     INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
     SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
       (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
-    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM theirs)
+    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
   )${announceFailed(sql, failed)}
-  SELECT id FROM made WHERE id NOT IN (SELECT id FROM theirs)`
+  SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
@@ -179,8 +179,8 @@ export const recordAttempts = Effect.fnUntraced(function* (
   const receivers = yield* findReceivers(sql, records)
   if (receiverChanges(unsorted, receivers) === undefined) return yield* move
   yield* Effect.gen(function* () {
-    const theirs = yield* claimsHeld(sql, unsorted)
-    const ended = yield* recordReceivers(sql, random, theirs, receivers, now)
+    const ours = yield* claimsHeld(sql, unsorted)
+    const ended = yield* recordReceivers(sql, random, ours, receivers, now)
     yield* move
     // Last, so that the deliveries that deactivated their endpoint are `failed` and not `canceled`.
     yield* cancelLanes(sql, random, ended, now)

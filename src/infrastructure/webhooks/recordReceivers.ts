@@ -2,7 +2,7 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { minFailuresToDeactivate, wasSent } from "../../domain/webhooks/Verdict.ts"
+import { minFailuresToDeactivate, wasSent } from "../../domain/webhooks/RetryDecision.ts"
 import { type AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventTypes.ts"
 import { laneId } from "../../domain/webhooks/lanes.ts"
@@ -11,7 +11,7 @@ import { integers, texts, times } from "../database/arrays.ts"
 import { announceAll, toldRows } from "./announce.ts"
 import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
-import { nextLane } from "./lanes.ts"
+import { nextLane } from "./laneSql.ts"
 
 /** The health of an endpoint or of a callback lane. A callback lane has no URL. */
 interface Receiver {
@@ -24,7 +24,7 @@ interface Receiver {
 
 /** The receivers whose health the attempts may change, by `laneId`. A success of a healthy receiver changes nothing. */
 export const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
-  const failed = records.some(({ verdict }) => verdict._tag !== "Delivered")
+  const failed = records.some(({ decision }) => decision._tag !== "Delivered")
   const endpoints = new Set(records.map(({ delivery }) => delivery.endpointId))
   const callbacks = new Set(records.flatMap(({ delivery }) => (delivery.endpointId === null ? [delivery.lane] : [])))
   return sql<Receiver>`
@@ -59,19 +59,19 @@ export const receiverChanges = (
   const failing = new Map<string, number>()
   const ending: Array<AttemptRecord> = []
   for (const record of records) {
-    const { delivery, outcome, verdict } = record
+    const { delivery, outcome, decision } = record
     const receiver = receivers.get(laneId(delivery))
     // An endpoint with a new URL is another receiver: attempts at the old URL say nothing about it.
     if (receiver === undefined || !wasSent(outcome)) continue
     if (receiver.url !== null && receiver.url !== delivery.url) continue
     const { id } = receiver
-    if (verdict._tag === "Delivered") {
+    if (decision._tag === "Delivered") {
       failing.delete(id)
       if (receiver.failing) working.add(id)
     } else if (!receiver.failing || working.has(id) || receiver.failures < minFailuresToDeactivate) {
       failing.set(id, (failing.get(id) ?? 0) + 1)
     }
-    if (verdict._tag === "Deactivate" && delivery.endpointId !== null) ending.push(record)
+    if (decision._tag === "Deactivate" && delivery.endpointId !== null) ending.push(record)
   }
   return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
 }

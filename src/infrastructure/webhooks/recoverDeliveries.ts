@@ -2,12 +2,11 @@ import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
-import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
+import { endpointInactive, type Recovery } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { idBefore } from "./idTimes.ts"
 import { endOfLane } from "./placeInLane.ts"
-import { endpointInactive } from "./retryDelivery.ts"
 
 /** Sweeps of an endpoint with which a recovery still starts another. */
 const maxSweepsPerEndpoint = 10

@@ -1,16 +1,15 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
-import { Conflict } from "../../domain/Errors.ts"
-import { deliveryNotFound } from "../../domain/webhooks/DeliveryLog.ts"
+import {
+  attemptInFlight,
+  deliveryNotFound,
+  endpointDeleted,
+  endpointInactive,
+} from "../../domain/webhooks/DeliveryLog.ts"
 import { date } from "../database/fragments.ts"
 import { endOfLane } from "./placeInLane.ts"
 import { deliveryJoins } from "./deliveryRows.ts"
-
-export const endpointInactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
-const endpointDeleted = () => new Conflict({ error: "The webhook endpoint was deleted." })
-const attemptInFlight = () =>
-  new Conflict({ error: "An attempt of this delivery is in flight; try again when it has ended." })
 
 /** Fails when the delivery cannot be sent again; returns the id of its endpoint, `null` for a callback. */
 const findRetryable = Effect.fnUntraced(function* (

@@ -33,13 +33,13 @@ export const removeOld = (before: DateTime.Utc) =>
     Effect.map(Effect.flatMap(findOld({ after: "", before, limit: 10_000 }), remove), (removed) => removed ?? 0),
   )
 
-/** Claims everything that is due, and ends each delivery with the verdict of its turn, oldest first. */
+/** Claims everything that is due, and ends each delivery with the decision of its turn, oldest first. */
 const settleAll = Effect.fnUntraced(function* (
   now: DateTime.Utc,
-  verdicts: ReadonlyArray<"Delivered" | "Exhausted" | undefined>,
+  decisions: ReadonlyArray<"Delivered" | "Exhausted" | undefined>,
 ) {
   const claimed = (yield* claim(now)).toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
-  const records = claimed.flatMap((one, n) => (verdicts[n] === undefined ? [] : [attempt(one, verdicts[n], now)]))
+  const records = claimed.flatMap((one, n) => (decisions[n] === undefined ? [] : [attempt(one, decisions[n], now)]))
   yield* record(records, now)
   return claimed
 })

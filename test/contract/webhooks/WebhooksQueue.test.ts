@@ -48,7 +48,7 @@ const astray = Effect.flatMap(
         + (d.attempt_started_at IS NOT NULL)::int`,
 )
 
-const verdicts = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: plus(now, 30) }] as const
+const decisions = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: plus(now, 30) }] as const
 
 for (const [name, database] of Object.entries(databases)) {
   // Seen failing: canceling that left the queue's rows.
@@ -106,7 +106,7 @@ for (const [name, database] of Object.entries(databases)) {
           const claimed = yield* claim(plus(now, 6))
           // The leases have run out, so that nothing is refused.
           const later = plus(now, 100)
-          const records = claimed.map((one, n) => attempt(one, verdicts(later)[n % 3]!, later))
+          const records = claimed.map((one, n) => attempt(one, decisions(later)[n % 3]!, later))
           const retries = claimed.map((one) => Effect.ignore(retry(orgId, one.deliveryId, later)))
           const end = updateEndpoint(orgId, endpoint, later, { active: false })
           yield* Effect.all(

@@ -30,10 +30,10 @@ const retryAt = (now: DateTime.Utc) => ({ retryAt: plus(now, 39 * day) })
 export const endpointHealth = (it: It) => {
   it.effect("health: an endpoint fails since its first failure, until a success", () =>
     Effect.gen(function* () {
-      for (const verdict of ["Exhausted", "Retry"] as const) {
+      for (const decision of ["Exhausted", "Retry"] as const) {
         const now = epoch()
         const { orgId } = yield* insertReceiver(now, 3)
-        const failedWith = verdict === "Retry" ? retryAt(now) : verdict
+        const failedWith = decision === "Retry" ? retryAt(now) : decision
         const first = yield* claimOne(now)
         yield* record([attempt(first, failedWith, now)], now)
         const second = yield* claimOne(plus(now, 1))
@@ -79,14 +79,14 @@ export const endpointHealth = (it: It) => {
         [["Exhausted", "Exhausted"], 0],
         [["Exhausted", "Delivered", "Exhausted"], 100],
       ] as const
-      for (const [verdicts, expected] of orders) {
+      for (const [decisions, expected] of orders) {
         const now = epoch()
         const { orgId, endpoint } = yield* insertReceiver(now, 4)
         const [before, ...batch] = yield* claim(plus(now, 9))
         yield* record([attempt(before!, "Exhausted", now)], now)
         const later = plus(now, 100)
         yield* record(
-          verdicts.map((verdict, n) => attempt(batch[n]!, verdict, later)),
+          decisions.map((decision, n) => attempt(batch[n]!, decision, later)),
           later,
         )
         assert.strictEqual(yield* failingSince(orgId, endpoint, now), expected)
@@ -135,12 +135,12 @@ export const endpointHealth = (it: It) => {
 
   it.effect("health: what an old url said does not end the endpoint, nor does it count as failing", () =>
     Effect.gen(function* () {
-      for (const verdict of ["Deactivate", "Exhausted"] as const) {
+      for (const decision of ["Deactivate", "Exhausted"] as const) {
         const now = epoch()
         const { orgId, endpoint } = yield* insertReceiver(now, 2)
         const [claimed] = yield* claim(plus(now, 1), { limit: 1 })
         yield* updateEndpoint(orgId, endpoint, now, { url: "https://example.org/new" })
-        yield* record([attempt(claimed!, verdict, now)], now)
+        yield* record([attempt(claimed!, decision, now)], now)
         assert.isTrue(yield* isActive(orgId, endpoint))
         assert.deepStrictEqual((yield* statesOf(orgId)).toSorted(), ["failed", "pending"])
         assert.isNull(yield* failingSince(orgId, endpoint, now))

@@ -20,7 +20,7 @@ import {
 
 /** What every DeliveryQueue does in `record`, to deliveries. */
 export const records = (it: It) => {
-  it.effect("record: each verdict has its state, and the attempt is written down", () =>
+  it.effect("record: each decision has its state, and the attempt is written down", () =>
     Effect.gen(function* () {
       const now = epoch()
       const cases = [
@@ -29,11 +29,11 @@ export const records = (it: It) => {
         ["Exhausted", "failed", null],
         ["Deactivate", "failed", null],
       ] as const
-      for (const [verdict, expected, nextAt] of cases) {
+      for (const [decision, expected, nextAt] of cases) {
         const { orgId } = yield* insertReceiver(now)
         const claimed = yield* claimOne(now)
         yield* record(
-          [attempt(claimed, verdict, plus(now, 2), { duration: Duration.micros(1_400_600n) })],
+          [attempt(claimed, decision, plus(now, 2), { duration: Duration.micros(1_400_600n) })],
           plus(now, 3),
         )
         const { state, attempts, next_attempt_at, updated_at, attempt_log } = yield* findDelivery(
@@ -47,7 +47,7 @@ export const records = (it: It) => {
             number: 1,
             started_at: plus(now, 1),
             duration_ms: 1401,
-            status: status[typeof verdict === "string" ? verdict : "Retry"],
+            status: status[typeof decision === "string" ? decision : "Retry"],
             failure: null,
             error: null,
             body: "",
@@ -146,8 +146,8 @@ export const records = (it: It) => {
       const [stale, other] = yield* claim(plus(now, 1))
       const [fresh] = (yield* claim(plus(now, 61))).filter(({ deliveryId }) => deliveryId === stale!.deliveryId)
       const before = yield* findDelivery(orgId, stale!.deliveryId)
-      for (const verdict of ["Delivered", "Exhausted", { retryAt: now }, "Deactivate"] as const) {
-        yield* record([attempt(stale!, verdict, now)], now)
+      for (const decision of ["Delivered", "Exhausted", { retryAt: now }, "Deactivate"] as const) {
+        yield* record([attempt(stale!, decision, now)], now)
         assert.deepStrictEqual(yield* findDelivery(orgId, stale!.deliveryId), before)
       }
       // Nor does what it has seen tell of the endpoint.
@@ -177,9 +177,9 @@ export const records = (it: It) => {
           const { state, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
           assert.deepStrictEqual([state, next_attempt_at], ["canceled", null])
         }
-        const verdicts = ["Delivered", { retryAt: plus(now, 10) }, "Exhausted", "Deactivate"] as const
+        const decisions = ["Delivered", { retryAt: plus(now, 10) }, "Exhausted", "Deactivate"] as const
         yield* record(
-          claimed.map((one, n) => attempt(one, verdicts[n]!, now)),
+          claimed.map((one, n) => attempt(one, decisions[n]!, now)),
           now,
         )
         for (const [n, { deliveryId }] of claimed.entries()) {

@@ -31,11 +31,11 @@ export const retries = (it: It) => {
     "retry: whatever its state, it is due now, with the schedule from its start; attempts are numbered on",
     () =>
       Effect.gen(function* () {
-        for (const verdict of ["Delivered", "Exhausted", "Retry"] as const) {
+        for (const decision of ["Delivered", "Exhausted", "Retry"] as const) {
           const now = epoch()
           const { orgId } = yield* insertReceiver(now)
           const claimed = yield* claimOne(now)
-          yield* record([attempt(claimed, verdict === "Retry" ? { retryAt: plus(now, 999) } : verdict, now)], now)
+          yield* record([attempt(claimed, decision === "Retry" ? { retryAt: plus(now, 999) } : decision, now)], now)
           const at = plus(now, 100)
           yield* retry(orgId, claimed.deliveryId, at)
           const { state, attempts, next_attempt_at, updated_at } = yield* findDelivery(orgId, claimed.deliveryId)
@@ -129,9 +129,9 @@ export const retries = (it: It) => {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 5)
       const claimed = (yield* claim(plus(now, 4))).toSorted((a, b) => (a.deliveryId < b.deliveryId ? -1 : 1))
-      const verdicts = ["Exhausted", "Exhausted", "Delivered", { retryAt: plus(now, 99) }] as const
+      const decisions = ["Exhausted", "Exhausted", "Delivered", { retryAt: plus(now, 99) }] as const
       yield* record(
-        verdicts.map((verdict, n) => attempt(claimed[n]!, verdict, now)),
+        decisions.map((decision, n) => attempt(claimed[n]!, decision, now)),
         now,
       )
       yield* updateEndpoint(orgId, endpoint, plus(now, 5), { active: false })

@@ -2,7 +2,7 @@ import type { Vitest } from "@effect/vitest"
 import { DateTime, Duration, Effect } from "effect"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
-import type { Verdict } from "#src/domain/webhooks/Verdict.ts"
+import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
 import type { DeliveryFilter } from "#src/domain/webhooks/DeliveryLog.ts"
 import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord, Claim, OrgShare } from "#src/domain/webhooks/DeliveryQueue.ts"
@@ -222,7 +222,7 @@ export const claim = (now: DateTime.Utc, options?: ClaimOptions) =>
 /** The one delivery that is due. */
 export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)
 
-const outcomes: Record<Verdict["_tag"], AttemptOutcome> = {
+const outcomes: Record<RetryDecision["_tag"], AttemptOutcome> = {
   Delivered: answer(204),
   Retry: answer(500),
   Exhausted: answer(500),
@@ -232,17 +232,17 @@ const outcomes: Record<Verdict["_tag"], AttemptOutcome> = {
 /** The record of an attempt that ended at `now`. */
 export const attempt = (
   delivery: ClaimedDelivery,
-  verdict: Exclude<Verdict["_tag"], "Retry"> | { readonly retryAt: DateTime.Utc },
+  decision: Exclude<RetryDecision["_tag"], "Retry"> | { readonly retryAt: DateTime.Utc },
   now: DateTime.Utc,
   outcome: Partial<AttemptOutcome> = {},
 ): AttemptRecord => {
-  const _tag = typeof verdict === "string" ? verdict : "Retry"
-  const nextAttemptAt = typeof verdict === "string" ? null : verdict.retryAt
+  const _tag = typeof decision === "string" ? decision : "Retry"
+  const nextAttemptAt = typeof decision === "string" ? null : decision.retryAt
   return {
     delivery,
     startedAt: plus(now, -1),
     outcome: { ...outcomes[_tag], ...outcome },
-    verdict: _tag === "Retry" ? { _tag, wait: DateTime.distance(now, nextAttemptAt!) } : { _tag },
+    decision: _tag === "Retry" ? { _tag, wait: DateTime.distance(now, nextAttemptAt!) } : { _tag },
     nextAttemptAt,
   }
 }

@@ -5,7 +5,7 @@ import type { CreateJob } from "#src/domain/jobs/Job.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { distribute, nextToServe } from "#src/domain/jobs/WaitingJobs.ts"
+import { distribute, nextToServe } from "#src/domain/jobs/jobPolls.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 

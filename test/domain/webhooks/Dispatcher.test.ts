@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
-import { RetryDelays } from "#src/domain/webhooks/RetryPolicy.ts"
+import { RetryDelays } from "#src/domain/webhooks/retryDelays.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import { as, services } from "./webhookSupport.ts"
@@ -46,9 +46,9 @@ const answers = (...outcomes: ReadonlyArray<ReturnType<typeof answer>>) =>
   )
 /** How many seconds after now it is tried again. */
 const nextIn = Effect.fnUntraced(function* (changes?: Partial<ClaimedDelivery>) {
-  const { nextAttemptAt, verdict } = yield* exact(attempt(changes))
+  const { nextAttemptAt, decision } = yield* exact(attempt(changes))
   const now = yield* DateTime.now
-  return nextAttemptAt === null ? verdict._tag : Duration.toSeconds(DateTime.distance(now, nextAttemptAt))
+  return nextAttemptAt === null ? decision._tag : Duration.toSeconds(DateTime.distance(now, nextAttemptAt))
 })
 const run = <A, E>(effect: Effect.Effect<A, E, Dispatcher | Receiver>) =>
   effect.pipe(as("o"), Effect.provide(services()))
@@ -57,8 +57,8 @@ describe("an attempt", () => {
   it.effect("is signed for every receiver: ours, Standard Webhooks', and those who know the body alone", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(Date.now())
-      const { verdict, nextAttemptAt, startedAt, outcome } = yield* attempt()
-      assert.deepStrictEqual([verdict, nextAttemptAt, outcome.status], [{ _tag: "Delivered" }, null, 200])
+      const { decision, nextAttemptAt, startedAt, outcome } = yield* attempt()
+      assert.deepStrictEqual([decision, nextAttemptAt, outcome.status], [{ _tag: "Delivered" }, null, 200])
       assert.deepStrictEqual(startedAt, yield* DateTime.now)
       const { url, headers, body } = (yield* Receiver).requests[0]!
       assert.deepStrictEqual([url, body], [delivery.url, delivery.body])
@@ -92,8 +92,8 @@ describe("an attempt", () => {
       yield* attempt({ endpointId: null, secrets: [kept(old, "schedule")] })
       // One that cannot be read is a failed attempt, tried again: nothing is sent, and nothing is hidden.
       const sent = (yield* Receiver).requests.length
-      const { outcome, verdict } = yield* attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] })
-      assert.deepStrictEqual([outcome.failure?.kind, verdict._tag], ["secret", "Retry"])
+      const { outcome, decision } = yield* attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] })
+      assert.deepStrictEqual([outcome.failure?.kind, decision._tag], ["secret", "Retry"])
       assert.strictEqual((yield* Receiver).requests.length, sent)
     }).pipe(run),
   )

@@ -68,7 +68,7 @@ const play = (all: typeof Moves.Type) => {
     }
     assert.isFalse(begun.has(delivery.deliveryId), "begun twice")
     begun.add(delivery.deliveryId)
-    const failed = finished.filter((one) => one.delivery.lane === delivery.lane && one.verdict._tag !== "Delivered")
+    const failed = finished.filter((one) => one.delivery.lane === delivery.lane && one.decision._tag !== "Delivered")
     assert.lengthOf(failed, 0, "begun while a failure of its lane is not recorded")
     inFlight.push(delivery)
   }
@@ -135,8 +135,8 @@ const play = (all: typeof Moves.Type) => {
 
   const end = (which: number, fails: boolean) => {
     const [delivery] = inFlight.splice(which % inFlight.length, 1)
-    const verdict = fails ? ({ _tag: "Exhausted" } as const) : ({ _tag: "Delivered" } as const)
-    const ended = { delivery: delivery!, verdict } as AttemptRecord
+    const decision = fails ? ({ _tag: "Exhausted" } as const) : ({ _tag: "Delivered" } as const)
+    const ended = { delivery: delivery!, decision } as AttemptRecord
     finished.push(ended)
     tell({ _tag: "AttemptEnded", record: ended, at: time })
   }

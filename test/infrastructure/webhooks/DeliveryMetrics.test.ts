@@ -1,18 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
-import type { Verdict } from "#src/domain/webhooks/Verdict.ts"
+import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
 import { type AttemptRecord, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
 import * as DeliveryMetrics from "#src/infrastructure/webhooks/DeliveryMetrics.ts"
 
 const now = DateTime.makeUnsafe(0)
-const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<Verdict["_tag"], "Retry">): AttemptRecord => ({
+const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<RetryDecision["_tag"], "Retry">): AttemptRecord => ({
   delivery: { orgId: "o", deliveryId: "d", endpointId: null } as ClaimedDelivery,
   startedAt: now,
   outcome: { status: null, failure: null, body: null, retryAfter: null, duration: Duration.seconds(2), ...outcome },
-  verdict: { _tag },
+  decision: { _tag },
   nextAttemptAt: null,
 })
 

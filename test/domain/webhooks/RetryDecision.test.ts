@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
-import { judge } from "#src/domain/webhooks/Verdict.ts"
+import { decideRetry } from "#src/domain/webhooks/RetryDecision.ts"
 import { answer, failure } from "../../fakes/WebhookSender.ts"
 
-describe("judge", () => {
+describe("decideRetry", () => {
   const wait = Duration.minutes(5)
   const delivered = { _tag: "Delivered" } as const
   const retry = (duration: Duration.Duration = wait) => ({ _tag: "Retry", wait: duration }) as const
@@ -36,20 +36,23 @@ describe("judge", () => {
     // One failure long ago, and the next few today.
     const rare = { duration: Duration.days(50), failures: 4 }
     for (const failingFor of [undefined, ...spared, rare]) {
-      assert.deepEqual(judge(outcome, wait, undefined, failingFor), expected)
-      assert.deepEqual(judge(outcome, undefined, undefined, failingFor), atTheEnd)
+      assert.deepEqual(decideRetry(outcome, wait, undefined, failingFor), expected)
+      assert.deepEqual(decideRetry(outcome, undefined, undefined, failingFor), atTheEnd)
     }
     // Five days of failures deactivate an endpoint, whatever its schedule; a success is a success.
     const ended = expected._tag === "Delivered" ? delivered : deactivate
     for (const failingFor of [5, 50].map((n) => ({ duration: Duration.days(n), failures: n }))) {
-      for (const left of [wait, undefined]) assert.deepEqual(judge(outcome, left, undefined, failingFor), ended)
+      for (const left of [wait, undefined]) assert.deepEqual(decideRetry(outcome, left, undefined, failingFor), ended)
     }
   })
 
   it("a secret that cannot be read is tried again to the end, and ends no endpoint", () => {
-    assert.deepEqual(judge(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }), retry())
     assert.deepEqual(
-      judge(failure("secret"), undefined, undefined, { duration: Duration.days(50), failures: 50 }),
+      decideRetry(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }),
+      retry(),
+    )
+    assert.deepEqual(
+      decideRetry(failure("secret"), undefined, undefined, { duration: Duration.days(50), failures: 50 }),
       exhausted,
     )
   })
@@ -65,7 +68,7 @@ describe("judge", () => {
     [404, hour, retry()],
     [429, undefined, retry()],
   ] as const)("%i with Retry-After %s only lengthens the wait", (status, retryAfter, expected) => {
-    assert.deepEqual(judge(answer(status), wait, retryAfter, undefined), expected)
-    assert.deepEqual(judge(answer(status), undefined, retryAfter, undefined), exhausted)
+    assert.deepEqual(decideRetry(answer(status), wait, retryAfter, undefined), expected)
+    assert.deepEqual(decideRetry(answer(status), undefined, retryAfter, undefined), exhausted)
   })
 })

@@ -10,7 +10,7 @@ import { integersOrNull, textsOrNull } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 import { cancelLanes, type EndedLane } from "./cancelLanes.ts"
 import { removePace, setPace } from "./endpointPaces.ts"
-import { nextLane } from "./lanes.ts"
+import { nextLane } from "./laneSql.ts"
 
 type Sql = SqlClient.SqlClient
 type Random = SecureRandom.SecureRandom["Service"]

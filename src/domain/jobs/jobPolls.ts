@@ -106,7 +106,7 @@ const leave = (poll: Poll, waiter: Waiter) => {
  * @param claim claims up to `limit` jobs
  * @param release returns claimed jobs to the queue
  */
-export const make: (
+export const makeJobPolls: (
   claim: (key: PollKey, limit: number) => Effect.Effect<Claimed, Unavailable>,
   release: (orgId: string, jobs: Claimed) => Effect.Effect<void, Unavailable>,
 ) => Effect.Effect<

@@ -2,7 +2,7 @@ import { Duration } from "effect"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
 /** The decision about a delivery after an attempt. */
-export type Verdict =
+export type RetryDecision =
   | { readonly _tag: "Delivered" }
   /** The next attempt follows after the wait. */
   | { readonly _tag: "Retry"; readonly wait: Duration.Duration }
@@ -42,12 +42,12 @@ export const wasSent = ({ failure }: AttemptOutcome) => failure?.kind !== "secre
  * @param failing the endpoint's failures including this attempt; `undefined` for a callback, and for an endpoint whose
  *   last attempt succeeded
  */
-export const judge = (
+export const decideRetry = (
   outcome: AttemptOutcome,
   wait: Duration.Duration | undefined,
   retryAfter: Duration.Duration | undefined,
   failing: Failing | undefined,
-): Verdict => {
+): RetryDecision => {
   const { status, failure } = outcome
   if (isDelivered(outcome)) return { _tag: "Delivered" }
   if (status === 410 && failure === null) return { _tag: "Deactivate" }

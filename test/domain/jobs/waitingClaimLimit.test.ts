@@ -1,12 +1,12 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import * as WaitingClaims from "#src/domain/jobs/WaitingClaims.ts"
+import { limitWaitingClaims } from "#src/domain/jobs/waitingClaimLimit.ts"
 import { outcomeOf } from "../support.ts"
 import { settle } from "../webhooks/webhookSupport.ts"
 
 it.effect("so many claims of an org wait at one time, however they end; those of other orgs do not count", () =>
   Effect.gen(function* () {
-    const waiting = WaitingClaims.make(2)
+    const waiting = limitWaitingClaims(2)
     const end = yield* Deferred.make<void, Error>()
     const wait = Effect.tap(Effect.forkChild(Effect.exit(waiting("a", Deferred.await(end)))), settle)
     const refused = outcomeOf(waiting("a", Effect.void))
@@ -25,6 +25,6 @@ it.effect("so many claims of an org wait at one time, however they end; those of
 
 it.effect("a limit of none lets no claim wait", () =>
   Effect.gen(function* () {
-    assert.strictEqual(yield* outcomeOf(WaitingClaims.make(0)("a", Effect.void)), "LimitReached")
+    assert.strictEqual(yield* outcomeOf(limitWaitingClaims(0)("a", Effect.void)), "LimitReached")
   }),
 )

@@ -3,7 +3,7 @@ import type { LimitReached } from "../Errors.ts"
 import { limitReached } from "../orgs/OrgLimits.ts"
 
 /** Limits the claims of each org that wait in this replica. */
-export const make = (limit: number) => {
+export const limitWaitingClaims = (limit: number) => {
   // Bounded by the waiting claims: an org without one has no entry.
   const waiting = new Map<string, number>()
   const change = (orgId: string, by: 1 | -1) => {
