@@ -36,7 +36,7 @@ import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
 import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
 import * as SessionsWorker from "../infrastructure/sessions/SessionWorker.ts"
 import * as SweepsWorker from "../infrastructure/webhooks/SweepWorker.ts"
-import { announce } from "./welcome.ts"
+import { logWelcome } from "./welcome.ts"
 import { chat } from "./chat.ts"
 import { platform } from "./platform.ts"
 import { isTraced, webhooks } from "./webhooks.ts"
@@ -87,7 +87,7 @@ const listener = (settings: Settings) =>
  * the HTTP server and the services behind it. The caller provides the logger and the tracer. Fails with a `StartupError`.
  */
 export const app = (settings: Settings) =>
-  Layer.mergeAll(Server.layer, ProcessMetrics.layer, announce(settings)).pipe(
+  Layer.mergeAll(Server.layer, ProcessMetrics.layer, logWelcome(settings)).pipe(
     Layer.provideMerge(listener(settings)),
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),

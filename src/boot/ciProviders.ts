@@ -6,7 +6,7 @@ import { presetNames, presetOf } from "../domain/deployments/providers/presets.t
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"
 
 /** Entries of the file; each costs memory and fetches. */
-const maxEntries = 100
+const maxProviders = 100
 const maxFileBytes = 1024 * 1024
 
 const text = Schema.NonEmptyString
@@ -101,7 +101,7 @@ const parsePreset = (value: unknown, audiences: ReadonlyArray<string>): Entry =>
     if (issuer === undefined) return Result.fail(`issuer is missing; for example ${preset.example}`)
     if (!preset.isIssuer(issuer)) return Result.fail(`issuer must have the form of ${preset.example}`)
     if (preset.hasOwnAudience && entry.audiences === undefined) {
-      return Result.fail("audiences is missing: this provider decides the audience of its tokens")
+      return Result.fail("audiences is missing: copy the audience of this provider's tokens into it")
     }
     return Result.succeed({
       provider: entry.provider ?? entry.preset,
@@ -142,8 +142,8 @@ export const parseProviders = (
   } catch {
     return Result.fail("the file is not JSON")
   }
-  if (!Array.isArray(entries) || entries.length === 0 || entries.length > maxEntries) {
-    return Result.fail(`the file must be a list of 1 to ${maxEntries} entries`)
+  if (!Array.isArray(entries) || entries.length === 0 || entries.length > maxProviders) {
+    return Result.fail(`the file must be a list of 1 to ${maxProviders} entries`)
   }
   const providers: Array<CiProvider> = []
   for (const [index, value] of entries.entries()) {
@@ -152,7 +152,7 @@ export const parseProviders = (
     const at = `entry ${index + 1}`
     if (Result.isFailure(entry)) return Result.fail(`${at}: ${entry.failure}`)
     if (providers.some(({ issuer }) => issuer === entry.success.issuer)) {
-      return Result.fail(`${at}: issuer is the issuer of an earlier entry`)
+      return Result.fail(`${at}: issuer must differ from the issuer of every earlier entry`)
     }
     providers.push(entry.success)
   }

@@ -69,7 +69,7 @@ const loadProviders = Effect.fnUntraced(function* (audiences: ReadonlyArray<stri
   if (githubIssuer !== undefined && githubIssuer !== ofFile) {
     return yield* new StartupError({
       message:
-        "GITHUB_OIDC_ISSUER and OIDC_PROVIDERS are both set and name different issuers for GitHub: unset GITHUB_OIDC_ISSUER, or give the file's entry that issuer",
+        "GITHUB_OIDC_ISSUER and OIDC_PROVIDERS are both set and name different issuers for GitHub: unset GITHUB_OIDC_ISSUER, or set issuer of the file's github entry to it",
     })
   }
   return { githubIssuer: ofFile, ciProviders: ciProviders.success, hasProvidersFile: true }

@@ -14,7 +14,7 @@ import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { Deployments } from "../domain/deployments/Deployments.ts"
 import { Projects } from "../domain/projects/Projects.ts"
 import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
-import { KeyUsages } from "../domain/keys/KeyUsages.ts"
+import { KeyUsageReport } from "../domain/keys/KeyUsageReport.ts"
 import { Orgs } from "../domain/orgs/Orgs.ts"
 import { Sessions } from "../domain/sessions/Sessions.ts"
 import * as Recorded from "../infrastructure/activity/recorded.ts"
@@ -24,7 +24,7 @@ import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyRevocations from "../infrastructure/keys/KeyRevocations.ts"
 import * as ValidationMetrics from "../infrastructure/keys/validationMetrics.ts"
-import * as Oidc from "../infrastructure/oidc/Oidc.ts"
+import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
 import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
 import { audit } from "./audit.ts"
 
@@ -52,7 +52,7 @@ export const platform = (settings: Settings) => {
   return Layer.mergeAll(
     ApiKeys.layer,
     Deployments.layer,
-    KeyUsages.layer,
+    KeyUsageReport.layer,
     LeakedKeys.layer,
     Orgs.layer,
     Projects.layer,

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
-import { ReceiverRules } from "../domain/webhooks/ReceiverRules.ts"
+import { ReceiverUrlRules } from "../domain/webhooks/ReceiverUrlRules.ts"
 import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
 import { Events } from "../domain/webhooks/Events.ts"
 import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
@@ -79,7 +79,7 @@ export const webhooks = (settings: Settings) => {
     sender,
     Layer.provideMerge(Signer.layer, Signatures.layer),
     AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
-    Layer.succeed(ReceiverRules, {
+    Layer.succeed(ReceiverUrlRules, {
       httpsOnly: settings.adminTokens !== undefined,
       allowPrivateNetworks: settings.allowPrivateNetworks,
     }),

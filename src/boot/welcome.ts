@@ -24,7 +24,7 @@ const welcomeFields = (url: string, { adminTokens, databaseUrl, dataDir }: Setti
 })
 
 /** Logs the address and the mode once the server listens, and warns about settings that should be set. */
-export const announce = (settings: Settings) =>
+export const logWelcome = (settings: Settings) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const server = yield* HttpServer.HttpServer

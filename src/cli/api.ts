@@ -47,7 +47,9 @@ export const api = Command.make(
     )
     yield* print(text, { out: text })
     if (status >= 400)
-      return yield* new CommandFailed({ message: `${method} ${path} was answered with status ${status}` })
+      return yield* new CommandFailed({
+        message: `${method} ${path} failed with status ${status}; the answer is above`,
+      })
   }),
 ).pipe(
   Command.withDescription("Send any request to the service, and print the answer"),

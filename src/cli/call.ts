@@ -139,7 +139,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
   }
   if (status !== undefined) {
     return new CommandFailed({
-      message: `${baseUrl} answered with status ${status}, but not as Gatehouse does. Set --url or GATEHOUSE_URL to the address of the service`,
+      message: `${baseUrl} answered with status ${status}, but the answer is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
     })
   }
   if (Schema.isSchemaError(error)) return usage(requestFaults(error))

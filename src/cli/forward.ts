@@ -68,5 +68,6 @@ export const replayDelivery = Effect.fnUntraced(function* (
     out: "",
     note: `${plain(url.value)} answered with status ${status}.`,
   })
-  if (status < 200 || status > 299) return yield* new CommandFailed({ message: "The delivery was not accepted" })
+  if (status < 200 || status > 299)
+    return yield* new CommandFailed({ message: "The local receiver did not accept the delivery. Its status is above" })
 })

@@ -30,7 +30,7 @@ export const login = Command.make(
     const isNew = profileNamed(stored, name) === undefined
     if (isNew && Object.keys(stored.profiles).length >= maxProfiles) {
       return yield* new CommandFailed({
-        message: `There are ${maxProfiles} profiles. Remove one with gatehouse logout`,
+        message: `Cannot add a profile: there are ${maxProfiles}, which is the limit. Remove one with gatehouse logout`,
       })
     }
     const token = yield* readSecret("The API key or the administrator's token (empty: none)", "GATEHOUSE_TOKEN")

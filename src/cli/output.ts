@@ -62,14 +62,14 @@ const render = ({ headings, isContinued = false, rows }: Table, style: Style): s
       .join("  ")
       .trimEnd()
   const paint = (text: string, column: number) =>
-    style.hasColour && isState.test(headings[column]!) ? coloured(text) : text
+    style.hasColour && stateHeading.test(headings[column]!) ? coloured(text) : text
   return [...(isContinued ? [] : [line(headings, (text) => text)]), ...texts.map((cells) => line(cells, paint))].join(
     "\n",
   )
 }
 
 /** The columns whose words have a colour. */
-const isState = /^(?:STATE|STATUS|ACTIVE)$/
+const stateHeading = /^(?:STATE|STATUS|ACTIVE)$/
 
 const colours: Readonly<Record<string, number>> = {
   completed: 32,

@@ -17,7 +17,7 @@ export interface ReceivedRequest {
 export type Forward = (request: ReceivedRequest) => Promise<number>
 
 /** Limit of a request body; every event is smaller. */
-const maxBodyBytes = 4 * 1024 * 1024
+const maxReceivedBodyBytes = 4 * 1024 * 1024
 
 /**
  * Receives and verifies webhooks on a loopback port (0: a free one) until the scope closes. Answers 204 to a verified
@@ -43,7 +43,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
         let length = 0
         request.on("data", (chunk: Buffer) => {
           length += chunk.length
-          if (length > maxBodyBytes) request.destroy()
+          if (length > maxReceivedBodyBytes) request.destroy()
           else chunks.push(chunk)
         })
         request.on("end", () => receive(request.headers, Buffer.concat(chunks), response))

@@ -24,7 +24,9 @@ const writeOutputs = (outputs: Readonly<Record<string, string>>) =>
       if (file) appendFileSync(file, lines.join(""))
     },
     catch: (error) =>
-      new CommandFailed({ message: `The outputs of the step are not written: ${plain(String(error))}` }),
+      new CommandFailed({
+        message: `Cannot write the outputs of the step: ${plain(String(error))}. Check GITHUB_OUTPUT`,
+      }),
   })
 
 /** Registers the deployment of this CI run. Does nothing outside CI, so that the same script also runs locally. */

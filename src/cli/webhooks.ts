@@ -135,7 +135,8 @@ const test = Command.make(
         note: delivered ? undefined : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
       }),
     )
-    if (!delivered) return yield* new CommandFailed({ message: "The test event was not delivered" })
+    if (!delivered)
+      return yield* new CommandFailed({ message: "The endpoint did not accept the test event. Its answer is above" })
   }),
 ).pipe(Command.withDescription("Send a signed test event to an endpoint, and print its answer"))
 

@@ -1,4 +1,4 @@
-import type { WhoAmI } from "../domain/sessions/Session.ts"
+import type { WhoAmI } from "../domain/sessions/sessionRequests.ts"
 
 /** The definition's types alone: the page calls the documented operations without the runtime of their client. */
 export type Me = typeof WhoAmI.Encoded

@@ -70,7 +70,7 @@ export class UnprocessableContent extends Schema.Error<UnprocessableContent>("Un
 /** 422: the idempotency key was used for another request. */
 export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
   body("IdempotencyKeyReused", "idempotency_key_reused"),
-  { httpApiStatus: 422, description: "The Idempotency-Key was used for another request." },
+  { httpApiStatus: 422, description: "The Idempotency-Key was used for another request: use a new key." },
 ) {}
 
 /** 429: too many requests. `retryAfterSeconds` becomes the `Retry-After` header. */
@@ -88,7 +88,7 @@ export class CreditsExhausted extends Schema.Error<CreditsExhausted>("CreditsExh
     ...body("CreditsExhausted", "credits_exhausted"),
     retryAfterSeconds: Schema.optionalKey(Schema.Int),
   },
-  { httpApiStatus: 429, description: "The credits of the key are used up." },
+  { httpApiStatus: 429, description: "The key has too few credits left for this use." },
 ) {}
 
 /** 500: an error of the service, which is logged with the `x-request-id` of the response. */

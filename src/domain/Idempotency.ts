@@ -67,7 +67,7 @@ export interface Answer {
 }
 
 const inFlight = new Conflict({ error: "A request with this Idempotency-Key is in flight; try again." })
-const reused = new IdempotencyKeyReused({ error: "The Idempotency-Key was used for another request." })
+const reused = new IdempotencyKeyReused({ error: "The Idempotency-Key was used for another request: use a new key." })
 
 /** Runs operations once for each idempotency key. */
 export class Idempotency extends Context.Service<

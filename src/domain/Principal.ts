@@ -8,7 +8,7 @@ import type { StoredSession } from "./sessions/SessionRepository.ts"
 export type Principal = Data.TaggedEnum<{
   /** Holds ADMIN_TOKEN. */
   Administrator: {}
-  /** The administrator, or in open mode anyone, who acts for one org on the webhook interface (`x-org-id`). */
+  /** Acts for one org on the webhook interface (`x-org-id`): the administrator, or anyone in open mode. */
   OrgAdministrator: { readonly orgId: string; readonly isAnonymous: boolean }
   /** Holds a key of the whole org. */
   OrgKey: { readonly keyId: string; readonly orgId: string }
@@ -117,7 +117,9 @@ export const requireAdministrator: Effect.Effect<void, Unauthorized | Forbidden,
   (scope) =>
     scope._tag === "EveryOrg"
       ? Effect.void
-      : Effect.fail(new Forbidden({ error: "This operation is the administrator's." })),
+      : Effect.fail(
+          new Forbidden({ error: "Only the administrator may call this operation. Send a token of ADMIN_TOKEN." }),
+        ),
 )
 
 export const orgNotFound = () => new NotFound({ error: "There is no such org." })

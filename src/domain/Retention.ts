@@ -5,7 +5,7 @@ import type { Unavailable } from "./Errors.ts"
 export interface RetentionBatch {
   /** The id of the last event of the previous batch; `""` for the first batch. */
   readonly after: string
-  /** Older events may be removed. */
+  /** Only events from before this time may be removed. */
   readonly before: DateTime.Utc
   /** The maximum of deliveries of all events together. An event without deliveries counts as one. */
   readonly limit: number

@@ -40,9 +40,9 @@ export const register: (
           failed(
             error.response === undefined
               ? `${url} does not answer (${transportFault(error)})`
-              : `${url} answered with status ${error.response.status}, but not as Gatehouse does. Check the address`,
+              : `${url} answered with status ${error.response.status}, but the answer is not Gatehouse's. Check the address`,
           ),
-        SchemaError: () => failed(`${url} answers, but not as Gatehouse does. Check the address`),
+        SchemaError: () => failed(`${url} answers, but the answer is not Gatehouse's. Check the address`),
       }),
       Effect.mapError((error) => new RegistrationFailed({ message: "error" in error ? error.error : error.message })),
     )

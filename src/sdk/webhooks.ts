@@ -23,7 +23,7 @@ export type WebhookEvent =
       readonly status: "failed"
       readonly result: null
       readonly error: string
-      /** Any JSON; null if the job has none. */
+      /** The mapped stack of the failed job: any JSON, or null if there is none. */
       readonly mapped_stack: unknown
     })
 

@@ -80,7 +80,7 @@ describe("OIDC_PROVIDERS", () => {
     [{ preset: "bitbucket", issuer: "https://bitbucket.org" }, /^entry 2: issuer must have the form of/],
     [{ preset: "circleci", audiences: ["x"] }, /^entry 2: issuer is missing/],
     [{ preset: "circleci", issuer: circleci.issuer }, /^entry 2: audiences is missing/],
-    [{ preset: "github" }, /^entry 2: issuer is the issuer of an earlier entry$/],
+    [{ preset: "github" }, /^entry 2: issuer must differ from the issuer of every earlier entry$/],
     [{ ...acme, provider: undefined }, /^entry 2: provider is missing/],
     [{ ...acme, provider: "Acme CI" }, /^entry 2: provider must be a name/],
     [{ ...acme, issuer: undefined }, /^entry 2: issuer is missing/],

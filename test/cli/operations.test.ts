@@ -137,7 +137,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect(JSON.parse(read.out)).toMatchObject({ name: "Piped" })
         const refused = yield* cli(["api", "GET", "/api/v0/nowhere"])
         expect(refused).toMatchObject({ out: expect.stringContaining('"not_found"'), code: 1 })
-        expect(refused.err).toContain("GET /api/v0/nowhere was answered with status 404")
+        expect(refused.err).toContain("GET /api/v0/nowhere failed with status 404")
         expect((yield* cli(["api", "GET", "nowhere"])).code).toBe(2)
       }),
     )

@@ -37,13 +37,13 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         }
         expect(yield* cli(["jobs", "cancel", job])).toMatchObject({ code: 0, out: "" })
         expect((yield* cli(["jobs", "get", job])).out).toMatch(/^status +canceled$/m)
-        expect((yield* cli(["jobs", "finish", job])).err).toContain("The job is canceled.")
+        expect((yield* cli(["jobs", "finish", job])).err).toContain("The job is canceled: stop the work.")
 
         const timing = ["0 4 * * *", "--timezone", "Europe/Berlin", "--overlap", "skip"]
         const schedule = (yield* cli(["schedules", "create", "nightly", ...timing])).out.trim()
         const first = (yield* cli(["schedules", "run", schedule])).out.trim()
         const again = yield* cli(["schedules", "run", schedule])
-        expect([again.code, again.err]).toEqual([1, expect.stringContaining("its overlap is skip")])
+        expect([again.code, again.err]).toEqual([1, expect.stringContaining("overlap is skip")])
         const before = (yield* cli(["schedules", "get", schedule])).out
         expect(before.match(/^next +\d/gm)).toHaveLength(5)
         expect(before).toMatch(new RegExp(`^last job +${first} queued$`, "m"))
@@ -126,7 +126,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const test = yield* cli(["webhooks", "test", other])
         expect(test).toMatchObject({ out: "", code: 1 })
         expect(test.err).toMatch(
-          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The test event was not delivered\n$/,
+          /^The endpoint answered with status 400: No signature matches.*\ngatehouse: The endpoint did not accept the test event. Its answer is above\n$/,
         )
         expect(JSON.parse(yield* Queue.take(lines))).toEqual({
           verified: false,

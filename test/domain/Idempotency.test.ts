@@ -51,7 +51,7 @@ describe("an operation under an idempotency key", () => {
       for (const other of [request.replace("orgs/1", "orgs/2"), request.replace('"a"', '"b"'), `${request} `]) {
         const failure = yield* Effect.flip(once(Effect.die("run"), { request: other }))
         assert.deepStrictEqual(encode(failure), {
-          error: "The Idempotency-Key was used for another request.",
+          error: "The Idempotency-Key was used for another request: use a new key.",
           code: "idempotency_key_reused",
         })
       }

@@ -18,7 +18,7 @@ import {
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
-import * as CiTokens from "../fakes/CiTokens.ts"
+import * as CiTokenVerifier from "../fakes/CiTokenVerifier.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/repositories.ts"
 
@@ -36,11 +36,11 @@ export const services = (
     Layer.provideMerge(options.repositories ?? fakes.layer),
     Layer.provide([
       options.crypto ?? crypto.layer,
-      CiTokens.layer,
+      CiTokenVerifier.layer,
       Layer.succeed(RegistrationPolicy, {
         allowedOwners: options.allowedOwners ?? "any",
         defaultBranches: ["main", "master"],
-        issuers: new Map([[CiTokens.github.provider, CiTokens.github.issuer]]),
+        issuers: new Map([[CiTokenVerifier.github.provider, CiTokenVerifier.github.issuer]]),
       }),
     ]),
   )

@@ -44,7 +44,9 @@ export const layer = Layer.effect(
           ?.map((owner) => owners.get(ownerKey(owner)))
           .find((owner) => (owner?.orgId ?? orgId) !== orgId)
         if (taken !== undefined) {
-          return yield* new Conflict({ error: `owners: Another org has the owner ${formatOwner(taken)}.` })
+          return yield* new Conflict({
+            error: `owners: another org has the owner ${formatOwner(taken)}. Remove it there first.`,
+          })
         }
         keepEntry({ audit }, orgId, entry)
         if (name !== undefined) orgs.set(orgId, { ...org, name })

@@ -38,7 +38,9 @@ export const layer = Layer.effect(
         const { projectId } = stored.row
         if (liveProjects(world).some((other) => other.row.projectId !== projectId && isLinkedTo(other, repository))) {
           return Effect.fail(
-            new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." }),
+            new Conflict({
+              error: "hostOwner and hostRepo: another project is linked to this repository. Remove that link first.",
+            }),
           )
         }
         const proved = isLinkedTo(stored, repository) ? stored.proved : nothingProved
@@ -91,7 +93,7 @@ export const layer = Layer.effect(
         const { hostOwner, hostRepo, subdomain } = changes
         const others = [...projects.values()].filter(({ row }) => row.projectId !== projectId)
         if (subdomain != null && others.some(({ row }) => row.subdomain === subdomain)) {
-          return yield* new Conflict({ error: "subdomain: Another project has this subdomain." })
+          return yield* new Conflict({ error: "subdomain: another project has this subdomain. Choose another one." })
         }
         const link =
           hostOwner != null && hostRepo != null

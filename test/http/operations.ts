@@ -9,7 +9,7 @@ import {
   ValidatedKey,
   ValidateKey,
 } from "#src/domain/keys/ApiKey.ts"
-import { UsageInterval } from "#src/domain/keys/KeyUsages.ts"
+import { UsageInterval } from "#src/domain/keys/KeyUsageReport.ts"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { Deployment } from "#src/domain/deployments/Deployment.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/orgs/Org.ts"

@@ -106,7 +106,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
       yield* until(
         "the worker to hear of it",
         Effect.sync(() => faults.join()),
-        (said) => said.includes("The job was lost: The job is canceled."),
+        (said) => said.includes("The job was lost: The job is canceled: stop the work."),
       )
       yield* until("the long job", status(tenant, long), (found) => found === "completed")
       expect(yield* get(tenant, long)).toMatchObject({ attempt: 1, result: "done" })

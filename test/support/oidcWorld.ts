@@ -3,9 +3,9 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import type { CiProvider } from "#src/domain/deployments/CiProvider.ts"
-import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import { CiTokenVerifier } from "#src/domain/deployments/CiTokenVerifier.ts"
 import { readGitHub } from "#src/domain/deployments/providers/github.ts"
-import * as Oidc from "#src/infrastructure/oidc/Oidc.ts"
+import * as Oidc from "#src/infrastructure/oidc/CiTokenVerifier.ts"
 import { makeOidcProvider } from "./oidc.ts"
 
 /** The moment that these tests begin at, in milliseconds. */
@@ -30,7 +30,7 @@ export const oidcWorld = Effect.fnUntraced(function* (
       ...options,
     },
   ])
-  const tokens = Context.get(yield* Layer.build(Layer.provide(layer, client)), CiTokens)
+  const tokens = Context.get(yield* Layer.build(Layer.provide(layer, client)), CiTokenVerifier)
   const verify = (token: string) => tokens.verify(Redacted.make(token))
   return {
     provider,

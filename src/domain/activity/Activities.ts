@@ -65,7 +65,7 @@ export class Activities extends Context.Service<
         if (intervals.length === 0) return yield* new InvalidRequest({ error: "from must be before to." })
         if (intervals.length > maxIntervals) {
           return yield* new InvalidRequest({
-            error: `every must be longer, or the range shorter: there are more than ${maxIntervals} intervals.`,
+            error: `The range has more than ${maxIntervals} intervals: use a longer every, or a shorter range.`,
           })
         }
         const [counted, state] = yield* Effect.all(

@@ -44,12 +44,12 @@ const collectTime = "100 millis"
 /** Events that a replica remembers for readers that come back. */
 const maxRemembered = 2_000
 /** Events that wait for one reader. A reader that is further behind is dropped. */
-const maxBehind = 1_000
+const maxQueuedChangesPerReader = 1_000
 const maxReaders = 1_000
 const maxOrgReaders = 100
-/** How often a replica with readers says so, and how long the others believe it. */
-const wantInterval = "10 seconds"
-const wantMillis = 30_000
+/** How often a replica that has readers tells the other replicas, and how long such a notice is valid. */
+const readersNoticeInterval = "10 seconds"
+const readersNoticeMillis = 30_000
 const want = "want"
 
 const tooMany = new TooManyRequests({ error: "Too many readers follow the changes; try again.", retryAfterSeconds: 10 })
@@ -101,7 +101,10 @@ export class LiveFeed extends Context.Service<
         tell(resetEvent)
       }
       const receive = (payload: string) => {
-        wantedUntil = Math.max(wantedUntil, payload === want ? clock.currentTimeMillisUnsafe() + wantMillis : 0)
+        wantedUntil = Math.max(
+          wantedUntil,
+          payload === want ? clock.currentTimeMillisUnsafe() + readersNoticeMillis : 0,
+        )
         if (payload === want) return
         const events = JSON.parse(payload) as ReadonlyArray<LiveEvent>
         remembered = [...remembered, ...events].slice(-maxRemembered)
@@ -133,7 +136,7 @@ export class LiveFeed extends Context.Service<
       yield* Effect.forkScoped(Effect.forever(sendBatch))
       const sayWanted = Effect.suspend(() => (readers.size === 0 ? Effect.void : send([want])))
       yield* Effect.forkScoped(
-        Effect.forever(Effect.andThen(Effect.timeoutOption(Queue.take(wanted), wantInterval), sayWanted)),
+        Effect.forever(Effect.andThen(Effect.timeoutOption(Queue.take(wanted), readersNoticeInterval), sayWanted)),
       )
 
       const admit = (owner: string) => {
@@ -150,7 +153,7 @@ export class LiveFeed extends Context.Service<
         yield* owner === "" && readers.size < maxReaders ? Effect.void : admit(owner)
         const isFor = ({ orgId, topic }: LiveEvent) =>
           topics.has(topic) && (scope._tag === "EveryOrg" || scope.orgId === orgId)
-        const queue = yield* Queue.dropping<LiveEvent, Cause.Done>(maxBehind)
+        const queue = yield* Queue.dropping<LiveEvent, Cause.Done>(maxQueuedChangesPerReader)
         const reader = { queue, isFor, owner }
         const from = remembered.findIndex(({ id }) => id === after)
         const missed = after === undefined || from === -1 ? [resetEvent] : remembered.slice(from + 1)

@@ -25,7 +25,7 @@ import { UnverifiedSentences, verifyAnswer } from "./verifyAnswer.ts"
 /** The responses of the model in one chat, including tool calls. */
 const maxSteps = 8
 /** The earlier questions that the search of a follow-up uses. */
-const maxBefore = 2
+const maxEarlierQuestions = 2
 
 /** Where a fault was thrown. Its message can contain words of the reader or of the model, which no log may have. */
 const placeOf = (cause: Cause.Cause<never>) => {
@@ -68,7 +68,7 @@ const tooManyChats = (error: RateLimiter.RateLimiterError) =>
   error.reason._tag === "RateLimitExceeded"
     ? Effect.fail(
         new TooManyRequests({
-          error: "Too many chats; wait.",
+          error: "The limit of chats per minute is reached; try again after the seconds in Retry-After.",
           retryAfterSeconds: Math.max(1, Math.ceil(Duration.toSeconds(error.reason.retryAfter))),
         }),
       )
@@ -90,7 +90,7 @@ const questionsBefore = ({ messages }: ChatRequest) =>
   messages
     .slice(0, -1)
     .filter(({ role }) => role === "user")
-    .slice(-maxBefore)
+    .slice(-maxEarlierQuestions)
     .map((message) => textOf(message).slice(0, limits.searched))
 
 /** What is said when the model has written nothing. */

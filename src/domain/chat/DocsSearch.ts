@@ -38,7 +38,7 @@ const normalize = (slug: string) =>
  */
 const maxVocabulary = 150_000
 /** The different names of an index. */
-const maxNames = 100_000
+const maxIndexedNames = 100_000
 /** A table or list that begins with at least so many names is a reference. */
 const minReference = 5
 /** The memory of an index: when empty, and for each character, word and passage. Measured by `bench/chat.ts`. */
@@ -127,7 +127,7 @@ const makeIndexed = () => {
       add([...wholeName(title), ...wholeName(slug.slice(slug.lastIndexOf("/") + 1))], nameStrength.isPage)
     for (const [name, strength] of strengths) {
       const ids = names.get(name)
-      if (ids === undefined && names.size >= maxNames) continue
+      if (ids === undefined && names.size >= maxIndexedNames) continue
       if (ids === undefined) names.set(name, [id * 8 + strength])
       else ids.push(id * 8 + strength)
       named++

@@ -5,7 +5,7 @@ import { wordsOf } from "./docsWords.ts"
 /** Words of a question that are searched, because each word costs time. */
 const maxWords = 32
 /** Names of a question. */
-const maxNames = 8
+const maxQuestionNames = 8
 /** Characters of a question, and of each one before it, that are searched. */
 const maxCharacters = 4_000
 
@@ -58,7 +58,7 @@ const meaningOf = (text: string) => {
  */
 export const parseQuestion = (question: string, before: ReadonlyArray<string> = []): ParsedQuestion => {
   const { language, all, words } = meaningOf(question)
-  const names = [...namesIn(question.slice(0, maxCharacters))].slice(0, maxNames)
+  const names = [...namesIn(question.slice(0, maxCharacters))].slice(0, maxQuestionNames)
   const asksForPage =
     words.some((word) => pageWords.has(word)) && words.every((word) => pageWords.has(word) || tellWords.has(word))
   const isTalk = all.every(isSmallTalk) || (words.length === 0 && all.some(isSmallTalk))

@@ -50,7 +50,7 @@ const generalShare = 0.5
 const titleWeight = 0.5
 const repeatedPage = 0.6
 /** The passages in which groups of words of the question are looked for. */
-const maxCompared = 30
+const maxComparedPassages = 30
 /** The most words of the index that one misspelled word can mean. */
 const maxCorrections = 6
 /** The share of passages above which a possible name is a common word. */
@@ -113,7 +113,10 @@ const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
   return { forms: new Map(weights), rarity, isOwn }
 }
 
-/** The share of the rarity of these terms that is in some words. */
+/**
+ * How much of the terms a text has, from 0 to 1. Each term counts by its rarity. `has` says whether the text contains a
+ * form.
+ */
 const coverage = (terms: ReadonlyArray<Term>, has: (form: string) => boolean) => {
   let all = 0
   let found = 0
@@ -139,10 +142,10 @@ const titleShare = ({ title, language }: Stored, forms: ReadonlyMap<string, numb
 
 /** Raises the best passages whose title the question has, or that have three words of the question in its order. */
 const compare = (scored: ReadonlyArray<Scored>, words: ReadonlyArray<string>, forms: ReadonlyMap<string, number>) => {
-  const phrases = words.slice(2, maxCompared).map((word, at) => `${words[at]} ${words[at + 1]} ${word}`)
+  const phrases = words.slice(2, maxComparedPassages).map((word, at) => `${words[at]} ${words[at + 1]} ${word}`)
   const sorted = scored.toSorted((a, b) => b.score - a.score)
   return sorted.map(({ passage, score }, at): Scored => {
-    if (at >= maxCompared) return { passage, score }
+    if (at >= maxComparedPassages) return { passage, score }
     const text = ` ${wordsOf(`${passage.heading} ${passage.text}`).join(" ")} `
     const found = phrases.filter((phrase) => text.includes(` ${phrase} `)).length
     const raised = 1 + found / Math.max(phrases.length, 1) + titleWeight * titleShare(passage, forms)

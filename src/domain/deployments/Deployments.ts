@@ -10,7 +10,7 @@ import type { Project } from "../projects/Project.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { refusal } from "./admission.ts"
 import type { CiRun } from "./CiRun.ts"
-import { CiTokens } from "./CiToken.ts"
+import { CiTokenVerifier } from "./CiTokenVerifier.ts"
 import type { Deployment } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import type { Registration } from "./Registration.ts"
@@ -51,7 +51,7 @@ export class Deployments extends Context.Service<
     Effect.gen(function* () {
       const repository = yield* DeploymentRepository
       const projects = yield* ProjectRepository
-      const tokens = yield* CiTokens
+      const tokens = yield* CiTokenVerifier
       const random = yield* SecureRandom.SecureRandom
       const audit = yield* AuditLog
       const rules = yield* RegistrationPolicy

@@ -56,7 +56,7 @@ export interface KnownRepository {
 /** Why a run is refused. */
 export type Refusal = "NotLinked" | "OwnerNotAllowed" | "NameReused" | "OwnerReused" | "RepositoryMoved"
 
-/** What becomes of a run: it is recorded in a project, it gets a new project, or it is refused. */
+/** The decision about a run: record it in a project, create a project for it, or refuse it. */
 export type Admission =
   | { readonly _tag: "Record"; readonly project: LinkedProject }
   | {
@@ -161,11 +161,13 @@ export const effectsOf = (
 
 const sentences: Readonly<Record<Refusal, string>> = {
   NotLinked:
-    "No project is linked to the repository, and neither OIDC_ALLOWED_OWNERS nor the owners of an org let it make one.",
+    "The repository may not register: no project is linked to it, and its owner is not in OIDC_ALLOWED_OWNERS or in the owners of an org. Link it, or add the owner.",
   OwnerNotAllowed:
-    "The repository's owner may not register here (OIDC_ALLOWED_OWNERS, or owners of the project's org).",
-  NameReused: "A project is linked to this repository's name, but to another repository's id: the name was reused.",
-  OwnerReused: "The name of the repository's owner belongs to another owner's id: the name was reused.",
+    "The repository's owner may not register. Add it to OIDC_ALLOWED_OWNERS, or to the owners of the project's org.",
+  NameReused:
+    "The project is linked to another repository that had this name before. If you trust the new repository, link the project again.",
+  OwnerReused:
+    "Another owner had this name before, with another id. If you trust the new owner, ask the administrator to set the owners again.",
   RepositoryMoved:
     "The repository has moved to another owner. Link it to its project again, or add the owner to the owners of the org.",
 }

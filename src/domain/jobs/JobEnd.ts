@@ -92,17 +92,21 @@ export const statusAfter = (decision: JobDecision): JobStatus | null => {
 
 const unchanged: JobDecision = { _tag: "Unchanged" }
 
-const otherOutcome = () => new Conflict({ error: "The job is finished with the other outcome." })
-const notRunning = () => new Conflict({ error: "The job is not running: nobody holds a lease on it." })
-const isCanceled = () => new Conflict({ error: "The job is canceled." })
-const isFinished = () => new Conflict({ error: "The job is finished." })
+const otherOutcomeConflict = () =>
+  new Conflict({ error: "The job has already finished with another outcome; the first outcome stays." })
+const notRunningConflict = () =>
+  new Conflict({ error: "The job is not running: no worker has a lease on it. Claim it first." })
+const canceledConflict = () => new Conflict({ error: "The job is canceled: stop the work." })
+const finishedConflict = () => new Conflict({ error: "The job has already finished and cannot be canceled." })
 const otherAttempt = (attempt: number) =>
-  new Conflict({ error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended.` })
+  new Conflict({
+    error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`,
+  })
 
 /** The longest delay of a retry, in seconds. */
 const maxRetryDelaySeconds = 3600
 
-/** How long a job waits after its failed attempt, in seconds: twice as long after each, up to an hour. */
+/** The wait after a failed attempt, in seconds. It doubles with each attempt, up to an hour. */
 export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
   Math.min(maxRetryDelaySeconds, retryDelaySeconds * 2 ** (attempt - 1))
 
@@ -129,22 +133,22 @@ const decideEnded = (job: JobState, report: Ended, now: DateTime.Utc): Result.Re
   const { attempt, outcome, retry } = report
   if (attempt !== undefined && (job.status !== "running" || job.attempt !== attempt)) {
     if (isRepeated(job, { ...report, attempt })) return Result.succeed(unchanged)
-    if (job.status === "canceled") return Result.fail(isCanceled())
-    return Result.fail(job.finishedAttempt === attempt ? otherOutcome() : otherAttempt(attempt))
+    if (job.status === "canceled") return Result.fail(canceledConflict())
+    return Result.fail(job.finishedAttempt === attempt ? otherOutcomeConflict() : otherAttempt(attempt))
   }
   if (job.status === outcome.status) return Result.succeed(unchanged)
-  if (job.status === "canceled") return Result.fail(isCanceled())
-  if (job.status === "completed" || job.status === "failed") return Result.fail(otherOutcome())
+  if (job.status === "canceled") return Result.fail(canceledConflict())
+  if (job.status === "completed" || job.status === "failed") return Result.fail(otherOutcomeConflict())
   return Result.succeed(retry ? retryOrFinish(job, outcome, now) : { _tag: "Finish", outcome })
 }
 
 const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
   if (job.status === "failed") return Result.succeed(unchanged)
-  if (job.status === "completed") return Result.fail(otherOutcome())
+  if (job.status === "completed") return Result.fail(otherOutcomeConflict())
   const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
   return job.status === "running" && hasExpired
     ? Result.succeed({ _tag: "Finish", outcome: leaseExpired })
-    : Result.fail(notRunning())
+    : Result.fail(notRunningConflict())
 }
 
 /** Decides what a report changes. Fails with a `Conflict` when the state of the job does not allow it. */
@@ -158,7 +162,7 @@ export const decide = (job: JobState, report: JobReport, now: DateTime.Utc): Res
       if (job.status === "canceled") return Result.succeed(unchanged)
       return job.status === "queued" || job.status === "running"
         ? Result.succeed({ _tag: "Cancel" })
-        : Result.fail(isFinished())
+        : Result.fail(finishedConflict())
   }
 }
 
@@ -167,6 +171,6 @@ export const refusedHeartbeat = (
   { attempt, status }: Pick<JobState, "attempt" | "status">,
   fence: number | undefined,
 ) => {
-  if (status === "canceled") return isCanceled()
-  return status === "running" && fence !== undefined && fence !== attempt ? otherAttempt(fence) : notRunning()
+  if (status === "canceled") return canceledConflict()
+  return status === "running" && fence !== undefined && fence !== attempt ? otherAttempt(fence) : notRunningConflict()
 }

@@ -93,4 +93,7 @@ export const isBlocked = (overlap: Overlap, lastStatus: JobStatus | null) =>
   overlap === "skip" && (lastStatus === "queued" || lastStatus === "running")
 
 export const lastJobUnfinished = () =>
-  new Conflict({ error: "The last job of this schedule is not finished, and its overlap is skip." })
+  new Conflict({
+    error:
+      "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
+  })

@@ -6,7 +6,7 @@ import { type Conflict, InvalidRequest, type LimitReached, type NotFound } from 
 import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "./JobSchedule.ts"
 import { JobScheduleRepository } from "./JobScheduleRepository.ts"
-import { JobTemplates, present } from "./JobTemplates.ts"
+import { JobTemplates, withoutUndefined } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { inTurns } from "../orgs/Turns.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
@@ -101,9 +101,9 @@ export class JobSchedules extends Context.Service<
       const update = Effect.fn("JobSchedules.update")(function* (input: typeof UpdateJobSchedule.Type) {
         const orgId = yield* currentTenant
         const { active, cron, overlap, schedule_id: scheduleId, timezone, workflow } = input
-        const timing = present({ active, cron, overlap, timezone })
+        const timing = withoutUndefined({ active, cron, overlap, timezone })
         const changes = { ...(yield* templates.change(input, scheduleId)), ...timing }
-        const details = present({ workflow, ...timing })
+        const details = withoutUndefined({ workflow, ...timing })
         const entry = yield* audit.entry({ action: "schedule.update", target: scheduleId, details })
         yield* repository.update(orgId, scheduleId, changes, yield* DateTime.now, entry)
       })

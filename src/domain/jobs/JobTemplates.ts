@@ -1,11 +1,11 @@
 import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
 import type { InvalidRequest } from "../Errors.ts"
-import { checkUrl, ReceiverRules } from "../webhooks/ReceiverRules.ts"
+import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrlRules.ts"
 import type { jobFields } from "./Job.ts"
 
-/** The fields that are present. */
-export const present = <A extends object>(fields: A): { [K in keyof A]?: Exclude<A[K], undefined> } =>
+/** Removes the fields that are `undefined`. */
+export const withoutUndefined = <A extends object>(fields: A): { [K in keyof A]?: Exclude<A[K], undefined> } =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
 
 /** The contents of a new job. A schedule has one and copies it at each firing. */
@@ -50,11 +50,11 @@ export class JobTemplates extends Context.Service<
     JobTemplates,
     Effect.gen(function* () {
       const cipher = yield* Cipher
-      const rules = yield* ReceiverRules
+      const rules = yield* ReceiverUrlRules
 
       const change = Effect.fnUntraced(function* (fields: Partial<Fields>, owner: string) {
         const { callback_secret: secret, callback_url: url } = fields
-        if (url != null) yield* checkUrl("callback_url", url, rules)
+        if (url != null) yield* checkReceiverUrl("callback_url", url, rules)
         const template = {
           workflow: fields.workflow,
           input: fields.input,
@@ -66,7 +66,7 @@ export class JobTemplates extends Context.Service<
           maxAttempts: fields.max_attempts,
           retryDelaySeconds: fields.retry_delay_seconds,
         }
-        return present(template)
+        return withoutUndefined(template)
       })
 
       return JobTemplates.of({

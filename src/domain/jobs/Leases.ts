@@ -22,7 +22,7 @@ export interface ExpiredLeases {
   readonly next: string | null
 }
 
-/** Leases that one statement reads. */
+/** The most expired leases that one statement reads. */
 const maxLeaseBatch = 1_000
 /** Jobs that are failed at the same time. */
 const failConcurrency = 4

@@ -19,7 +19,9 @@ export const nextFiring = (
     onFailure: (error) => Result.fail(`cron is not a cron expression: ${error.message}`),
     onSuccess: (parsed) => {
       const next = firstFiring(parsed, cron, after)
-      return next === undefined ? Result.fail("cron never fires") : Result.succeed(DateTime.fromDateUnsafe(next))
+      return next === undefined
+        ? Result.fail("cron names dates that never come")
+        : Result.succeed(DateTime.fromDateUnsafe(next))
     },
   })
 }

@@ -111,7 +111,7 @@ export const makeJobPolls: (
   release: (orgId: string, jobs: Claimed) => Effect.Effect<void, Unavailable>,
 ) => Effect.Effect<
   {
-    /** Waits for up to `limit` jobs. Returns none when the time is over. */
+    /** Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. */
     readonly wait: (key: PollKey, limit: number, seconds: number) => Effect.Effect<Claimed, Unavailable>
     /** Signals that the org may have queued jobs. */
     readonly wake: (orgId: string) => void

@@ -27,7 +27,7 @@ export interface KeyChange extends SettingsChange {
 /** The new key of a rotation. */
 export interface KeyReplacement extends Pick<NewApiKey, "id" | "prefix" | "hash"> {
   readonly now: DateTime.Utc
-  /** `undefined` for the expiry of the old key. */
+  /** When the new key expires; `null`: never, `undefined`: when the old key expires. */
   readonly expiresAt: DateTime.Utc | null | undefined
   /** The end of the overlap. The old key expires then, or earlier by its own expiry. */
   readonly oldKeyUntil: DateTime.Utc
@@ -133,6 +133,9 @@ export class ApiKeyRepository extends Context.Service<
 
 export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
 export const keyLeaked = () =>
-  new Conflict({ error: "The key was reported as leaked and stays disabled: create a new one." })
+  new Conflict({
+    error:
+      "The key was reported as leaked and stays disabled. Rotate it for a new key with the same settings, or create one.",
+  })
 export const keyExpired = () => new Conflict({ error: "The key has expired: create a new one." })
-export const keyReplaced = () => new Conflict({ error: "The key was rotated before: rotate the one that replaced it." })
+export const keyReplaced = () => new Conflict({ error: "The key was rotated before. Rotate its replacement." })

@@ -48,7 +48,8 @@ export const make = (limit: number) => {
       if (left <= 0) return Effect.void
       return Effect.fail(
         new TooManyRequests({
-          error: "Too many keys that are not valid; wait, or send a credential of your own.",
+          error:
+            "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
           retryAfterSeconds: Math.ceil(left / 1000),
         }),
       )

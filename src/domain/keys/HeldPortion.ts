@@ -43,11 +43,11 @@ const seconds = (millis: number) => Math.max(1, Math.ceil(millis / 1000))
 export const refusalOf = ({ exhausted, retryMillis }: Lease, passedMillis: number) =>
   exhausted === "credits"
     ? new CreditsExhausted({
-        error: "The credits of the key are used up.",
+        error: "The key has too few credits left for this use.",
         ...(retryMillis === undefined ? {} : { retryAfterSeconds: seconds(retryMillis - passedMillis) }),
       })
     : new TooManyRequests({
-        error: "The key is used more often than its rate limit allows; wait.",
+        error: "The rate limit of the key is reached; try again after the seconds in Retry-After.",
         retryAfterSeconds: seconds((retryMillis ?? 0) - passedMillis),
       })
 
@@ -63,7 +63,7 @@ export const takeHeld = (held: Held, cost: number, now: number) => {
 }
 
 /** Gives up what is held, and returns what is left of it. */
-export const giveUp = (held: Held): Portion | null => {
+export const takeUnused = (held: Held): Portion | null => {
   const unused = held.portion === null || held.units === 0 ? null : { ...held.portion, units: held.units }
   held.portion = null
   held.units = 0
@@ -80,7 +80,7 @@ export const makeHeld = (orgId: string, counterId: string, now: number): Held =>
 }
 
 /** Learns from how the last portion was used how large the next one should be. */
-export const learn = (held: Held, now: number) => {
+export const updateDemand = (held: Held, now: number) => {
   const left = held.units
   if (held.portion === null) return
   if (left === 0 && now - held.leasedAt < held.lifetimeMillis / 2) held.want = Math.min(held.want * 2, maxWant)
@@ -88,7 +88,7 @@ export const learn = (held: Held, now: number) => {
 }
 
 /** Holds the portion of an answer. Its lifetime counts from the question, so that it ends no later than for the database. */
-export const accept = (held: Held, answer: Lease, askedAt: number) => {
+export const storeLease = (held: Held, answer: Lease, askedAt: number) => {
   held.portion = answer
   held.units = answer.units
   held.leasedAt = askedAt
@@ -98,7 +98,7 @@ export const accept = (held: Held, answer: Lease, askedAt: number) => {
 }
 
 /** Refuses uses of at least this cost from memory for a while, after an answer that refused one. */
-export const block = (held: Held, cost: number, lease: Lease, now: number) => {
+export const rememberRefusal = (held: Held, cost: number, lease: Lease, now: number) => {
   // At least half a lifetime, which is a fortieth of a window: in that time portions for several replicas drain.
   const millis = Math.max(lease.retryMillis ?? Infinity, lease.lifetimeMillis / 2)
   held.blocked = { cost, at: now, until: now + Math.min(millis, maxBlockMillis), lease }

@@ -8,7 +8,7 @@ import * as FailureLimit from "./FailureLimit.ts"
 import { KeyHash } from "./KeyHash.ts"
 import { KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import * as KeyPortions from "./KeyPortions.ts"
-import * as KeyUsage from "./KeyUsage.ts"
+import * as KeyUsage from "./KeyUsageCollector.ts"
 
 /** The invalid keys that an anonymous caller may send in a minute. */
 const maxFailuresPerMinute = 600

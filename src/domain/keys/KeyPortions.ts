@@ -3,11 +3,11 @@ import { LRUCache } from "lru-cache"
 import { type Unauthorized, Unavailable } from "../Errors.ts"
 import type { KeyLimits } from "./ApiKeyRepository.ts"
 import {
-  accept,
-  block,
-  giveUp,
+  storeLease,
+  rememberRefusal,
+  takeUnused,
   type Held,
-  learn,
+  updateDemand,
   leftOf,
   makeHeld,
   type Refusal,
@@ -41,13 +41,13 @@ export const make = (notValid: Unauthorized) =>
     const { lease } = yield* KeyCounterRepository
     const clock = yield* Clock.Clock
     const run = Effect.runForkWith(yield* Effect.context<never>())
-    const counters = new LRUCache<string, Held>({ max: maxCounters, dispose: (held) => void run(giveBack(held)) })
+    const counters = new LRUCache<string, Held>({ max: maxCounters, dispose: (held) => void run(returnUnits(held)) })
     const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
     const heldOf = (orgId: string, { counterId, version }: KeyLimits, now: number) => {
       const known = counters.get(counterId)
       if (known !== undefined) {
-        if (known.portion !== null && known.portion.version < version) giveUp(known)
+        if (known.portion !== null && known.portion.version < version) takeUnused(known)
         if (known.blocked !== null && known.blocked.lease.version < version) known.blocked = null
         return known
       }
@@ -57,8 +57,8 @@ export const make = (notValid: Unauthorized) =>
     }
 
     /** Puts an idle portion back; it is given up first, so that it is never used and put back. */
-    const giveBack = (held: Held) => {
-      const unused = giveUp(held)
+    const returnUnits = (held: Held) => {
+      const unused = takeUnused(held)
       if (unused === null) return Effect.void
       // After a failure the units stay taken.
       return Effect.ignore(lease(held, { need: 0, waiting: 0, want: 0, unused }))
@@ -67,7 +67,7 @@ export const make = (notValid: Unauthorized) =>
     /** Answers those that wait, in order, as far as the new portion reaches. */
     const serve = (held: Held, answer: Lease, need: number) => {
       const now = nowMillis()
-      if (answer.exhausted !== null) block(held, need, answer, now)
+      if (answer.exhausted !== null) rememberRefusal(held, need, answer, now)
       // What is refused does not hold the cheaper ones up.
       const waiters = held.waiters
       held.waiters = []
@@ -88,22 +88,25 @@ export const make = (notValid: Unauthorized) =>
     const askWhileWaiting = Effect.fnUntraced(function* (held: Held) {
       while (held.waiters.length > 0) {
         const askedAt = nowMillis()
-        learn(held, askedAt)
+        updateDemand(held, askedAt)
         const need = held.waiters[0]!.cost
         const waiting = held.waiters.reduce((sum, { cost }) => sum + cost, 0)
-        const ask = { need, waiting, want: held.want, unused: giveUp(held) }
+        const ask = { need, waiting, want: held.want, unused: takeUnused(held) }
         const exit = yield* Effect.exit(lease(held, ask))
         if (Exit.isFailure(exit)) answerAll(held, Effect.failCause(exit.cause))
         else if (exit.value === undefined) answerAll(held, Effect.fail(notValid))
         else {
-          accept(held, exit.value, askedAt)
+          storeLease(held, exit.value, askedAt)
           serve(held, exit.value, need)
         }
       }
       held.isAsking = false
     })
 
-    /** Takes from the portion that is held. Returns whether it could. */
+    /**
+     * Takes `cost` units from the held portion. Returns false, and takes nothing, when the portion has too few units or is
+     * being renewed.
+     */
     const takeNow = (held: Held, cost: number, now: number) => {
       if (unitsOf(held, now) < cost || held.isAsking) return false
       takeHeld(held, cost, now)
@@ -167,12 +170,12 @@ export const make = (notValid: Unauthorized) =>
           else if (now - held.usedAt > 60_000) counters.delete(held.counterId)
           if (idle.length >= maxReturned) break
         }
-        return Effect.forEach(idle, giveBack, { concurrency: "unbounded", discard: true })
+        return Effect.forEach(idle, returnUnits, { concurrency: "unbounded", discard: true })
       }),
 
-      /** Returns all portions, at shutdown. */
+      /** Returns the leased units of all portions to the database. Runs at shutdown. */
       returnAll: Effect.suspend(() =>
-        Effect.forEach([...counters.values()], giveBack, { concurrency: "unbounded", discard: true }),
+        Effect.forEach([...counters.values()], returnUnits, { concurrency: "unbounded", discard: true }),
       ),
     }
   })

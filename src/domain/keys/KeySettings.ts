@@ -33,7 +33,7 @@ export const Credits = Schema.Struct({
 }).annotate({ identifier: "Credits" })
 export interface Credits extends Schema.Schema.Type<typeof Credits> {}
 
-/** The caller's own id of a key's holder. */
+/** The id that your own system has for the holder of a key. */
 export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
   description: "Your own id of the key's holder.",
   examples: ["customer_42"],

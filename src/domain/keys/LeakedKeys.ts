@@ -52,7 +52,7 @@ const cut = (text: string | null | undefined) => (text == null ? null : text.sli
 export class LeakedKeys extends Context.Service<
   LeakedKeys,
   {
-    /** Disables for good those of the tokens that are keys. Labels each token, in their order. */
+    /** Disables every token that is a key, for ever. Returns a label for each token, in the same order. */
     readonly report: (tokens: ReadonlyArray<ReportedToken>) => Effect.Effect<ReadonlyArray<TokenLabel>, Unavailable>
   }
 >()("gatehouse/domain/LeakedKeys") {

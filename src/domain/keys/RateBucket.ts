@@ -1,9 +1,9 @@
 import type { RateLimit } from "./KeySettings.ts"
 
 /**
- * The units of a rate limit that are taken. `used` drains evenly, a window's limit in a window. Units that a replica has
- * leased may still be used for the lifetime of a portion, so they do not drain before that time has passed: `current` are
- * those of the slot of `at`, `previous` those of the slot before. A slot is as long as the lifetime. All are whole numbers.
+ * The units that a rate limit has taken. `used` drains evenly: `limit` units in `window` seconds. Leased units do not drain until
+ * their portion has expired. `current` are the units that were leased in the time slot of `at`, `previous` those of the slot before it.
+ * A slot is as long as the lifetime of a portion. All numbers are whole.
  */
 export interface RateBucket {
   /** In parts of a unit (`partsOf`). */

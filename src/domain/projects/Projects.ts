@@ -135,7 +135,7 @@ export class Projects extends Context.Service<
         if (owners.some((own) => isSameOwner(own, owner))) return
         return yield* new Forbidden({
           error:
-            "An org key links only repositories of the org's owners. The administrator sets owners, or links this one.",
+            "An org key can link only repositories whose owner is in the org's owners. Ask the administrator to add the owner, or to link this repository.",
         })
       })
 

@@ -94,7 +94,10 @@ export class Sessions extends Context.Service<
       const signIn = Effect.gen(function* () {
         const { principal, credential } = yield* CurrentPrincipal
         if (credential === undefined || principal._tag === "Anonymous") return yield* noCredential()
-        if (!notAnonymous(principal)) return yield* new Forbidden({ error: "This credential has no session." })
+        if (!notAnonymous(principal))
+          return yield* new Forbidden({
+            error: "This credential cannot sign in: use the administrator's token or an API key.",
+          })
         const orgId = principal._tag === "Administrator" ? "" : principal.orgId
         const kind = principal._tag === "Administrator" ? "administrator" : "key"
         return yield* insert(orgId, kind, hashOf(Redacted.value(credential)), sessionLifetime)

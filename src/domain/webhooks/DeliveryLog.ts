@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import type { Delivery, DeliveryDetail, DeliveryState } from "./Delivery.ts"
-import { Conflict, NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import type { Conflict, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import type { Page } from "../Page.ts"
 import { cutRows, nextCursor } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
@@ -68,13 +68,6 @@ export class DeliveryLogRepository extends Context.Service<
     ) => Effect.Effect<Recovered & { readonly hasMore: boolean }, NotFound | Conflict | Unavailable>
   }
 >()("gatehouse/domain/DeliveryLog/DeliveryLogRepository") {}
-
-/** The errors of `retry` and `recover`. */
-export const endpointInactive = () => new Conflict({ error: "The webhook endpoint is inactive; activate it first." })
-export const endpointDeleted = () => new Conflict({ error: "The webhook endpoint was deleted." })
-export const attemptInFlight = () =>
-  new Conflict({ error: "An attempt of this delivery is in flight; try again when it has ended." })
-export const deliveryNotFound = () => new NotFound({ error: "There is no such delivery." })
 
 /** The deliveries of the current tenant. */
 export class DeliveryLog extends Context.Service<

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { type NewEvent, ownBody } from "./Event.ts"
-import type { ServiceEventType } from "./EventTypes.ts"
+import type { ServiceEventType } from "./EventPatterns.ts"
 import type { DeactivatedReason } from "./WebhookEndpoint.ts"
 
 /** An event of the service's own, without its id and its time. */

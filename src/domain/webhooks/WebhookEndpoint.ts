@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
 import { EndpointHeaders } from "./EndpointHeaders.ts"
-import { EventPatterns } from "./EventTypes.ts"
+import { EventPatterns } from "./EventPatterns.ts"
 
 const Secret = SigningSecret.annotate({
   description:

@@ -6,7 +6,7 @@ import * as EndpointTests from "./EndpointTests.ts"
 import type { Conflict, InvalidRequest, LimitReached, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import { checkUrl, ReceiverRules } from "./ReceiverRules.ts"
+import { checkReceiverUrl, ReceiverUrlRules } from "./ReceiverUrlRules.ts"
 import { deactivated } from "./ServiceEvents.ts"
 import { Wakeups } from "./Wakeups.ts"
 import type {
@@ -105,7 +105,7 @@ export class WebhookEndpoints extends Context.Service<
       const repository = yield* WebhookEndpointRepository
       const cipher = yield* Cipher
       const random = yield* SecureRandom.SecureRandom
-      const rules = yield* ReceiverRules
+      const rules = yield* ReceiverUrlRules
       const audit = yield* AuditLog
       const wakeups = yield* Wakeups
       const signingKeys = yield* SigningKeys
@@ -113,7 +113,7 @@ export class WebhookEndpoints extends Context.Service<
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
-        yield* checkUrl("url", input.url, rules)
+        yield* checkReceiverUrl("url", input.url, rules)
         const id = yield* random.ulid
         const { url, active = true, description = null } = input
         const secret = yield* cipher.encrypt(Redacted.make(input.signing_secret), id)
@@ -140,7 +140,7 @@ export class WebhookEndpoints extends Context.Service<
 
       const update = Effect.fn("WebhookEndpoints.update")(function* (input: typeof UpdateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
-        if (input.url !== undefined) yield* checkUrl("url", input.url, rules)
+        if (input.url !== undefined) yield* checkReceiverUrl("url", input.url, rules)
         const now = yield* DateTime.now
         const secret = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input

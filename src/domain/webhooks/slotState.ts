@@ -27,7 +27,7 @@ export interface Lane {
   readonly orgId: string
   /** Whether it sends one delivery at a time, in order. */
   ordered: boolean
-  /** When the lane has a turn for an attempt that has its time, in monotonic milliseconds; 0 without one. */
+  /** When the lane may start its next timed attempt, in monotonic milliseconds; 0 if there is none. */
   turnAt: number
   /** Attempts in flight, and failed attempts that are not recorded. */
   inFlight: number
@@ -65,7 +65,7 @@ export interface Slots {
   leftForShare: boolean
 }
 
-/** The slots that stay free when an org takes more, as a multiple of the slots that the org then has. */
+/** How many slots must stay free after an org takes one more: this factor times the slots of the org. */
 const reserve = 1 / 3
 /** `reserve` while slots are scarce. */
 const scarceReserve = 8
@@ -103,7 +103,7 @@ export const free = ({ limits, used, usedBytes }: Slots): OrgShare => ({
 /** Whether seven eighths of the slots are in use. Then many orgs have receivers that may hang. */
 const isScarce = ({ limits, used }: Slots) => limits.slots - used < limits.slots / 8
 export const reserveNow = (slots: Slots) => (isScarce(slots) ? scarceReserve : reserve)
-/** The smallest claim that is worth its cost, in deliveries: a smaller one costs as much. */
+/** The smallest claim to make, in deliveries. Every claim costs about the same, so a smaller one wastes a statement. */
 export const minWorthwhileClaim = ({ limits }: Slots) => limits.slots / 16
 /** The most deliveries that a process prefetches. */
 export const maxPrefetched = ({ limits }: Slots) => Math.ceil(limits.slots / 2)

@@ -12,7 +12,7 @@ import {
   ValidateKey,
 } from "../../domain/keys/ApiKey.ts"
 import { ExternalId } from "../../domain/keys/KeySettings.ts"
-import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsages.ts"
+import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsageReport.ts"
 import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"

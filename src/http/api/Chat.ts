@@ -27,6 +27,9 @@ const UiMessageStream = HttpApiSchema.WithHeaders(
   },
 )
 
+/** The limit of a chat's request body. */
+export const maxChatBodyBytes = 8 * 1024 * 1024
+
 export class ChatGroup extends HttpApiGroup.make("chat")
   .add(
     HttpApiEndpoint.post("answer", "/api/svc/chat", {
@@ -36,7 +39,7 @@ export class ChatGroup extends HttpApiGroup.make("chat")
     })
       .middleware(ChatBodies)
       .middleware(Authorization)
-      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxChatBodyBytes))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(access.chat)
       .annotateMerge(chatParts)

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
-import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/Session.ts"
+import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/sessionRequests.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
 import { Authorization, WebhookAuthorization, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"

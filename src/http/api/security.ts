@@ -1,6 +1,6 @@
 import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
-import type { PrincipalKind } from "../../domain/sessions/Session.ts"
+import type { PrincipalKind } from "../../domain/sessions/sessionRequests.ts"
 
 /** The names of the security schemes in the OpenAPI document. */
 export const securitySchemes = {

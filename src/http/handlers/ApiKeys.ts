@@ -1,12 +1,12 @@
 import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { KeyUsages } from "../../domain/keys/KeyUsages.ts"
+import { KeyUsageReport } from "../../domain/keys/KeyUsageReport.ts"
 import { Api } from "../api/Api.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
-  Effect.zipWith(ApiKeys, KeyUsages, (keys, usages) =>
+  Effect.zipWith(ApiKeys, KeyUsageReport, (keys, usages) =>
     handlers.handleAll({
       createForProject: ({ payload }) => keys.createForProject(payload),
       createForOrg: ({ params, payload }) => keys.createForOrg(params.orgId, payload),

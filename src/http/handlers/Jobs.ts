@@ -36,7 +36,7 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
               : "The job is failed.",
           ),
         ),
-      cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled.")),
+      cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled: stop the work.")),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),
       list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),
     }),

@@ -23,7 +23,8 @@ import { annotateOrg } from "./requestLog.ts"
 import { type Caller, makeSessionCallers, ofGrant } from "./sessionCallers.ts"
 
 const foreign = new Unauthorized({
-  error: "In open mode a request without a credential must come to this machine by its own name (Host, Origin).",
+  error:
+    "In open mode, Host and Origin of a request without a credential must name this machine, such as 127.0.0.1 or localhost. Use that address, set BASE_URL, or send a credential.",
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
 

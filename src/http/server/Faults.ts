@@ -35,9 +35,14 @@ const withHeader = ({ platform, webhook }: Answer, name: string, value: string):
   webhook: HttpServerResponse.setHeader(webhook, name, value),
 })
 
-const invalidRequest = new InvalidRequest({ error: "The request could not be read." })
+const invalidRequest = new InvalidRequest({
+  error: "The request could not be read: it ended early or is malformed. Send it again.",
+})
 const invalid = reply(400, invalidRequest)
-const unknownPath = reply(404, new NotFound({ error: "There is nothing at this path." }))
+const unknownPath = reply(
+  404,
+  new NotFound({ error: "There is no operation at this path. /docs lists all operations." }),
+)
 const notJson = reply(
   415,
   new UnsupportedMediaType({ error: "The request body must be JSON: Content-Type: application/json." }),

@@ -5,7 +5,7 @@ import { ReportSignatures } from "../../domain/keys/ReportSignatures.ts"
 import { GithubSignature } from "../api/middleware.ts"
 
 const refused = new Unauthorized({
-  error: "The signature is not valid: Github-Public-Key-Signature must be GitHub's for these bytes.",
+  error: "The signature is not valid: Github-Public-Key-Signature must be GitHub's signature of this request body.",
 })
 
 /** Checks the signature of the raw body before the body is decoded. */

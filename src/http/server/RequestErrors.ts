@@ -8,7 +8,7 @@ import { nearestField } from "./nearestField.ts"
 
 /** How many faults a sentence has, of the first ones that are read. */
 const maxFaults = 3
-const maxRead = 16
+const maxReadFaults = 16
 
 const fieldsOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
   ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
@@ -77,7 +77,7 @@ const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerReque
   // The payload schema is a union, and no member accepts a value that is not an object.
   if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
   const { faults: found, fields } = format(issue)
-  const faults = found.slice(0, maxRead).map(({ path, message }) => {
+  const faults = found.slice(0, maxReadFaults).map(({ path, message }) => {
     const names = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part))
     const at = names.join(".")
     if (message.startsWith(unknownField)) return unknownFault(at, names.at(-1)!, fields[Number(message.slice(1))]!)

@@ -3,6 +3,7 @@ import { HttpServerRequest } from "effect/http"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/chat/ChatBodyMemory.ts"
+import { maxChatBodyBytes } from "../api/Chat.ts"
 import { ChatBodies } from "../api/middleware.ts"
 import { clientAddress } from "./clientAddress.ts"
 
@@ -10,8 +11,6 @@ import { clientAddress } from "./clientAddress.ts"
 const bodyMemoryDeadline = "10 seconds"
 /** How many chats of one owner may wait for memory. */
 const maxWaitingBodies = 64
-/** A body without a declared length counts as this. */
-const maxBodyBytes = 8 * 1024 * 1024
 
 /** After a body of this size, memory is returned to the operating system at once. */
 const minReleasedBytes = 1024 * 1024
@@ -32,14 +31,15 @@ export const layer = Layer.effect(
       Effect.gen(function* () {
         const { principal } = yield* CurrentPrincipal
         const { headers } = yield* HttpServerRequest.HttpServerRequest
-        const length = Number(headers["content-length"] ?? maxBodyBytes)
+        // A body without a declared length counts as the largest one.
+        const length = Number(headers["content-length"] ?? maxChatBodyBytes)
         const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
         const answering = yield* Effect.scope
         // A body leaves five times its size behind; V8 would collect only after several.
         const cleaned = length < minReleasedBytes ? operation : Effect.ensuring(operation, release)
         // Only until the answer begins: other limits bound the memory of the answer.
         return yield* budget
-          .take(owner, Math.min(length, maxBodyBytes))
+          .take(owner, Math.min(length, maxChatBodyBytes))
           .pipe(Effect.andThen(Scope.provide(cleaned, answering)), Effect.scoped)
       })
   }),

@@ -73,7 +73,7 @@ const load = Effect.fnUntraced(function* (folder: string) {
 
 const notBuilt = HttpServerResponse.jsonUnsafe(
   {
-    error: "The console is not built. Run npm run build:console, then reload this page; every package has it built.",
+    error: "The console is not built. Run npm run build:console, then reload this page. Published packages contain it.",
     code: "not_found",
   },
   { status: 404 },

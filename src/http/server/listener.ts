@@ -22,7 +22,7 @@ const refusals: Record<string, Refusal> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, "request_timeout", "The request did not arrive in time."],
 }
 const unreadable = [400, "invalid_request", "The request is no HTTP that can be read."] as const
-const noTunnel = [404, "not_found", "There is nothing at this path."] as const
+const noTunnel = [404, "not_found", "There is no operation at this path. /docs lists all operations."] as const
 
 const headersAndBody = (error: string, code: string, url = "") => {
   const body = JSON.stringify(underV1.test(url) ? { success: false, message: error, code } : { error, code })

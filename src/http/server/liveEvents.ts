@@ -11,7 +11,7 @@ import {
   tenantOf,
 } from "../../domain/Principal.ts"
 
-/** How often a stream says that it is alive, and looks whether its reader still may read. */
+/** How often a stream sends a ping and checks that its reader may still read. */
 const pingInterval = "15 seconds"
 
 const webhookTopics: ReadonlySet<string> = new Set(["delivery", "endpoint"])

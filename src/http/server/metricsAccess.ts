@@ -15,7 +15,9 @@ const noCredential = new Unauthorized({
   error:
     "The metrics need a credential: Authorization: Bearer <token>, with METRICS_TOKEN or the administrator's token.",
 })
-const forbidden = new Forbidden({ error: "The metrics are the administrator's, and METRICS_TOKEN's." })
+const forbidden = new Forbidden({
+  error: "This credential may not read the metrics. Send METRICS_TOKEN or the administrator's token.",
+})
 
 /** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {

@@ -1,8 +1,8 @@
 /** Longer names are compared by their first characters. */
-const maxCompared = 64
+const maxComparedLength = 64
 
 /** Without case and separators: `expires_at` and `expiresAt` are the same. */
-const letters = (name: string) => name.slice(0, maxCompared).replace(/[_-]/g, "").toLowerCase()
+const letters = (name: string) => name.slice(0, maxComparedLength).replace(/[_-]/g, "").toLowerCase()
 
 /** The number of characters to insert, delete or replace to turn one text into the other (Levenshtein). */
 const distance = (from: string, to: string): number => {

@@ -1,6 +1,6 @@
 import { Context } from "effect"
 import { HttpApi } from "effect/http-api"
-import type { PrincipalKind } from "../../domain/sessions/Session.ts"
+import type { PrincipalKind } from "../../domain/sessions/sessionRequests.ts"
 import { Api } from "../api/Api.ts"
 import { Callers } from "../api/security.ts"
 

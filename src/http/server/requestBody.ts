@@ -14,11 +14,13 @@ const budget = { left: 64 * MiB }
 const size = (bytes: number) => (bytes < MiB ? `${bytes / KiB} KiB` : `${bytes / MiB} MiB`)
 
 export const tooLarge = (limit: number) =>
-  new PayloadTooLarge({ error: `The request body is larger than ${size(limit)}.` })
+  new PayloadTooLarge({ error: `The request body is larger than the limit of ${size(limit)}. Send a smaller one.` })
 const tooManyValues = new InvalidRequest({
-  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values.`,
+  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values. Split it. Split it.`,
 })
-const unreadable = new InvalidRequest({ error: "The request could not be read." })
+const unreadable = new InvalidRequest({
+  error: "The request could not be read: it ended early or is malformed. Send it again.",
+})
 const notUtf8 = new UnsupportedMediaType({ error: "The request body must be UTF-8: leave out charset, or send utf-8." })
 const noRoom = new Unavailable({ error: "Too many request bodies are being received; try again." })
 

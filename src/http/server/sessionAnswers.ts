@@ -1,7 +1,7 @@
 import { Duration, Effect, Redacted } from "effect"
 import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { CurrentPrincipal, Principal, tenantOf } from "../../domain/Principal.ts"
-import type { PrincipalKind, WhoAmI } from "../../domain/sessions/Session.ts"
+import type { PrincipalKind, WhoAmI } from "../../domain/sessions/sessionRequests.ts"
 import { type SignedIn, Sessions, sessionLifetime } from "../../domain/sessions/Sessions.ts"
 import { AdminTokens } from "./AdminTokens.ts"
 import { TrustedProxies } from "./clientAddress.ts"

@@ -28,7 +28,7 @@ const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
   },
 })
 
-/** Decorates the delivery queue: tells people who watch of recorded attempts. */
+/** Decorates the delivery queue: publishes recorded attempts to the live feed. */
 export const deliveries = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
@@ -44,7 +44,7 @@ export const deliveries = Layer.effect(
   }),
 )
 
-/** Decorates the jobs: tells people who watch of their states. */
+/** Decorates the jobs: publishes changes of their state to the live feed. */
 export const jobs = Layer.effect(
   JobRepository,
   Effect.gen(function* () {
@@ -71,7 +71,7 @@ export const jobs = Layer.effect(
   }),
 )
 
-/** Decorates the endpoints: tells people who watch that one changed. */
+/** Decorates the endpoints: publishes their changes to the live feed. */
 export const endpoints = Layer.effect(
   WebhookEndpointRepository,
   Effect.gen(function* () {

@@ -3,7 +3,7 @@ import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { date } from "../database/fragments.ts"
 import { announce } from "../webhooks/announce.ts"
 
-/** The columns of an entry in the audit log, in the order of `audited` and `auditedTogether`. */
+/** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
 export const auditColumns = (sql: SqlClient.SqlClient) =>
   sql.literal("id, org_id, at, actor, action, target, details, request_id")
 

@@ -8,7 +8,7 @@ import { auditColumns } from "./audited.ts"
 import { announceAll, toldColumns } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
-const maxBatchSize = 64
+const maxChangesPerBatch = 64
 
 /** A row that a change returns. */
 interface Changed {
@@ -72,7 +72,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
   }
 
   return Effect.map(
-    Batches.make(orAlone(run), maxBatchSize),
+    Batches.make(orAlone(run), maxChangesPerBatch),
     (batch) => (asked: Asked, entry: AuditEntry) => inBatch(sql, run, batch, { asked, entry }),
   )
 }

@@ -50,7 +50,7 @@ export const layer = (maxBytes: number) =>
       let ids = 0
       const tooLarge = Effect.fail(
         new UnprocessableContent({
-          error: `The documentation is too large: its text takes more than ${Math.floor(maxBytes / 1_048_576)} MiB of memory.`,
+          error: `The documentation is too large: its index takes more than ${Math.floor(maxBytes / 1_048_576)} MiB of memory. Send fewer pages.`,
         }),
       )
 

@@ -61,7 +61,9 @@ const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
   const { name, description } = fieldsOf(splitFrontMatter(markdown).matter)
   return typeof name === "string" && typeof description === "string" && name.trim() !== ""
     ? Effect.succeed({ name: oneLine(name, 100), description: oneLine(description, 1_000), markdown })
-    : Effect.fail(new FetchFault({ message: "has no front matter with name and description", isTransient: false }))
+    : Effect.fail(
+        new FetchFault({ message: "must begin with front matter that has name and description", isTransient: false }),
+      )
 }
 
 /** A kind of document. */

@@ -86,8 +86,9 @@ export const fetchDocument = Effect.fn("Documents.fetch")(function* (
     if (answer.status === 304 && previous !== undefined) return undefined
     if (!redirects.includes(answer.status)) return yield* read(answer, maxBytes)
     const next = redirectTarget(current, answer.headers["location"])
-    if (next === undefined) return yield* fault("redirects to a URL that is not followed")
+    if (next === undefined)
+      return yield* fault("redirects to an address that is no URL, or from https to http; use the final URL")
     current = next
   }
-  return yield* fault("redirects too many times")
+  return yield* fault("redirects more than five times; use the final URL")
 }, withinTime)

@@ -10,7 +10,7 @@ import type { Page } from "../../domain/chat/DocsPassages.ts"
 /** Limit of the unpacked bytes of all pages of a zip (contract 6). */
 const maxUnpackedBytes = 50 * 1024 * 1024
 /** Limit of the entries of a zip, other files and folders included. */
-const maxEntries = 50 * limits.pages
+const maxZipEntries = 50 * limits.pages
 /** Limit of the characters of a path. */
 const maxPathLength = 512
 
@@ -79,7 +79,7 @@ const readPages = async (bytes: Uint8Array, signal: AbortSignal): Promise<Readon
   for await (const entry of entriesOf(zip)) {
     signal.throwIfAborted()
     const path = pathOf(entry)
-    if (++entries > maxEntries) throw fault("has too many entries")
+    if (++entries > maxZipEntries) throw fault("has too many entries")
     if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
     if (!isMarkdown(path) || isHidden(path)) continue
     if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)

@@ -40,14 +40,14 @@ export const load: (options: EncryptionKeysOptions) => Effect.Effect<Keys, Start
     // Read back, because another process may have created its key first.
     const created = yield* readKeyFile
     return yield* created === undefined
-      ? new StartupError({ message: `${path} was deleted while the service started. Start it again` })
+      ? new StartupError({ message: `${path} was deleted while the service started. Start the service again` })
       : parse(path, created)
   })
 
 const parse = Effect.fnUntraced(function* (path: string, { mode, text }: KeyFile) {
   if (!/^[A-Za-z0-9+/]{43}=\s*$/.test(text)) {
     return yield* new StartupError({
-      message: `${path} does not contain a key (${keyBytes} bytes in base64). Restore the file from a backup, or delete it, which loses the stored webhook secrets`,
+      message: `${path} does not contain a key (${keyBytes} bytes in base64). Restore the file from a backup. If there is none, delete it: then the stored webhook secrets are lost`,
     })
   }
   if ((mode & 0o077) !== 0 && process.platform !== "win32") {

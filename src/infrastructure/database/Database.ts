@@ -121,7 +121,9 @@ const provide = Effect.fnUntraced(function* (
 ) {
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
-  const notReady = new Unavailable({ error: "The database does not answer, or its migrations are not applied." })
+  const notReady = new Unavailable({
+    error: "The database does not answer, or it lacks migrations. Check DATABASE_URL, and run gatehouse migrate.",
+  })
   // Also on in every transaction of a standby.
   const writable = Effect.map(
     sql<{ writable: boolean }>`SELECT current_setting('transaction_read_only') = 'off' AS writable`,
@@ -154,7 +156,7 @@ const cannotStart =
     Effect.mapError(effect, (error) =>
       SqlError.isSqlError(error)
         ? new StartupError({
-            message: `The database of ${variable} cannot be used: ${describeSqlError(error)}`,
+            message: `Cannot use the database of ${variable}: ${describeSqlError(error)}. Correct ${variable}, or run gatehouse doctor`,
             cause: error,
           })
         : (error as Exclude<E, SqlError.SqlError>),

@@ -41,13 +41,18 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
     const newestApplied = yield* applied
     if (newestApplied > known) {
       return yield* new StartupError({
-        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start the newer version`,
+        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start that version of Gatehouse, or restore a backup from before the upgrade`,
       })
     }
   },
 ).pipe(
   Effect.catchTag("MigrationError", (error) =>
-    Effect.fail(new StartupError({ message: `${error.message}: ${reason(error.cause)}`, cause: error })),
+    Effect.fail(
+      new StartupError({
+        message: `A migration failed: A migration failed: ${error.message}: ${reason(error.cause)}. See docs/upgrading.md. See docs/upgrading.md`,
+        cause: error,
+      }),
+    ),
   ),
 )
 

@@ -25,8 +25,9 @@ export class Notifications extends Context.Service<
   Notifications,
   {
     /**
-     * Listens to a channel while the stream runs, and reconnects: `Up`, the messages, `Down`, `Up` … It is down before the
-     * first `Up`. It detects a dead connection within 10 seconds.
+     * Listens to a channel while the stream runs, and reconnects when the connection is lost. Emits `Up` after each connect,
+     * then the messages, and `Down` after each loss. The stream starts without a connection. It detects a dead connection
+     * within 10 seconds.
      */
     readonly listen: (channel: string) => Stream.Stream<Notification>
   }

@@ -10,7 +10,11 @@ export const layer = Layer.effect(
     Readiness.of({
       check: Effect.mapError(
         database.ready,
-        () => new Unavailable({ error: "The database does not answer, or its migrations are not applied." }),
+        () =>
+          new Unavailable({
+            error:
+              "The database does not answer, or it lacks migrations. Check DATABASE_URL, and run gatehouse migrate.",
+          }),
       ),
     }),
   ),

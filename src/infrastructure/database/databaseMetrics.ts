@@ -24,7 +24,7 @@ export const connectionsMax = Metric.gauge("gatehouse_database_connections_max",
   description: "Limit of the connections that this process opens for database operations.",
 })
 
-/** A declared error, such as a missing row, counts as a successful operation. */
+/** The outcome label of an operation. A declared error, such as a missing row, is `ok`. */
 const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
   if (Exit.isSuccess(exit)) return "ok"
   if (Cause.hasDies(exit.cause)) return "fault"

@@ -12,8 +12,8 @@ import * as Waiting from "./waitingRequests.ts"
 const maxWaitingOperations = 1024
 const busy = new Unavailable({ error: "Too many requests wait for the database; try again." })
 const unreachable = new Unavailable({ error: "The database cannot be reached; try again." })
-const refused = new Unavailable({ error: "The database cannot do this now; try again." })
-const stopped = new Unavailable({ error: "The database stopped the statement after its own time limit; try again." })
+const refused = new Unavailable({ error: "The database refused the statement for now; try again." })
+const stopped = new Unavailable({ error: "The database ended the statement after its own time limit; try again." })
 
 /** SQLSTATEs of transient errors. The connection classes 08 and 28 have typed errors. */
 const transientStates: ReadonlyMap<string, Unavailable> = new Map([

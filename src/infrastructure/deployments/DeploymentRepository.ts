@@ -15,7 +15,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { hasOrg } from "../projects/links.ts"
+import { orgExists } from "../projects/links.ts"
 import { decodeProjects, projectColumns } from "../projects/projectRows.ts"
 import { findLinkedProjects, registerRun } from "./registerRun.ts"
 
@@ -96,7 +96,7 @@ export const layer = Layer.effect(
             SELECT ${columns} FROM (
               SELECT * FROM deployments
               WHERE project_id = (
-                  SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(hasOrg())}
+                  SELECT id FROM projects WHERE id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(orgExists())}
                 )
                 AND ${matches(sql, page)} AND ${afterCursor(sql, page, "newest")}
               ORDER BY id DESC LIMIT ${page.limit + 1}

@@ -15,7 +15,7 @@ import { newestOf } from "../../domain/deployments/runOrder.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { announce } from "../webhooks/announce.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, hasOrg, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
+import { defaultOrg, orgExists, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
 
 type Sql = SqlClient.SqlClient
 
@@ -53,7 +53,7 @@ export const findLinkedProjects = (sql: Sql, condition: Statement.Fragment) =>
         json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest,
         json_build_object('runId', d.run_id, 'runAttempt', d.run_attempt, 'at', coalesce(d.issued_at, d.created_at)) AS current
       FROM projects p LEFT JOIN deployments d ON d.id = p.current_deployment_id AND d.project_id = p.id
-      WHERE ${condition} AND ${sql.literal(hasOrg("p"))} FOR NO KEY UPDATE OF p`,
+      WHERE ${condition} AND ${sql.literal(orgExists("p"))} FOR NO KEY UPDATE OF p`,
     (rows) => rows.map(toLinked),
   )
 
@@ -82,7 +82,7 @@ const findOwningOrg = (sql: Sql, { rules, run }: NewDeployment) =>
     ? Effect.map(
         sql<OwningOrg>`
           SELECT org_id AS "orgId", owner_id AS "ownerId" FROM org_owners
-          WHERE provider = ${run.provider} AND owner_key = lower(${run.owner}) AND ${sql.literal(hasOrg("org_owners"))}`,
+          WHERE provider = ${run.provider} AND owner_key = lower(${run.owner}) AND ${sql.literal(orgExists("org_owners"))}`,
         ([org]) => org,
       )
     : Effect.succeed(undefined)
@@ -154,7 +154,7 @@ const createProject = Effect.fnUntraced(function* (
 /** Frees the links of a repository from projects of deleted orgs, which have rows until a sweep has removed them. */
 const freeLinks = (sql: Sql, run: CiRun) => sql`
   UPDATE projects SET repository_id = NULL, issuer = NULL, host_owner = NULL, host_repo = NULL
-  WHERE (repository_id = ${run.repositoryId} OR (${isLinkedByName(sql, run)})) AND NOT ${sql.literal(hasOrg())}`
+  WHERE (repository_id = ${run.repositoryId} OR (${isLinkedByName(sql, run)})) AND NOT ${sql.literal(orgExists())}`
 
 /** Keeps the owner's id with the `owners` of an org, when the first run of the owner proves it. */
 const proveOwner = (sql: Sql, { run, rules }: NewDeployment, owningOrg: OwningOrg | undefined) =>

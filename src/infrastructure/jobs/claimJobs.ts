@@ -26,8 +26,8 @@ const spareCandidates = 32
 const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }: JobClaim) => {
   const columns = sql.literal("id, input, priority")
   // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
-  const hasOrg = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
-  const queued = sql`org_id = ${orgId} AND status = 'queued' AND NOT delayed AND ${hasOrg}`
+  const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
+  const queued = sql`org_id = ${orgId} AND status = 'queued' AND NOT delayed AND ${orgExists}`
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
     // The last condition is true of every job: it allows only the index in the order of the claim.

@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { callbackLane } from "../../domain/webhooks/lanes.ts"
 import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
-import { type Candidate, receivers } from "../../domain/webhooks/Receivers.ts"
+import { type Candidate, receivers } from "../../domain/webhooks/eventRouting.ts"
 import {
   attemptBit,
   type JobDecision,

@@ -32,7 +32,7 @@ const parse = Effect.fnUntraced(function* (text: string) {
   ) as PublishedKeys.Keys<KeyObject>
 })
 
-const unavailable = new Unavailable({ error: "The public keys of the signature cannot be read; try again later." })
+const unavailable = new Unavailable({ error: "GitHub's public keys cannot be fetched; try again later." })
 
 /** The longest signature, in base64 characters; GitHub's have about 96. */
 const maxSignatureLength = 256

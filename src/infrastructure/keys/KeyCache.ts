@@ -112,7 +112,7 @@ const makeMemory = (capacity: number) => {
   }
 }
 
-/** Caches keys while this replica receives every revocation, until its scope closes. */
+/** Makes the cache of valid keys. It answers only while this replica receives every revocation, and stops with its scope. */
 export const make = Effect.gen(function* () {
   const memory = makeMemory(yield* KeyCacheSize)
   const { findByHashes } = yield* ApiKeyRepository

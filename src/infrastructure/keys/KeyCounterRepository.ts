@@ -13,7 +13,7 @@ interface Question {
 }
 
 /** Counters that one transaction locks. */
-const maxBatchSize = 256
+const maxLeasesPerBatch = 256
 
 /** Answers questions in order. Several may ask the same counter. */
 const answer = (
@@ -61,7 +61,7 @@ export const layer = Layer.effect(
         Effect.withSpan("KeyCounters.lease"),
       )
 
-    const ask = yield* Batches.make(leaseTogether, maxBatchSize)
+    const ask = yield* Batches.make(leaseTogether, maxLeasesPerBatch)
 
     return KeyCounterRepository.of({
       lease: (counter, asked) => answerOrUnavailable((done) => ask({ counter, ask: asked }, done)),

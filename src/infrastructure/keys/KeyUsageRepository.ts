@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { type HourOfKey, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
+import { type HourOfKey, KeyUsageRepository } from "../../domain/keys/KeyUsageCollector.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /** The key of the rows that add up an org. */

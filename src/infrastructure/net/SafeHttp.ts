@@ -102,7 +102,7 @@ const exchange = (
         onRequestStart: () => {},
         onResponseStart: (_, status, headers) => {
           if (reader.onHead(status, headers)) return
-          fail({ kind: "bad_response", message: "The answer has too many informational (1xx) answers before it." })
+          fail({ kind: "bad_response", message: "Too many informational (1xx) answers came before the answer." })
         },
         onResponseData: (_, chunk) => {
           if (isSettled || reader.onData(chunk)) return

@@ -28,7 +28,7 @@ export const connectionFault = (error: Error): ConnectionFault => {
     return { kind: "bad_response", message: "The answer's headers are longer than 16 KiB." }
   }
   if (error instanceof errors.SocketError && error.message.startsWith("bad ")) {
-    return { kind: "bad_response", message: "The answer does not belong to the request." }
+    return { kind: "bad_response", message: "The receiver sent an answer without a request." }
   }
   if (error instanceof errors.HTTPParserError) {
     const reason = /\((.*)\)/.exec(error.message)?.[1] ?? "unreadable"

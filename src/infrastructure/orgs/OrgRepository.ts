@@ -53,7 +53,9 @@ const replaceOwners = Effect.fnUntraced(function* (
     JOIN org_owners o ON o.provider = wanted.provider AND o.owner_key = lower(wanted.owner)
     WHERE o.org_id <> ${orgId} ORDER BY o.provider, o.owner_key LIMIT 1`
   if (taken === undefined) return
-  return yield* new Conflict({ error: `owners: Another org has the owner ${formatOwner(taken)}.` })
+  return yield* new Conflict({
+    error: `owners: another org has the owner ${formatOwner(taken)}. Remove it there first.`,
+  })
 })
 
 /** Orgs in PostgreSQL. */

@@ -13,9 +13,17 @@ import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { auditedTogether } from "../audit/auditedTogether.ts"
 import { afterCursor, date, inScope, pageOf } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, hasOrg } from "./links.ts"
+import { defaultOrg, orgExists } from "./links.ts"
 import { decodeProjectPage, decodeProjects, projectColumns, ProjectRow } from "./projectRows.ts"
-import { findLink, isProject, linkAssignments, linkOnce, noLink, putLink, removeLink } from "./repositoryLinks.ts"
+import {
+  findLink,
+  projectCondition,
+  linkAssignments,
+  linkOrConflict,
+  unlinkAssignments,
+  putLink,
+  removeLink,
+} from "./repositoryLinks.ts"
 
 type ProjectChanges = Parameters<ProjectRepository["Service"]["update"]>[2]
 
@@ -84,7 +92,7 @@ const assignments = (
   if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
   if (hostOwner != null && hostRepo != null) {
     sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
-  } else if (hostOwner === null) sets.push(...noLink(sql))
+  } else if (hostOwner === null) sets.push(...unlinkAssignments(sql))
   return sets
 }
 
@@ -105,16 +113,16 @@ const updateProject = (
     entry,
     sql`
       UPDATE projects SET ${sql.csv(assignments(sql, changes, now))}
-      WHERE ${isProject(sql, scope, projectId)}
+      WHERE ${projectCondition(sql, scope, projectId)}
       RETURNING ${projectColumns(sql)}`,
   ).pipe(decodeProjects)
-  return (link === undefined ? update : linkOnce(sql, projectId, link, update)).pipe(
+  return (link === undefined ? update : linkOrConflict(sql, projectId, link, update)).pipe(
     Effect.catchIf(
       (error) =>
         SqlError.isSqlError(error) &&
         error.reason._tag === "UniqueViolation" &&
         error.reason.constraint === "projects_subdomain",
-      () => Effect.fail(new Conflict({ error: "subdomain: Another project has this subdomain." })),
+      () => Effect.fail(new Conflict({ error: "subdomain: another project has this subdomain. Choose another one." })),
     ),
     orUnavailable,
     oneOr(projectNotFound),
@@ -131,7 +139,7 @@ export const layer = Layer.effect(
       insert: yield* makeInsert,
 
       find: (scope, projectId) =>
-        sql`SELECT ${projectColumns(sql)} FROM projects WHERE ${isProject(sql, scope, projectId)}`.pipe(
+        sql`SELECT ${projectColumns(sql)} FROM projects WHERE ${projectCondition(sql, scope, projectId)}`.pipe(
           decodeProjects,
           orUnavailable,
           oneOr(projectNotFound),
@@ -143,7 +151,7 @@ export const layer = Layer.effect(
           page,
           sql`
             SELECT ${projectColumns(sql)} FROM projects
-            WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)} AND ${sql.literal(hasOrg())}`,
+            WHERE ${inScope(sql, scope)} AND ${afterCursor(sql, page)} AND ${sql.literal(orgExists())}`,
           "projectId",
           ["name", "subdomain", "defaultBranch", "hostOwner", "hostRepo"],
         ).pipe(decodeProjectPage, orUnavailable),
@@ -155,7 +163,7 @@ export const layer = Layer.effect(
           const [project] = yield* audited(
             sql,
             entry,
-            sql`DELETE FROM projects WHERE ${isProject(sql, scope, projectId)} RETURNING org_id AS "orgId"`,
+            sql`DELETE FROM projects WHERE ${projectCondition(sql, scope, projectId)} RETURNING org_id AS "orgId"`,
           )
           if (project === undefined) return yield* projectNotFound()
           const orgId = project["orgId"] as string

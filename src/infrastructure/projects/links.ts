@@ -32,7 +32,7 @@ export const linkProvider = "coalesce(host_provider, 'github')"
  * EXISTS: PostgreSQL makes a join of it, and a page of all projects then reads all of them. It is never NULL, so that NOT can
  * stand before it.
  */
-export const hasOrg = (project = "projects") => `((SELECT true FROM orgs WHERE id = ${project}.org_id) IS NOT NULL)`
+export const orgExists = (project = "projects") => `((SELECT true FROM orgs WHERE id = ${project}.org_id) IS NOT NULL)`
 
 /** The condition of projects that are linked to a repository of this name. */
 export const isLinkedByName = (sql: SqlClient.SqlClient, { owner, provider, repo }: RepositoryName) =>

@@ -8,13 +8,13 @@ import type { OrgScope } from "../../domain/Principal.ts"
 import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, inScope } from "../database/fragments.ts"
-import { hasOrg, isLinkedByName, linkProvider, lockRepositoryName, type RepositoryName } from "./links.ts"
+import { orgExists, isLinkedByName, linkProvider, lockRepositoryName, type RepositoryName } from "./links.ts"
 
 type Sql = SqlClient.SqlClient
 
 /** The condition of a project of the scope, and of an org that exists. */
-export const isProject = (sql: Sql, scope: OrgScope, projectId: string) =>
-  sql`id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(hasOrg())}`
+export const projectCondition = (sql: Sql, scope: OrgScope, projectId: string) =>
+  sql`id = ${projectId} AND ${inScope(sql, scope)} AND ${sql.literal(orgExists())}`
 
 /** What a run has proved about a link, or what was measured by it. Another repository must prove its own. */
 const proved = [
@@ -36,10 +36,10 @@ export const linkAssignments = (sql: Sql, repository: RepositoryName) => [
 ]
 
 /** The assignments of an UPDATE that removes the link of a project. */
-export const noLink = (sql: Sql) => [...proved, ...linked].map((column) => sql`${sql(column)} = NULL`)
+export const unlinkAssignments = (sql: Sql) => [...proved, ...linked].map((column) => sql`${sql(column)} = NULL`)
 
 /** Runs an update that links a project; fails with `Conflict` when another project is linked to the repository. */
-export const linkOnce = <A, E, R>(
+export const linkOrConflict = <A, E, R>(
   sql: Sql,
   projectId: string,
   repository: RepositoryName,
@@ -51,9 +51,11 @@ export const linkOnce = <A, E, R>(
     // Checked first: a project out of scope is not found, whatever the repository.
     if (projects.length === 0) return projects
     const others = yield* sql`
-      SELECT id FROM projects WHERE ${isLinkedByName(sql, repository)} AND id <> ${projectId} AND ${sql.literal(hasOrg())}`
+      SELECT id FROM projects WHERE ${isLinkedByName(sql, repository)} AND id <> ${projectId} AND ${sql.literal(orgExists())}`
     if (others.length === 0) return projects
-    return yield* new Conflict({ error: "hostOwner, hostRepo: Another project is linked to this repository." })
+    return yield* new Conflict({
+      error: "hostOwner and hostRepo: another project is linked to this repository. Remove that link first.",
+    })
   }).pipe(sql.withTransaction)
 
 const linkColumns = `
@@ -63,7 +65,7 @@ const linkColumns = `
 /** The link of a project of the scope. */
 export const findLink = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
   const [link] = yield* sql<{ [Field in keyof RepositoryLink]: RepositoryLink[Field] | null }>`
-    SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${isProject(sql, scope, projectId)}`
+    SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${projectCondition(sql, scope, projectId)}`
   if (link === undefined) return yield* projectNotFound()
   if (link.hostOwner === null) return yield* linkNotFound()
   return link as RepositoryLink
@@ -85,10 +87,10 @@ export const putLink = Effect.fnUntraced(function* (
     entry,
     sql`
       UPDATE projects SET ${sql.csv([...linkAssignments(sql, repository), ...pins])}, updated_at = ${date(now)}
-      WHERE ${isProject(sql, scope, projectId)}
+      WHERE ${projectCondition(sql, scope, projectId)}
       RETURNING org_id AS "orgId"`,
   )
-  const changed = yield* linkOnce(sql, projectId, repository, update)
+  const changed = yield* linkOrConflict(sql, projectId, repository, update)
   if (changed.length === 0) return yield* projectNotFound()
   return { provider, hostOwner, hostRepo, workflow, environment }
 })
@@ -105,8 +107,8 @@ export const removeLink = Effect.fnUntraced(function* (
     sql,
     entry,
     sql`
-      UPDATE projects SET ${sql.csv(noLink(sql))}, updated_at = ${date(now)}
-      WHERE ${isProject(sql, scope, projectId)} AND host_owner IS NOT NULL
+      UPDATE projects SET ${sql.csv(unlinkAssignments(sql))}, updated_at = ${date(now)}
+      WHERE ${projectCondition(sql, scope, projectId)} AND host_owner IS NOT NULL
       RETURNING org_id AS "orgId"`,
   )
   if (changed.length > 0) return

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
-import { serviceEventTypes } from "../../domain/webhooks/EventTypes.ts"
+import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
 import { stateNow } from "../webhooks/laneSql.ts"
 import { subtractStoredBytes } from "../orgs/storedBytes.ts"
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import { topicsOf } from "../../domain/webhooks/EventTypes.ts"
+import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"

@@ -4,7 +4,7 @@ import { date } from "../database/fragments.ts"
 import type { ClaimedRow } from "./claimedRows.ts"
 import { claimSlots } from "./claimSlots.ts"
 import { paced, paceDelay, paceOffset, paceOfLane, paceSlots } from "./claimPace.ts"
-import { dueAtHead, dueInBacklog, endpointOfLane, isOrg, maxOrgsPerClaim, type Turns } from "./dueDeliveries.ts"
+import { dueAtHead, dueInBacklog, endpointOfLane, orgExists, maxOrgsPerClaim, type Turns } from "./dueDeliveries.ts"
 import { signingKeysOf } from "./signingKeysOf.ts"
 
 type Sql = SqlClient.SqlClient
@@ -23,7 +23,7 @@ const shares = (sql: Sql, claim: Claim, at: Date) => {
     ), lanes AS MATERIALIZED (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
         coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
-        CASE WHEN ${isOrg(sql, "l")} THEN least(${laneSlots}, ${paceSlots(sql, at)}) ELSE 0 END AS slots, ${laneWorks} AS works,
+        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${paceSlots(sql, at)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
         w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
         w.max_per_second, pace.place AS pace_place, ${paceOffset(sql, at)} AS pace_offset

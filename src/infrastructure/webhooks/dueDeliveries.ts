@@ -56,8 +56,8 @@ const valuesInTurn = (
   )`
 }
 
-/** SQL: whether the org of a row exists. What a deleted org has in the queue is parked until a sweep has removed it. */
-export const isOrg = (sql: Sql, row: string) =>
+/** SQL: whether the org of a row exists. Deliveries of a deleted org stay parked until a sweep removes them. */
+export const orgExists = (sql: Sql, row: string) =>
   sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
 
 /** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
@@ -131,7 +131,7 @@ export const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turn
           least(${orgSlots("org_id")}, ceil(${claim.limit}::numeric / count(*) OVER ())::int) AS share
         FROM org_turns
         WHERE turn > 0 AND ${orgSlots("org_id")} > 0 AND ${freeBytes("org_id")} > 0
-          AND ${orgSlots("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${isOrg(sql, "org_turns")}
+          AND ${orgSlots("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${orgExists(sql, "org_turns")}
       ) AS o
     ), looked AS MATERIALIZED (
       SELECT o.org_id, l.lane, l.turn FROM open_orgs o CROSS JOIN LATERAL (

@@ -2,7 +2,7 @@ import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
-import { type Candidate, endpointReceivers } from "../../domain/webhooks/Receivers.ts"
+import { type Candidate, endpointReceivers } from "../../domain/webhooks/eventRouting.ts"
 import { texts } from "../database/arrays.ts"
 import { insertDeliveries } from "./insertDeliveries.ts"
 

@@ -1,5 +1,5 @@
 import type { SqlClient } from "effect/sql"
-import { firstState } from "../../domain/webhooks/Receivers.ts"
+import { firstState } from "../../domain/webhooks/eventRouting.ts"
 import { deliveryId } from "./deliveryId.ts"
 import { endOfLane } from "./placeInLane.ts"
 import { wantsTopics } from "./wantedEvents.ts"

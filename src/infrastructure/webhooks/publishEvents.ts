@@ -3,7 +3,7 @@ import type { SqlClient } from "effect/sql"
 import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
 import type { NewEvent } from "../../domain/webhooks/Event.ts"
 import type { Published } from "../../domain/webhooks/EventRepository.ts"
-import { topicsOf } from "../../domain/webhooks/EventTypes.ts"
+import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { texts, times } from "../database/arrays.ts"
 import * as Batches from "../database/Batches.ts"
 import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
@@ -12,7 +12,7 @@ import type { OrgUsage } from "../orgs/OrgUsage.ts"
 import { insertEvents } from "./insertEvents.ts"
 
 /** Requests of one statement. Each may have an event of 256 KiB. */
-const maxBatchSize = 64
+const maxPublishesPerBatch = 64
 /** Tries to publish events whose idempotency key belonged to an event that was then removed. */
 const maxTries = 3
 
@@ -84,7 +84,7 @@ export const make = Effect.fnUntraced(function* (
         ? Effect.forEach(all, (wanted) => insert([wanted]))
         : Effect.succeed(all.map(() => made)),
     ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
-  const insertTogether = yield* Batches.make(together, maxBatchSize)
+  const insertTogether = yield* Batches.make(together, maxPublishesPerBatch)
 
   const insertOne = (wanted: Wanted) =>
     Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) =>

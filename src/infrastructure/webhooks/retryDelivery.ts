@@ -6,7 +6,7 @@ import {
   deliveryNotFound,
   endpointDeleted,
   endpointInactive,
-} from "../../domain/webhooks/DeliveryLog.ts"
+} from "../../domain/webhooks/deliveryErrors.ts"
 import { date } from "../database/fragments.ts"
 import { endOfLane } from "./placeInLane.ts"
 import { deliveryJoins } from "./deliveryRows.ts"

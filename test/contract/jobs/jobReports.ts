@@ -34,8 +34,10 @@ const queueBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobRepository.use((jobs) => jobs.queueDelayed({ now, limit: 1_000, after: null, ...batch }))
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const over = (attempt: number) =>
-  conflict(`Attempt ${attempt} of the job is not running: its lease expired, or it has ended.`)
-const canceled = conflict("The job is canceled.")
+  conflict(
+    `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`,
+  )
+const canceled = conflict("The job is canceled: stop the work.")
 
 /** An org with an endpoint, and a job of it that is claimed. */
 const insertClaimed = Effect.fnUntraced(function* (fields: Partial<NewJob> = {}) {
@@ -251,7 +253,10 @@ export const jobReports = (it: It) => {
 
       const done = yield* insertJob(orgId)
       yield* finish(orgId, done, completed(), now)
-      assert.strictEqual(yield* failureOf(cancelJob(orgId, done, now)), conflict("The job is finished."))
+      assert.strictEqual(
+        yield* failureOf(cancelJob(orgId, done, now)),
+        conflict("The job has already finished and cannot be canceled."),
+      )
       const { orgId: foreign } = yield* insertOrg()
       for (const id of [done, yield* newId])
         assert.strictEqual(yield* failureOf(cancelJob(foreign, id, now)), noSuchJob)

@@ -291,7 +291,10 @@ export const schedules = (it: It) => {
       const next = Result.getOrThrow(nextFiring("0 4 * * *", "Europe/Berlin", now))
       assert.deepStrictEqual((yield* findSchedule(orgId, id)).schedule.next_at, next)
       const refused = yield* failureOf(update(orgId, id, { cron: "0 0 30 2 *" }, now))
-      assert.strictEqual(refused, JSON.stringify({ error: "cron never fires.", code: "invalid_request" }))
+      assert.strictEqual(
+        refused,
+        JSON.stringify({ error: "cron names dates that never come.", code: "invalid_request" }),
+      )
       for (const unknown of [id, yield* newId]) {
         assert.strictEqual(yield* failureOf(update(foreign, unknown, { priority: 1 }, now)), noSuchSchedule)
         assert.strictEqual(yield* failureOf(findSchedule(foreign, unknown)), noSuchSchedule)
@@ -348,7 +351,8 @@ export const schedules = (it: It) => {
       assert.deepStrictEqual(yield* last, { job_id: first!, status: "queued", created_at: due, finished_at: null })
       assert.deepStrictEqual(yield* fireDue(plus(due, 60)), [])
       const blocked = JSON.stringify({
-        error: "The last job of this schedule is not finished, and its overlap is skip.",
+        error:
+          "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
         code: "conflict",
       })
       assert.strictEqual(yield* failureOf(run(orgId, id, plus(due, 70))), blocked)

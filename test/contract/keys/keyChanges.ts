@@ -21,7 +21,8 @@ import {
 
 const shown = Schema.encodeSync(ApiKey)
 const leaked = JSON.stringify({
-  error: "The key was reported as leaked and stays disabled: create a new one.",
+  error:
+    "The key was reported as leaked and stays disabled. Rotate it for a new key with the same settings, or create one.",
   code: "conflict",
 })
 

@@ -8,7 +8,7 @@ import { at, everyOrg, failureOf, insertOrg, insertTenant, newEntry, newId, newK
 
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const expired = conflict("The key has expired: create a new one.")
-const replacedBefore = conflict("The key was rotated before: rotate the one that replaced it.")
+const replacedBefore = conflict("The key was rotated before. Rotate its replacement.")
 const iso = (time: DateTime.Utc) => DateTime.formatIso(time)
 
 /** What takes a key's place at second 10, the old one being good until second 20. */

@@ -41,7 +41,7 @@ const put = (projectId: string, link: ReturnType<typeof newLink>) =>
   ProjectRepository.use((projects) => projects.putLink(everyOrg, projectId, link, at(1), newEntry()))
 const noLink = JSON.stringify({ error: "No repository is linked to the project.", code: "not_found" })
 const taken = JSON.stringify({
-  error: "hostOwner, hostRepo: Another project is linked to this repository.",
+  error: "hostOwner and hostRepo: another project is linked to this repository. Remove that link first.",
   code: "conflict",
 })
 

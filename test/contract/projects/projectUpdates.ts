@@ -24,8 +24,10 @@ const update = (projectId: string, changes: UpdateProject, scope: OrgScope = eve
   ProjectRepository.use((projects) => projects.update(scope, projectId, changes, at(9), newEntry()))
 
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
-const subdomainTaken = conflict("subdomain: Another project has this subdomain.")
-const repositoryTaken = conflict("hostOwner, hostRepo: Another project is linked to this repository.")
+const subdomainTaken = conflict("subdomain: another project has this subdomain. Choose another one.")
+const repositoryTaken = conflict(
+  "hostOwner and hostRepo: another project is linked to this repository. Remove that link first.",
+)
 
 let made = 0
 const newSubdomain = () => `sub-${++made}`

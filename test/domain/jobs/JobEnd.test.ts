@@ -50,9 +50,10 @@ const say = (job: JobState, report: JobReport, now = at(0)) => {
     return success.outcome.error === leaseExpired.error ? "Expired" : success.outcome.status
   return success._tag === "Retry" ? DateTime.toEpochMillis(success.runAt) / 1000 : success._tag
 }
-const other = "The job is finished with the other outcome."
-const notRunning = "The job is not running: nobody holds a lease on it."
-const over = (attempt: number) => `Attempt ${attempt} of the job is not running: its lease expired, or it has ended.`
+const other = "The job has already finished with another outcome; the first outcome stays."
+const notRunning = "The job is not running: no worker has a lease on it. Claim it first."
+const over = (attempt: number) =>
+  `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`
 
 describe("the end of a job", () => {
   it("without an attempt, any worker ends a queued or running job, and the first outcome stays", () => {
@@ -66,7 +67,7 @@ describe("the end of a job", () => {
       assert.strictEqual(say(ended("failed", finishedAttempt), fail()), "Unchanged")
     }
     for (const report of [complete(), fail(), fail(undefined, true)]) {
-      assert.strictEqual(say(canceled, report), "The job is canceled.")
+      assert.strictEqual(say(canceled, report), "The job is canceled: stop the work.")
     }
   })
 
@@ -81,7 +82,7 @@ describe("the end of a job", () => {
     }
     // Its lease expired, and the job waits for the next claim.
     assert.strictEqual(say({ ...queued, attempt: 2 }, complete(2)), over(2))
-    assert.strictEqual(say(canceled, complete(2)), "The job is canceled.")
+    assert.strictEqual(say(canceled, complete(2)), "The job is canceled: stop the work.")
   })
 
   it("the attempt that ended the job may say the same again, and nothing else", () => {
@@ -131,7 +132,13 @@ describe("the end of a job", () => {
   it("only an unfinished job is canceled, and canceling again changes nothing", () => {
     assert.deepStrictEqual(
       [queued, running, canceled, ended("completed", 2), ended("failed", null)].map((job) => say(job, cancel)),
-      ["Cancel", "Cancel", "Unchanged", "The job is finished.", "The job is finished."],
+      [
+        "Cancel",
+        "Cancel",
+        "Unchanged",
+        "The job has already finished and cannot be canceled.",
+        "The job has already finished and cannot be canceled.",
+      ],
     )
   })
 
@@ -144,7 +151,7 @@ describe("the end of a job", () => {
   })
 
   it("a refused heartbeat says why", () => {
-    assert.strictEqual(refusedHeartbeat(canceled, 2).error, "The job is canceled.")
+    assert.strictEqual(refusedHeartbeat(canceled, 2).error, "The job is canceled: stop the work.")
     assert.strictEqual(refusedHeartbeat(running, 1).error, over(1))
     for (const attempt of [undefined, 2]) assert.strictEqual(refusedHeartbeat(queued, attempt).error, notRunning)
   })

@@ -50,7 +50,7 @@ describe("JobSchedules", () => {
       yield* makeOrg("o")
       const valid = { workflow: "w", cron: "* * * * *" }
       for (const [input, sentence] of [
-        [{ cron: "0 0 30 2 *" }, "cron never fires."],
+        [{ cron: "0 0 30 2 *" }, "cron names dates that never come."],
         [{ cron: "nonsense" }, "cron is not a cron expression: Invalid number of segments in cron expression."],
         [{ timezone: "Mars/Base" }, "timezone must be an IANA time zone, as in Europe/Berlin."],
         [{ callback_url: "http://example.com" }, "callback_url must be an https URL."],

@@ -95,7 +95,10 @@ describe("Jobs", () => {
         yield* jobs.expireLeases
         assert.strictEqual(events.size, 1)
         const refused = jobs.complete({ job_id: id })
-        assert.strictEqual(yield* failureOf(refused), error("conflict", "The job is finished with the other outcome."))
+        assert.strictEqual(
+          yield* failureOf(refused),
+          error("conflict", "The job has already finished with another outcome; the first outcome stays."),
+        )
       }).pipe(as("o"), Effect.provide(services())),
   )
 

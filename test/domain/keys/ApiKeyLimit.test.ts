@@ -24,7 +24,8 @@ const outcomes = (times: number, ...args: [address: string, caller?: Principal, 
 
 const refusedFor = (seconds: number) =>
   JSON.stringify({
-    error: "Too many keys that are not valid; wait, or send a credential of your own.",
+    error:
+      "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
     code: "too_many_requests",
     retryAfterSeconds: seconds,
   })

@@ -6,7 +6,7 @@ import { asAdministrator, asAnonymous, failureOf, makeTenant, outcomeOf, service
 
 const refusedFor = (retryAfterSeconds: number) =>
   JSON.stringify({
-    error: "The key is used more often than its rate limit allows; wait.",
+    error: "The rate limit of the key is reached; try again after the seconds in Retry-After.",
     code: "too_many_requests",
     retryAfterSeconds,
   })

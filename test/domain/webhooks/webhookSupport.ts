@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { JobTemplates } from "#src/domain/jobs/JobTemplates.ts"
-import { ReceiverRules } from "#src/domain/webhooks/ReceiverRules.ts"
+import { ReceiverUrlRules } from "#src/domain/webhooks/ReceiverUrlRules.ts"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Events } from "#src/domain/webhooks/Events.ts"
@@ -41,7 +41,7 @@ export const services = (
     Layer.provideMerge(WebhookSender.layer),
     Layer.provideMerge(Layer.mergeAll(Cipher.layer, Wakeups.layer, Layer.provideMerge(Signer.layer, Signatures.layer))),
     Layer.provideMerge(
-      Layer.succeed(ReceiverRules, {
+      Layer.succeed(ReceiverUrlRules, {
         httpsOnly: options.httpsOnly ?? true,
         allowPrivateNetworks: options.allowPrivateNetworks ?? false,
       }),

@@ -171,7 +171,9 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         const limit = name === "validateKey" ? 4_096 : name === "register" ? 1_024 : MiB
         expect((yield* ask(ofSize(limit))).status).toBe(name === "register" ? 401 : 200)
         const sentence = { [MiB]: "1 MiB", 4_096: "4 KiB", 1_024: "1 KiB" }[limit]
-        expect(expectError(yield* ask(ofSize(limit + 1)), 413)).toBe(`The request body is larger than ${sentence}.`)
+        expect(expectError(yield* ask(ofSize(limit + 1)), 413)).toBe(
+          `The request body is larger than the limit of ${sentence}. Send a smaller one.`,
+        )
         // Without a length to go by, the bytes are counted as they come.
         const chunked = { ...json, "transfer-encoding": "chunked" }
         expect((yield* ask(ofSize(limit), chunked)).status).toBe(name === "register" ? 401 : 200)
@@ -464,13 +466,17 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       for (const path of [...paths, "*", "/api/v0/keys/validate/x", `/${"a".repeat(9_000)}`, "/%", "/api/v0/%ff"]) {
         for (const method of ["GET", "POST"]) {
           const answer = yield* send(method, path, method === "POST" ? { body: "{", headers: json } : {})
-          expect(expectError(answer, 404, path)).toBe("There is nothing at this path.")
+          expect(expectError(answer, 404, path)).toBe("There is no operation at this path. /docs lists all operations.")
         }
       }
       for (const path of ["/v1", "/v1/", "/v1/nope", "/v1?a=/api", "/v1/webhooks/nope", "/v1/%", "/v1/%00"]) {
         const answer = yield* send("POST", path, { json: {} })
         expect(answer.status, path).toBe(404)
-        expect(answer.json).toEqual({ success: false, message: "There is nothing at this path.", code: "not_found" })
+        expect(answer.json).toEqual({
+          success: false,
+          message: "There is no operation at this path. /docs lists all operations.",
+          code: "not_found",
+        })
         expect(answer.headers["content-type"]).toBe("application/json")
       }
     }),

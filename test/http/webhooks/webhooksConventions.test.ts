@@ -209,7 +209,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
         ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed, canceled."],
         ["schedules/create", { workflow: "w" }, "cron is required."],
-        ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron never fires."],
+        ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron names dates that never come."],
         [
           "schedules/create",
           { workflow: "w", cron: "0 4 * * *", timezone: "Mars/Olympus" },
@@ -230,7 +230,11 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { headers } = yield* makeTenant()
-      const answer = { success: false, message: "There is nothing at this path.", code: "not_found" }
+      const answer = {
+        success: false,
+        message: "There is no operation at this path. /docs lists all operations.",
+        code: "not_found",
+      }
       for (const path of [
         "/v1/webhooks",
         "/v1/webhooks/list/",

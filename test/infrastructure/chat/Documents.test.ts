@@ -198,9 +198,9 @@ describe("redirects", () => {
         expect((yield* archive(`${server.url}/0?${status}`)).pages.length).toBe(1)
       }
       server.behave(redirecting(hops(7)))
-      expect(yield* refusal(`${server.url}/1`)).toMatch(/ redirects too many times\.$/)
+      expect(yield* refusal(`${server.url}/1`)).toMatch(/ redirects more than five times; use the final URL\.$/)
       server.behave(redirecting(() => "/loop"))
-      expect(yield* refusal(`${server.url}/loop`)).toMatch(/ redirects too many times\.$/)
+      expect(yield* refusal(`${server.url}/loop`)).toMatch(/ redirects more than five times; use the final URL\.$/)
     }),
   )
 
@@ -222,7 +222,9 @@ describe("redirects", () => {
         )
       }
       server.behave({ status: 302 })
-      expect(yield* refusal(`${server.url}/none`)).toMatch(/ redirects to a URL that is not followed\.$/)
+      expect(yield* refusal(`${server.url}/none`)).toMatch(
+        / redirects to an address that is no URL, or from https to http; use the final URL\.$/,
+      )
       expect(server.received.length).toBe(8)
     }),
   )
@@ -400,7 +402,7 @@ describe("a skill", () => {
       for (const [n, body] of [...refused, ...strange].entries()) {
         server.behave({ status: 200, body })
         const { error } = yield* Effect.flip(skill(`${server.url}/${n}.md`))
-        expect(error, body).toMatch(/^skillUrls: \S+\.md has no front matter with name and description\.$/)
+        expect(error, body).toMatch(/^skillUrls: \S+\.md must begin with front matter that has name and description\.$/)
       }
       server.behave({ status: 200, body: skillText + "x".repeat(MiB) })
       expect((yield* Effect.flip(skill(`${server.url}/large.md`))).error).toMatch(/ is larger than 1 MiB\.$/)

@@ -38,7 +38,11 @@ describe("a redirect", () => {
       Effect.gen(function* () {
         const { outcome, called } = yield* fetched(from, { [from]: [302, { location }] })
         expect(called).toEqual(to === undefined ? [from] : [from, to])
-        expect(outcome).toBe(to === undefined ? "redirects to a URL that is not followed" : "fetched")
+        expect(outcome).toBe(
+          to === undefined
+            ? "redirects to an address that is no URL, or from https to http; use the final URL"
+            : "fetched",
+        )
       }),
     )
   }

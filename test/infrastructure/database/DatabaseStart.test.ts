@@ -74,10 +74,13 @@ describe("PostgreSQL", () => {
       const url = new URL(yield* freshPostgres("empty"))
       const noDatabase = new URL(url)
       noDatabase.pathname = "/nowhere"
-      assert.match(yield* refusal(postgres(noDatabase.href)), /cannot be used: database "nowhere" does not exist/)
+      assert.match(
+        yield* refusal(postgres(noDatabase.href)),
+        /Cannot use the database of DATABASE_URL: database "nowhere" does not exist/,
+      )
       url.password = "mistaken"
       const message = yield* refusal(postgres(url.href))
-      assert.match(message, /cannot be used: password authentication failed/)
+      assert.match(message, /Cannot use the database of DATABASE_URL: password authentication failed/)
       assert.notInclude(message, "mistaken")
     }),
   )
@@ -90,7 +93,7 @@ describe("PostgreSQL", () => {
         yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 10)))
         yield* TestClock.adjust("1 second")
       }
-      assert.match(yield* Fiber.join(waiting), /cannot be used: .*ECONNREFUSED/)
+      assert.match(yield* Fiber.join(waiting), /Cannot use the database of DATABASE_URL: .*ECONNREFUSED/)
     }),
   )
 })

@@ -78,9 +78,9 @@ const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionE
 it.effect.each([
   [connectionError, "The database cannot be reached; try again."],
   [coded("57P03"), "The database cannot be reached; try again."],
-  [coded("53100"), "The database cannot do this now; try again."],
-  [coded("25006"), "The database cannot do this now; try again."],
-  [coded("57014"), "The database stopped the statement after its own time limit; try again."],
+  [coded("53100"), "The database refused the statement for now; try again."],
+  [coded("25006"), "The database refused the statement for now; try again."],
+  [coded("57014"), "The database ended the statement after its own time limit; try again."],
 ] as const)("only a database that cannot be reached is said to be so: %s", ([error, sentence]) =>
   Effect.gen(function* () {
     const refusal = yield* Effect.flip(orUnavailable(Effect.fail(error)))

@@ -4,10 +4,10 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { createPublicKey } from "node:crypto"
 import type { CiProvider } from "#src/domain/deployments/CiProvider.ts"
-import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import { CiTokenVerifier } from "#src/domain/deployments/CiTokenVerifier.ts"
 import { presetOf } from "#src/domain/deployments/providers/presets.ts"
 import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
-import * as Oidc from "#src/infrastructure/oidc/Oidc.ts"
+import * as Oidc from "#src/infrastructure/oidc/CiTokenVerifier.ts"
 import { ciClaims, type CiName, ciNames } from "../../support/ciTokens.ts"
 import {
   type Behaviour,
@@ -57,7 +57,7 @@ const makeWorld = Effect.gen(function* () {
   )
   const tokens = Context.get(
     yield* Layer.build(Layer.provide(Oidc.layer(trusted), NodeHttpClient.layerUndici)),
-    CiTokens,
+    CiTokenVerifier,
   )
   const find = (name: CiName) => trusted.find((one) => one.name === name)!
   return { trusted, find, verify: (token: string) => tokens.verify(Redacted.make(token)) }
@@ -233,7 +233,10 @@ describe("discovery", () => {
       const { read } = presetOf("gitlab")
       const provider = { provider: "gitlab", issuer, audiences: [audience], jwks: undefined, read: read(issuer) }
       const layer = Oidc.layer([{ ...provider, algorithms: ["ES256"] }])
-      const { verify } = Context.get(yield* Layer.build(Layer.provide(layer, NodeHttpClient.layerUndici)), CiTokens)
+      const { verify } = Context.get(
+        yield* Layer.build(Layer.provide(layer, NodeHttpClient.layerUndici)),
+        CiTokenVerifier,
+      )
       const claims = ciClaims.gitlab(issuer, audience, now)
       const token = encodeToken({ alg: "ES256", kid: "ec" }, claims, es256(ecKey("ec")))
       assert.strictEqual((yield* verify(Redacted.make(token))).repositoryId, "20")

@@ -1,6 +1,8 @@
 import type { JsonSchema } from "./JsonSchema.ts"
 
-/** What a field means wherever it stands, unless its schema says more. */
+/**
+ * The default description of a field in the OpenAPI document, by the field's name. A description in the schema replaces it.
+ */
 const texts: Readonly<Record<string, string>> = {
   id: "The id of the resource, a ULID.",
   orgId: "The id of the org, a ULID.",

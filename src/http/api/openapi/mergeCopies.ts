@@ -2,7 +2,7 @@ import { type JsonSchema, type Schemas } from "./JsonSchema.ts"
 
 const ref = "#/components/schemas/"
 
-/** A schema without what describes one place of it. */
+/** The JSON of a schema without its description and examples. Copies of a schema differ in these only. */
 const shape = (schema: JsonSchema) => JSON.stringify({ ...schema, description: undefined, examples: undefined })
 
 /** The original of each copy: `Name_1` is `Name` with another description. */

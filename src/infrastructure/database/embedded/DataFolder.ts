@@ -43,7 +43,7 @@ export const acquire: (
     )
     if (version !== postgresMajor) {
       return yield* new StartupError({
-        message: `DATA_DIR ${path} has a database of PostgreSQL ${version}, but this version of Gatehouse needs PostgreSQL ${postgresMajor}; start the version of Gatehouse that created it, or set another DATA_DIR`,
+        message: `DATA_DIR ${path} has a database of PostgreSQL ${version}, but this version of Gatehouse needs PostgreSQL ${postgresMajor}; start the version of Gatehouse that created it and export the data (docs/upgrading.md), or set another DATA_DIR`,
       })
     }
   }

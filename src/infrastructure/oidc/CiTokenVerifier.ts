@@ -1,7 +1,7 @@
 import { Clock, Effect, Layer, Option, Redacted } from "effect"
 import { base64url, type CryptoKey, decodeJwt, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
 import { type CiProvider, runOf } from "../../domain/deployments/CiProvider.ts"
-import { CiTokens } from "../../domain/deployments/CiToken.ts"
+import { CiTokenVerifier } from "../../domain/deployments/CiTokenVerifier.ts"
 import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import * as OidcKeys from "./OidcKeys.ts"
 
@@ -89,7 +89,7 @@ const faultSentence = (fault: unknown, { issuer, audiences }: CiProvider): strin
     if (claim === "aud") return `The token's audience (aud) must be ${audiences.join(" or ")}.`
     if (claim in timeFaults) return timeFaults[claim]!
   }
-  return "The token cannot be verified."
+  return "The token cannot be verified: its claims are malformed. Request a new token."
 }
 
 /** Checks the signature and the registered claims (RFC 7519, section 4.1), by Effect's clock. */
@@ -126,7 +126,7 @@ const checkToken = Effect.fnUntraced(function* (
  */
 export const layer = (trusted: ReadonlyArray<CiProvider>) =>
   Layer.effect(
-    CiTokens,
+    CiTokenVerifier,
     Effect.gen(function* () {
       const providers = yield* Effect.forEach(trusted, (provider) =>
         Effect.map(
@@ -137,12 +137,13 @@ export const layer = (trusted: ReadonlyArray<CiProvider>) =>
           (keys) => ({ ...provider, keys }),
         ),
       )
-      return CiTokens.of({
+      return CiTokenVerifier.of({
         verify: Effect.fn("Oidc.verify")(function* (redacted) {
           const token = Redacted.value(redacted)
           yield* checkFormat(token)
           const provider = providerOf(token, providers)
-          if (provider === undefined) return yield* reject("The token's issuer (iss) is not a configured CI provider.")
+          if (provider === undefined)
+            return yield* reject("The token's issuer (iss) is not a configured CI provider. Add it to OIDC_PROVIDERS.")
           const { alg, kid } = yield* readHeader(token, provider.algorithms)
           const key = yield* provider.keys
             .find(kid, alg)
@@ -151,7 +152,7 @@ export const layer = (trusted: ReadonlyArray<CiProvider>) =>
                 () => new Unavailable({ error: "The keys of the token's provider cannot be fetched now; try again." }),
               ),
             )
-          if (Option.isNone(key)) return yield* reject("The provider does not publish the token's key.")
+          if (Option.isNone(key)) return yield* reject("The provider does not publish the key that signed the token.")
           const payload = yield* checkToken(token, key.value, provider)
           return yield* Effect.fromResult(runOf(provider, payload))
         }),

@@ -23,7 +23,7 @@ export type ServiceEventType = (typeof serviceEventTypes)[number]
 
 const firstWord = (type: string) => type.slice(0, type.indexOf("."))
 const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
-const isServiceType: ReadonlySet<string> = new Set(serviceEventTypes)
+const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)
 
 /** Whether an event of this type is the service's own: its first word is reserved. */
 export const isServiceEvent = (type: string) => serviceWords.has(firstWord(type))
@@ -47,7 +47,7 @@ export const EventType = Schema.String.check(
 
 /** Whether a pattern with a first word of the service can match: it is a type of the service, or `key.*`. */
 const canMatch = (pattern: string) =>
-  !isServiceEvent(pattern) || isServiceType.has(pattern) || pattern === `${firstWord(pattern)}.*`
+  !isServiceEvent(pattern) || serviceTypeSet.has(pattern) || pattern === `${firstWord(pattern)}.*`
 
 const EventPattern = Schema.String.check(
   Schema.isPattern(patternForm, { expected: "an event type, a pattern such as invoice.*, or *" }),

@@ -15,12 +15,6 @@ export interface HourOfKey {
   readonly cost: number
 }
 
-/** The validations in an interval. */
-export interface Usage extends Omit<HourOfKey, "orgId" | "keyId" | "hour"> {
-  /** The start of the interval. */
-  readonly at: DateTime.Utc
-}
-
 export const hourMillis = 3_600_000
 
 /** The numbers of validations by key and hour, and those of each org. */
@@ -87,7 +81,7 @@ const writeInBatches = <A>(
  */
 export const make = (repository: ApiKeyRepository["Service"], usages: KeyUsageRepository["Service"]) => {
   let recent = new Map<string, Recent>()
-  /** Hours that have ended, and those that could not be written. */
+  /** Counts of past hours that are not written yet, including those whose last write failed. */
   let waiting: Array<HourOfKey> = []
   /** Times of last use that could not be written, in milliseconds by key id. */
   let unwritten: ReadonlyArray<readonly [string, number]> = []

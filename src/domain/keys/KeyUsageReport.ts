@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeyRepository, keyNotFound } from "./ApiKeyRepository.ts"
-import { hourMillis, KeyUsageRepository } from "./KeyUsage.ts"
+import { hourMillis, KeyUsageRepository } from "./KeyUsageCollector.ts"
 import { InvalidRequest, type Forbidden, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type CurrentPrincipal, requireOrg } from "../Principal.ts"
@@ -59,7 +59,7 @@ const intervalOf = Effect.fnUntraced(function* ({ every = "hour", from, to }: Us
   if (until <= since) return yield* new InvalidRequest({ error: "to must be after from." })
   if (end - first > maxIntervals) {
     return yield* new InvalidRequest({
-      error: `from and to may have at most ${maxIntervals.toLocaleString("en")} intervals between them; use a larger every or a shorter time.`,
+      error: `The range has more than ${maxIntervals.toLocaleString("en")} intervals: use a longer every, or a shorter range.`,
     })
   }
   return { first, end, hours, from: first * hours, to: end * hours }
@@ -71,8 +71,8 @@ type Answer<E> = Effect.Effect<{ readonly usage: ReadonlyArray<UsageInterval> },
 const batchSize = 5_000
 
 /** The usage of keys: validations by key and interval. */
-export class KeyUsages extends Context.Service<
-  KeyUsages,
+export class KeyUsageReport extends Context.Service<
+  KeyUsageReport,
   {
     readonly ofKey: (orgId: string, keyId: string, query: UsageQuery) => Answer<InvalidRequest | NotFound | Refused>
     /** All keys of an org together, also those that were deleted. */
@@ -80,9 +80,9 @@ export class KeyUsages extends Context.Service<
     /** Removes the usage that is older than the retention, batch by batch. Returns the number of removed hours. */
     readonly removeOld: Effect.Effect<number, Unavailable>
   }
->()("gatehouse/domain/KeyUsages") {
+>()("gatehouse/domain/KeyUsageReport") {
   static readonly layer = Layer.effect(
-    KeyUsages,
+    KeyUsageReport,
     Effect.gen(function* () {
       const usages = yield* KeyUsageRepository
       const keys = yield* ApiKeyRepository
@@ -101,14 +101,14 @@ export class KeyUsages extends Context.Service<
         return { found: found.length > 0, usage }
       })
 
-      const ofKey = Effect.fn("KeyUsages.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
+      const ofKey = Effect.fn("KeyUsageReport.ofKey")(function* (orgId: string, keyId: string, query: UsageQuery) {
         yield* requireOrg(orgId)
         const { usage } = yield* read(orgId, keyId, query)
         if (!(yield* keys.exists(orgId, keyId))) return yield* keyNotFound()
         return { usage }
       })
 
-      const ofOrg = Effect.fn("KeyUsages.ofOrg")(function* (orgId: string, query: UsageQuery) {
+      const ofOrg = Effect.fn("KeyUsageReport.ofOrg")(function* (orgId: string, query: UsageQuery) {
         yield* requireOrg(orgId)
         const { found, usage } = yield* read(orgId, undefined, query)
         if (!found) yield* orgs.find(orgId)
@@ -125,9 +125,9 @@ export class KeyUsages extends Context.Service<
           if (removed < batchSize) return total
           yield* Effect.sleep("200 millis")
         }
-      }).pipe(Effect.withSpan("KeyUsages.removeOld"))
+      }).pipe(Effect.withSpan("KeyUsageReport.removeOld"))
 
-      return KeyUsages.of({ ofKey, ofOrg, removeOld })
+      return KeyUsageReport.of({ ofKey, ofOrg, removeOld })
     }),
   )
 }

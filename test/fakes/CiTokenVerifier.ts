@@ -1,6 +1,6 @@
 import { Effect, Layer, Redacted, Result } from "effect"
 import { runOf } from "#src/domain/deployments/CiProvider.ts"
-import { CiTokens } from "#src/domain/deployments/CiToken.ts"
+import { CiTokenVerifier } from "#src/domain/deployments/CiTokenVerifier.ts"
 import { readGitHub } from "#src/domain/deployments/providers/github.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
@@ -19,8 +19,8 @@ export const github = {
 
 /** Accepts every token that is JSON. */
 export const layer = Layer.succeed(
-  CiTokens,
-  CiTokens.of({
+  CiTokenVerifier,
+  CiTokenVerifier.of({
     verify: (token) =>
       Effect.fromResult(
         Result.flatMap(

@@ -4,8 +4,8 @@ import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { CiRun } from "./CiRun.ts"
 
 /** Verifies CI tokens with the published keys of their provider. */
-export class CiTokens extends Context.Service<
-  CiTokens,
+export class CiTokenVerifier extends Context.Service<
+  CiTokenVerifier,
   {
     /**
      * Returns the run of a token with a known issuer and a valid signature, audience and lifetime. Fails with
@@ -14,4 +14,4 @@ export class CiTokens extends Context.Service<
      */
     readonly verify: (token: Redacted.Redacted<string>) => Effect.Effect<CiRun, Unauthorized | Unavailable>
   }
->()("gatehouse/domain/CiToken/CiTokens") {}
+>()("gatehouse/domain/CiToken/CiTokenVerifier") {}

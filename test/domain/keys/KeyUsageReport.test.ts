@@ -3,8 +3,8 @@ import { DateTime, Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
-import { KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
-import { KeyUsages } from "#src/domain/keys/KeyUsages.ts"
+import { KeyUsageRepository } from "#src/domain/keys/KeyUsageCollector.ts"
+import { KeyUsageReport } from "#src/domain/keys/KeyUsageReport.ts"
 import { RetentionDays } from "#src/domain/Retention.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { asAdministrator, failureOf, makeTenant, outcomeOf, services, unknownId } from "../support.ts"
@@ -21,11 +21,15 @@ const world = () => {
       Effect.succeed({ ...repository, add: (hours) => Effect.andThen(control.before, repository.add(hours)) }),
     ),
   ).pipe(Layer.provideMerge(fakes.layer))
-  return { control, layer: Layer.provideMerge(KeyUsages.layer, services({ repositories: watched })) }
+  return { control, layer: Layer.provideMerge(KeyUsageReport.layer, services({ repositories: watched })) }
 }
 
-const usageOf = (orgId: string, keyId: string | undefined, query: Parameters<KeyUsages["Service"]["ofOrg"]>[1] = {}) =>
-  KeyUsages.use((usages) =>
+const usageOf = (
+  orgId: string,
+  keyId: string | undefined,
+  query: Parameters<KeyUsageReport["Service"]["ofOrg"]>[1] = {},
+) =>
+  KeyUsageReport.use((usages) =>
     asAdministrator(keyId === undefined ? usages.ofOrg(orgId, query) : usages.ofKey(orgId, keyId, query)),
   )
 
@@ -98,7 +102,7 @@ describe("the usage of keys", () => {
       const row = { orgId, keyId: orgKey.id, valid: 1, forbidden: 0, limited: 0, cost: 1 }
       yield* add([0, 1, 24, 25].map((n) => ({ ...row, hour: n })))
       yield* TestClock.setTime(3 * 24 * hour)
-      assert.strictEqual(yield* KeyUsages.use(({ removeOld }) => removeOld), 4)
+      assert.strictEqual(yield* KeyUsageReport.use(({ removeOld }) => removeOld), 4)
       const left = yield* find(orgId, orgKey.id, { from: 0, to: 99, every: 1 })
       assert.deepStrictEqual(
         left.map((one) => one.hour),

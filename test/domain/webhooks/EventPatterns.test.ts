@@ -7,7 +7,7 @@ import {
   receives,
   serviceEventTypes,
   topicsOf,
-} from "#src/domain/webhooks/EventTypes.ts"
+} from "#src/domain/webhooks/EventPatterns.ts"
 
 const isType = Schema.is(EventType)
 const isPattern = (pattern: string) => Schema.is(EventPatterns)([pattern])
