@@ -51,14 +51,20 @@ const tables = [
 ]
 /** The length of a page or batch. */
 const limit = 20
-/** How many rows and index entries may be read for one: a row that is read, locked and changed counts each time. */
+/**
+ * The most rows and index entries that a statement may read per page. A row that is read, locked and changed counts
+ * each time.
+ */
 const maxRows = 12 * limit
-/** The same for a claim of several workflows, which reads the head of each and some more. */
+/** The same for a claim of several workflows, which reads the head of each workflow. */
 const maxRowsOfWorkflows = 2 * maxRows
-/** The same for an event and its thousand deliveries. */
+/** The same for an event with a thousand deliveries. */
 const maxRowsOfEvent = 10 * 1_000
 
-/** Fills an org by SQL: jobs of every status but `failed`, delayed ones, schedules and leases that are not due, and old events of one job each. */
+/**
+ * Fills an org by SQL: jobs of every status but `failed`, delayed jobs, schedules and leases that are not due, and old
+ * events of one job each.
+ */
 const fill = Effect.fnUntraced(function* (org: string, project: string, count: number) {
   const sql = yield* SqlClient.SqlClient
   const [now, later] = [DateTime.toDateUtc(at(0)), DateTime.toDateUtc(at(86_400))]
@@ -97,7 +103,7 @@ const fill = Effect.fnUntraced(function* (org: string, project: string, count: n
   yield* sql`
     INSERT INTO events (id, org_id, job_id, type, body, created_at)
     SELECT 'e' || id, ${org}, 'j' || id, 'job.completed', '{}', ${now} FROM ${rows} WHERE n <= 1000`
-  // A thousand deliveries of each event that has any.
+  // Adds a thousand deliveries to each event that has one.
   yield* sql`
     INSERT INTO deliveries (id, org_id, event_id, job_id, lane, state, created_at, updated_at)
     SELECT 'v' || id, ${org}, 'e' || lpad((1 + n / 1000)::text, 8, '0'), 'j' || lpad((1 + n / 1000)::text, 8, '0'), 'l',
@@ -116,7 +122,7 @@ const usedHour = (orgId: string) => ({
 
 type Operation = [string, Effect.Effect<unknown, unknown, JobRepository>]
 
-/** Each list and claim, of the org with everything and of one with next to nothing. */
+/** Each list and claim, of the full org and of an almost empty one. */
 const operations = Effect.fnUntraced(function* (
   { emptyProject, org, project, small }: Readonly<Record<"org" | "small" | "project" | "emptyProject", string>>,
   count: number,
@@ -179,25 +185,25 @@ const operations = Effect.fnUntraced(function* (
     ["every project", projects.list(everyOrg, middle("p"))],
     ["every org", orgs.list(everyOrg, page)],
     ["keys by their hashes", keys.findByHashes(["00", "01"])],
-    ["uses of a key that are written", usages.add([usedHour(org)])],
+    ["written uses of a key", usages.add([usedHour(org)])],
     ["old usage of keys", usages.removeOld(10, limit)],
     ["usage of keys", keys.touch(new Map([[`k${someId}`, at(0)]]))],
     ["leases", jobs.expireLeases({ ...lease, after: null })],
     ["leases in turns", jobs.expireLeases({ ...lease, after: "" })],
-    ["leases that ran out", jobs.expireLeases({ ...lease, now: at(86_400), after: null })],
-    ["leases in turns that ran out", jobs.expireLeases({ ...lease, now: at(86_400), after: "" })],
+    ["expired leases", jobs.expireLeases({ ...lease, now: at(86_400), after: null })],
+    ["expired leases in turns", jobs.expireLeases({ ...lease, now: at(86_400), after: "" })],
     ["delayed jobs", jobs.queueDelayed({ limit, now: at(0), after: null })],
     ["delayed jobs in turns", jobs.queueDelayed({ limit, now: at(0), after: "" })],
-    ["delayed jobs whose time has come", jobs.queueDelayed({ limit, now: at(86_400), after: null })],
-    ["delayed jobs in turns whose time has come", jobs.queueDelayed({ limit, now: at(86_400), after: "" })],
+    ["due delayed jobs", jobs.queueDelayed({ limit, now: at(86_400), after: null })],
+    ["due delayed jobs in turns", jobs.queueDelayed({ limit, now: at(86_400), after: "" })],
     ["job", insertJob(org)],
     ["schedule that runs now", Effect.ignore(schedules.run(org, `s${someId}`, "new", at(0)))],
     ["schedule with its last job", Effect.ignore(schedules.find(org, `s${someId}`))],
     ["old canceled jobs", retention.removeCanceled(at(1), limit)],
     ["schedules", schedules.fireDue({ limit, now: at(0), after: null })],
     ["schedules in turns", schedules.fireDue({ limit, now: at(0), after: "" })],
-    ["schedules that are due", schedules.fireDue({ limit, now: at(86_400), after: null })],
-    ["schedules in turns that are due", schedules.fireDue({ limit, now: at(86_400), after: "" })],
+    ["due schedules", schedules.fireDue({ limit, now: at(86_400), after: null })],
+    ["due schedules in turns", schedules.fireDue({ limit, now: at(86_400), after: "" })],
     ["old event with a thousand deliveries", retention.findOld(old)],
     ["removal of an old event with a thousand deliveries", remove],
   ]
@@ -209,7 +215,7 @@ const maxRowsOf = (operation: string) => {
   return operation.endsWith("of two workflows") ? maxRowsOfWorkflows : maxRows
 }
 
-// Fewer in the embedded database, which takes three times as long to fill.
+// The embedded database gets fewer rows, because it takes three times as long to fill.
 const counts = { embedded: 20_000, postgres: 100_000 }
 
 for (const [name, database] of Object.entries(databases)) {
@@ -220,7 +226,7 @@ for (const [name, database] of Object.entries(databases)) {
       () =>
         Effect.gen(function* () {
           const sql = yield* SqlClient.SqlClient
-          // Statistics stay empty, as they are when a table has just been filled.
+          // Statistics stay empty, as right after a table is filled.
           for (const table of tables) yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = off)`
           const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
           const { projectId } = yield* insertProject(org)

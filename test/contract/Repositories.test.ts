@@ -45,7 +45,7 @@ const sql = Layer.mergeAll(
   ActivitySql.layer,
 )
 
-/** One suite, three backends: what holds of the fakes that other tests stand on holds of the databases. */
+/** Runs one suite on three backends, so that the fakes of other tests behave like the databases. */
 const backends = {
   fake: fakes.layer,
   embedded: Layer.provide(sql, databases.embedded),
@@ -53,7 +53,7 @@ const backends = {
 }
 
 for (const [name, repositories] of Object.entries(backends)) {
-  // Real time: a driver's time-outs must not stand still. The tests themselves never read the clock.
+  // Uses real time, because a driver's timeouts must run. The tests themselves never read the clock.
   layer(repositories, { excludeTestServices: true })(name, (it) => {
     defaultOrg(it)
     orgs(it)

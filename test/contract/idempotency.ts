@@ -16,22 +16,24 @@ const succeed = (record: string) => Effect.succeed({ answer: `answer of ${record
 
 const newOperation = Effect.map(newId, (key): KeyedOperation => ({ caller: "caller", operation: "op", key }))
 
-/** What every IdempotencyRepository does. */
+/** The contract of every IdempotencyRepository. */
 export const idempotency = (it: It) => {
-  it.effect("idempotency: an operation is run once for each caller, operation and key; its record stays as it is", () =>
-    Effect.gen(function* () {
-      for (const record of awkwardTexts) {
-        const keyed = yield* newOperation
-        assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ answer: `answer of ${record}` }))
-        for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
-        for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
-          assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")
+  it.effect(
+    "idempotency: an operation runs once for each principal, operation and key, and its record does not change",
+    () =>
+      Effect.gen(function* () {
+        for (const record of awkwardTexts) {
+          const keyed = yield* newOperation
+          assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ answer: `answer of ${record}` }))
+          for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
+          for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
+            assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")
+          }
         }
-      }
-    }),
+      }),
   )
 
-  it.effect("idempotency: an operation that fails or dies is not kept, and may be run again", () =>
+  it.effect("idempotency: an operation that fails or dies leaves no record and can run again", () =>
     Effect.gen(function* () {
       const keyed = yield* newOperation
       const failure = new Conflict({ error: "Taken." })
@@ -44,7 +46,7 @@ export const idempotency = (it: It) => {
     }),
   )
 
-  it.effect("idempotency: what has expired is as if it had never been", () =>
+  it.effect("idempotency: an expired record has no effect", () =>
     Effect.gen(function* () {
       const keyed = yield* newOperation
       yield* once(keyed, succeed("first"))
@@ -54,7 +56,7 @@ export const idempotency = (it: It) => {
     }),
   )
 
-  it.effect("idempotency: expired records are forgotten, so many at once, and no others", () =>
+  it.effect("idempotency: expired records are removed up to the limit, and no others", () =>
     Effect.gen(function* () {
       const { deleteExpired } = yield* IdempotencyRepository
       while ((yield* deleteExpired(at(3600), 100)) > 0);
@@ -70,7 +72,7 @@ export const idempotency = (it: It) => {
     }),
   )
 
-  it.effect("idempotency: of many at once, one is run", () =>
+  it.effect("idempotency: of many requests at once, one runs the operation", () =>
     Effect.gen(function* () {
       const keyed = yield* newOperation
       let runs = 0
@@ -84,7 +86,7 @@ export const idempotency = (it: It) => {
     }),
   )
 
-  it.effect("idempotency: while one is being run, another is told so or has to wait; it is not run", () =>
+  it.effect("idempotency: while an operation runs, a second request is refused or waits, and does not run it", () =>
     Effect.gen(function* () {
       const keyed = yield* newOperation
       const [begun, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
@@ -96,7 +98,7 @@ export const idempotency = (it: It) => {
       )
       yield* Deferred.await(begun)
       const second = yield* Effect.forkChild(once(keyed, Effect.die("run")))
-      // The embedded database has one session: there the second waits for the first.
+      // The embedded database has one session, in which the second request waits for the first.
       const early = yield* Effect.timeoutOption(Fiber.join(second), "200 millis")
       if (early._tag === "Some") assert.deepStrictEqual(early.value, InFlight())
       yield* Deferred.succeed(end, undefined)

@@ -4,12 +4,12 @@ import { SqlClient } from "effect/sql"
 import { outcomeOf } from "../domain/support.ts"
 import { until } from "../support/wait.ts"
 
-/** Runs two writes against each other; gives what became of each: `ok`, or the class of its error. */
+/** Runs two writes at the same time; returns the outcome of each: `ok`, or the class of its error. */
 export const meet = Effect.fnUntraced(function* <E extends Tagged, F extends Tagged, R, S>(
   first: Effect.Effect<unknown, E, R>,
   second: Effect.Effect<unknown, F, S>,
 ) {
-  // Now the one has a start of up to a millisecond, now the other.
+  // One of the two starts up to a millisecond earlier, at random.
   const lead = Math.random() * 2 - 1
   const one = yield* Effect.forkChild(outcomeOf(Effect.delay(first, Math.max(0, lead))))
   const other = yield* Effect.forkChild(outcomeOf(Effect.delay(second, Math.max(0, -lead))))
@@ -19,11 +19,11 @@ interface Tagged {
   readonly _tag: string
 }
 
-/** Of two writes of which one is to win: the other is told so, in this class of error. */
+/** Asserts that one of two writes won, and that the other failed with this class of error. */
 export const assertOneWon = (outcomes: ReadonlyArray<string>, lost: string) =>
   assert.deepStrictEqual(outcomes.toSorted(), [lost, "ok"].sort())
 
-/** Waits until so many sessions of the database wait for a lock. */
+/** Waits until this number of database sessions wait for a lock. */
 export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
   const sql = yield* SqlClient.SqlClient
   const waiting = Effect.andThen(

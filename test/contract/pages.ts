@@ -17,15 +17,15 @@ import type { It } from "./webhooks/webhookSupport.ts"
 import { completed, epoch, failed, finish, insertJob, plus } from "./webhooks/webhookSupport.ts"
 
 const MiB = 1024 * 1024
-/** Two of them fit into 4 MiB, three do not. */
+/** Two of these fit into 4 MiB, three do not. */
 const large = "é".repeat((1.5 * MiB) / 2)
-/** Larger than a page, and so one of its own. */
+/** Larger than a page, and so on a page of its own. */
 const huge = "h".repeat(5 * MiB)
-/** As they are listed: pages of one, two, two, one and one. */
+/** In the order of the list: pages of one, two, two, one and one. */
 const sizes = [huge, large, large, large, "small", huge, "small"]
 const pages: ReadonlyArray<number> = [1, 2, 2, 1, 1]
 
-/** Asserts that a list returns these ids in pages of 4 MiB, and in smaller ones where they are asked for. */
+/** Asserts that a list returns these ids in pages of at most 4 MiB, and in smaller pages on request. */
 const assertCuts = Effect.fnUntraced(function* <A, E, R>(
   list: (page: Page) => Effect.Effect<Found<A>, E, R>,
   id: (row: A) => string,
@@ -54,14 +54,14 @@ const assertCuts = Effect.fnUntraced(function* <A, E, R>(
     yield* walk(1),
     expected.map((one) => [one]),
   )
-  // The limit is reached before the bytes.
+  // The limit of rows applies before the limit of bytes.
   const two = yield* list({ limit: 2, cursor: expected[2] })
   assert.deepStrictEqual([two.items.map(id), two.hasMore], [expected.slice(3, 5), true])
 })
 
-/** What every list of the platform's repositories does with long texts. */
+/** The contract of lists with long texts in the platform's repositories. */
 export const platformPages = (it: PlatformIt) => {
-  it.effect("pages: lists of orgs, projects, keys and the audit log end at 4 MiB, and at least one row", () =>
+  it.effect("pages: lists of orgs, projects, keys and audit entries end at 4 MiB, with at least one row", () =>
     Effect.gen(function* () {
       const [orgs, projects] = [yield* OrgRepository, yield* ProjectRepository]
       const [keys, audit] = [yield* ApiKeyRepository, yield* AuditRepository]
@@ -96,7 +96,7 @@ export const platformPages = (it: PlatformIt) => {
         keyIds,
       )
 
-      // The newest comes first.
+      // The list has the newest first.
       const { orgId: audited } = yield* insertOrg()
       const entryIds = (yield* audit.list(audited, { limit: 1 })).items.map(({ id }) => id)
       for (const name of sizes.toReversed()) {
@@ -114,7 +114,7 @@ export const platformPages = (it: PlatformIt) => {
     }),
   )
 
-  it.effect("pages: a list of deployments ends at 4 MiB, and at least one row", () =>
+  it.effect("pages: lists of deployments end at 4 MiB, with at least one row", () =>
     Effect.gen(function* () {
       const deployments = yield* DeploymentRepository
       const repository = newRepository()
@@ -134,16 +134,16 @@ export const platformPages = (it: PlatformIt) => {
   )
 }
 
-/** What every list of the webhook interface's repositories does with long texts. */
+/** The contract of lists with long texts in the webhook interface's repositories. */
 export const webhookPages = (it: It) => {
-  it.effect("pages: lists of jobs, schedules and endpoints end at 4 MiB, and at least one row", () =>
+  it.effect("pages: lists of jobs, schedules and endpoints end at 4 MiB, with at least one row", () =>
     Effect.gen(function* () {
       const [jobs, schedules] = [yield* JobRepository, yield* JobScheduleRepository]
       const endpoints = yield* WebhookEndpointRepository
       const { orgId } = yield* insertOrg()
       const now = epoch()
       const ids: Array<string> = []
-      // Newest first. What counts is all that is long: input, result, error and stack.
+      // Newest first. Every long field counts: input, result, error and stack.
       for (const [n, text] of sizes.toReversed().entries()) {
         const id = yield* insertJob(orgId, n % 3 === 0 ? { input: text } : {})
         if (n % 3 === 1) yield* finish(orgId, id, completed(text), now)
@@ -188,7 +188,7 @@ export const webhookPages = (it: It) => {
     }),
   )
 
-  it.effect("pages: a claim takes inputs of 4 MiB at most, and at least one job", () =>
+  it.effect("pages: a claim takes at most 4 MiB of inputs, and at least one job", () =>
     Effect.gen(function* () {
       const { claim } = yield* JobRepository
       const { orgId } = yield* insertOrg()

@@ -30,14 +30,16 @@ const insertKey = Effect.gen(function* () {
 })
 const removeKey = (orgId: string, id: string) => keys((all) => all.remove(orgId, id, newEntry()))
 
-/** A project, and one to rival it. */
+/** Two projects that want the same repository. */
 const rivals = Effect.gen(function* () {
   const repository = newRepository()
   const [{ project: first }, { project: second }] = [yield* insertTenant, yield* insertTenant]
   return { repository, link: { hostOwner: repository.owner, hostRepo: repository.repo }, first, second }
 })
 
-/** Pairs of writes of the platform interface. Seen failing without the locks on a repository's id and name. */
+/**
+ * Pairs of concurrent writes of the platform interface. Seen failing without the locks on a repository's id and name.
+ */
 export const platformRaces = {
   "delete a key, delete it": Effect.gen(function* () {
     const { orgId, id } = yield* insertKey
@@ -80,7 +82,7 @@ export const platformRaces = {
       update(first.projectId, link),
       Effect.map(register(push(repository)), ({ projectId }) => (registered = projectId)),
     )
-    // The run found the link, or made a project that then had the repository.
+    // The run found the link, or created a project that then had the repository.
     assert.deepStrictEqual(outcomes, registered === first.projectId ? ["ok", "ok"] : ["Conflict", "ok"])
     assert.strictEqual((yield* findProject(registered)).hostOwner, repository.owner)
     assert.strictEqual((yield* deploymentsOf(registered)).length, 1)
@@ -98,7 +100,7 @@ export const platformRaces = {
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const { hostOwner } = yield* findProject(first.projectId)
-    // Whose run it was cannot be in doubt: unlinked it stays, or the run came before, or it has a project of its own.
+    // The project stays unlinked, the run came before the unlinking, or the run created a project of its own.
     if (registered !== first.projectId) assert.strictEqual(hostOwner, null)
     assert.strictEqual((yield* deploymentsOf(registered)).length, registered === first.projectId ? 2 : 1)
     return [...outcomes, registered === first.projectId ? "the same project" : "a new project"]

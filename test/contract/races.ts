@@ -21,7 +21,7 @@ import { jobRaces } from "./jobs/jobRaces.ts"
 import { platformRaces } from "./platformRaces.ts"
 import { retentionRaces } from "./retention/retentionRaces.ts"
 
-/** Every repository on a PostgreSQL of its own, where two statements at once have two sessions. */
+/** Every repository on a PostgreSQL of its own, where two concurrent statements have two sessions. */
 export const layer = Layer.mergeAll(
   ApiKeysSql.layer,
   AuditLogSql.layer,
@@ -40,7 +40,7 @@ export const layer = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provideMerge(crypto.layer), Layer.provideMerge(databases.postgres))
 
-/** One round: fails when it ends as it must not, and gives how it ended. */
+/** One round of a race. Fails when it ends as it must not; returns how it ended. */
 export type Race = Effect.Effect<ReadonlyArray<string>, { readonly _tag: string }, Layer.Success<typeof layer>>
 
 /** A race for each pair of writes, by its name. */
@@ -51,7 +51,7 @@ export const races: Readonly<Record<string, Race>> = {
   ...retentionRaces,
 }
 
-/** Runs a race so many times; gives how often it ended in each way. */
+/** Runs a race `times` times; returns how often it ended in each way. */
 export const run = Effect.fnUntraced(function* (race: Race, times: number) {
   const ends: Record<string, number> = {}
   for (let n = 0; n < times; n++) {

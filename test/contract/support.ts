@@ -41,10 +41,10 @@ export const oneOrg = (orgId: string) => OrgScope.OneOrg({ orgId })
 export const at = (seconds: number) => DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17, 0, seconds, 123))
 
 const bytes = seededBytes(2)
-/** A new ULID, after all before. */
+/** A new ULID, greater than all before. */
 export const newId = SecureRandom.make(bytes).ulid
 
-/** An entry of the audit log, for a change that wants one. */
+/** An entry of the audit log for a change that needs one. */
 export const newEntry = (overrides: Partial<AuditEntry> = {}): AuditEntry => ({
   id: Effect.runSync(newId),
   at: at(0),
@@ -56,7 +56,7 @@ export const newEntry = (overrides: Partial<AuditEntry> = {}): AuditEntry => ({
   ...overrides,
 })
 
-/** Text that a careless query, encoding or column would spoil. */
+/** Text that a careless query, encoding or column would change. */
 export const awkwardTexts = [
   "😀 𝒳 ñ e\u0301 \u{10ffff}",
   `O'Brien "quoted" \\ $1 ? -- ; /* %s {}`,
@@ -100,7 +100,7 @@ export const newKey = (overrides: Partial<NewApiKey> = {}) =>
   })
 
 let repositories = 0
-/** A repository that no test has used. */
+/** A repository that no other test uses. */
 export const newRepository = () => {
   const n = ++repositories
   return {
@@ -117,11 +117,11 @@ const issuers = new Map([
   ["github", githubIssuer],
   ["gitlab", gitlabIssuer],
 ])
-/** What an operator configures who lets every repository register. */
+/** The configuration of an operator who lets every repository register. */
 export const anyRules: RegistrationRules = { allowedOwners: "any", defaultBranches: ["main", "master"], issuers }
 
 let runs = 0
-/** A push to main, of a run that no test has used. */
+/** A push to main, of a run that no other test uses. */
 export const push = (
   repository: Pick<CiRun, "owner" | "repo" | "repositoryId" | "ownerId">,
   overrides: Partial<CiRun> = {},
@@ -145,7 +145,7 @@ export const push = (
   ...overrides,
 })
 
-/** Registers a run; gives what became of it and the id that was there for its deployment. */
+/** Registers a run; returns the outcome and the id that was passed for its deployment. */
 export const register = Effect.fnUntraced(function* (
   run: CiRun,
   options: { seconds?: number; link?: boolean; rules?: Partial<RegistrationRules> } = {},
@@ -171,9 +171,9 @@ export const register = Effect.fnUntraced(function* (
 export const findProject = (projectId: string) =>
   ProjectRepository.use((projects) => projects.find(everyOrg, projectId))
 
-/** The rows that a list found. */
+/** The rows that a list returns. */
 export const itemsOf = <A, E, R>(found: Effect.Effect<Found<A>, E, R>) => Effect.map(found, ({ items }) => items)
-/** What a list finds that has nothing. */
+/** What an empty list returns. */
 export const noRows = { items: [], hasMore: false }
 
 export const deploymentsOf = (projectId: string) =>
@@ -183,7 +183,7 @@ const encodeError = Schema.encodeUnknownSync(
   Schema.Union([NotFound, Conflict, InvalidRequest, LimitReached, Unavailable]),
 )
 
-/** What the operation fails with, as the caller gets it. */
+/** The error of the operation, as the body of the answer. */
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.map(Effect.flip(effect), (error) => JSON.stringify(encodeError(error)))
 
@@ -197,7 +197,7 @@ export const assertDefect = Effect.fnUntraced(function* <A, E, R>(effect: Effect
   assert.isTrue(Exit.isFailure(exit) && Cause.hasDies(exit.cause))
 })
 
-/** Asserts that a list returns these ids in this order: at once, and in pages of every size. */
+/** Asserts that a list returns these ids in this order, at once and in pages of every size. */
 export const assertPages = Effect.fnUntraced(function* <A, E, R>(
   list: (page: Page) => Effect.Effect<Found<A>, E, R>,
   id: (row: A) => string,

@@ -17,9 +17,9 @@ const countOf = (orgId: string, more: Partial<ActivityCount> = {}): ActivityCoun
   ...more,
 })
 
-/** Counts of what happened, and replicas. */
+/** The contract of the counts of activity, and of the list of replicas. */
 export const activity = (it: It) => {
-  it.effect("counts of an interval add up, by org, kind and outcome", () =>
+  it.effect("counts of an interval are added up by org, kind and outcome", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
       const [orgId, other] = [yield* newId, yield* newId]
@@ -43,7 +43,7 @@ export const activity = (it: It) => {
     }),
   )
 
-  it.effect("counts of several replicas at the same time are all there", () =>
+  it.effect("counts that several replicas write at the same time are all kept", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
       const orgId = yield* newId
@@ -57,7 +57,7 @@ export const activity = (it: It) => {
     }),
   )
 
-  it.effect("the endpoints that fail most come first, page by page", () =>
+  it.effect("the endpoints that fail most are listed first, page by page", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
       const since = Date.UTC(2031, 0, 1)
@@ -77,7 +77,7 @@ export const activity = (it: It) => {
     }),
   )
 
-  it.effect("old intervals are removed in batches, and others stay", () =>
+  it.effect("old intervals are removed in batches, and newer ones stay", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
       const orgId = yield* newId
@@ -98,7 +98,7 @@ export const activity = (it: It) => {
     }),
   )
 
-  it.effect("a replica is alive for a minute after it was seen, until it leaves", () =>
+  it.effect("a replica is alive until it leaves, or until a minute after it was last seen", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
       const [one, two] = [yield* newId, yield* newId]

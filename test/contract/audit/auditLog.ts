@@ -27,15 +27,15 @@ import {
 
 const shown = Schema.encodeSync(AuditEntry)
 
-/** The org's entries, newest first, as they are answered. */
+/** The org's entries, newest first, as the service answers them. */
 const listOf = (orgId: string) =>
   AuditRepository.use((audit) =>
     Effect.map(itemsOf(audit.list(orgId, { limit: 1000 })), (all) => all.map((row) => shown(row))),
   )
 
 /**
- * Asserts that a change is made together with its entry, which the org's log then has: an entry that cannot be kept, for
- * its id is taken, is no change. `state` is what the change changes.
+ * Asserts that a change and its entry are made together. The change runs once with an entry whose id is taken, and must
+ * not happen; then with a new entry, which must be in the org's log. `state` reads what the change changes.
  */
 export const assertAudited = Effect.fnUntraced(function* <E, R, E1, R1>(
   orgId: string,
@@ -59,10 +59,10 @@ const link = () => {
   return { hostOwner: owner, hostRepo: repo }
 }
 
-/** What every AuditRepository gives of the entries that the other repositories keep. */
+/** The contract of every AuditRepository, with the entries that other repositories write. */
 export const auditLog = (it: It) => {
-  // Seen failing on the databases with the change and its entry in two statements: the change stays.
-  it.effect("audit: a change is made with its entry, or not at all", () =>
+  // Seen failing on the databases with two statements for the change and its entry: the change stays.
+  it.effect("audit: a change and its entry are made together, or not at all", () =>
     Effect.gen(function* () {
       const [orgs, projects, keys] = [yield* OrgRepository, yield* ProjectRepository, yield* ApiKeyRepository]
       const stateOf = (orgId: string) =>
@@ -98,7 +98,7 @@ export const auditLog = (it: It) => {
     }),
   )
 
-  it.effect("audit: what is refused is not written down", () =>
+  it.effect("audit: a refused change has no entry", () =>
     Effect.gen(function* () {
       const [projects, keys] = [yield* ProjectRepository, yield* ApiKeyRepository]
       const [own, foreign] = [yield* insertTenant, yield* insertTenant]
@@ -133,7 +133,7 @@ export const auditLog = (it: It) => {
     }),
   )
 
-  it.effect("audit: gives back what was written down, whatever is in it", () =>
+  it.effect("audit: returns entries as they were written, with any text", () =>
     Effect.gen(function* () {
       const orgs = yield* OrgRepository
       for (const text of awkwardTexts) {
@@ -146,7 +146,7 @@ export const auditLog = (it: It) => {
     }),
   )
 
-  it.effect("audit: lists an org's own, newest first, in pages; an org that does not exist has none", () =>
+  it.effect("audit: lists the entries of one org, newest first, in pages; an unknown org has none", () =>
     Effect.gen(function* () {
       const keys = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()

@@ -13,7 +13,7 @@ import { at, deploymentsOf, everyOrg, findProject, newEntry, newRepository, push
 
 const repositories = Layer.mergeAll(DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
 
-/** Begins the second effect when the first one's transaction has done its work, which is committed once the other waits. */
+/** Starts the second effect after the work of the first one's transaction, and commits that once the second waits. */
 const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
   first: Effect.Effect<A, E, R>,
   second: Effect.Effect<A2, E2, R2>,
@@ -31,43 +31,46 @@ const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
 const update = (projectId: string, changes: UpdateProject) =>
   ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1), newEntry()))
 
-// Where sessions truly meet: the embedded database has one.
-layer(Layer.provideMerge(repositories, databases.postgres), { excludeTestServices: true })("registrations", (it) => {
-  // Seen failing without the lock on the project's row: the run links the project again, and is recorded for it.
-  it.effect("a run that comes while its project is changed by hand finds it as it is then", () =>
-    Effect.gen(function* () {
-      const repository = newRepository()
-      const { projectId, deploymentId } = yield* register(push(repository))
-      yield* meanwhile(update(projectId, { defaultBranch: "release" }), register(push(repository)))
-      const project = yield* findProject(projectId)
-      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["release", deploymentId])
-      assert.strictEqual((yield* deploymentsOf(projectId)).length, 2)
+// Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
+layer(Layer.provideMerge(repositories, databases.postgres), { excludeTestServices: true })(
+  "locks of registrations",
+  (it) => {
+    // Seen failing without the lock on the project's row: the run links the project again and is recorded for it.
+    it.effect("a run that registers during a manual change of its project sees the changed project", () =>
+      Effect.gen(function* () {
+        const repository = newRepository()
+        const { projectId, deploymentId } = yield* register(push(repository))
+        yield* meanwhile(update(projectId, { defaultBranch: "release" }), register(push(repository)))
+        const project = yield* findProject(projectId)
+        assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["release", deploymentId])
+        assert.strictEqual((yield* deploymentsOf(projectId)).length, 2)
 
-      for (const changes of [
-        { hostOwner: null, hostRepo: null },
-        { hostOwner: repository.owner, hostRepo: "another" },
-      ]) {
-        const [unlinked, late] = yield* meanwhile(
-          update(projectId, changes),
-          register(push(repository), { link: true }),
-        )
-        assert.deepStrictEqual(late.outcome, { _tag: "NotLinked" })
-        assert.deepStrictEqual(shown(yield* findProject(projectId)), shown(unlinked))
-        yield* update(projectId, { hostOwner: repository.owner, hostRepo: repository.repo })
-        assert.strictEqual((yield* register(push(repository), { link: true })).projectId, projectId)
-      }
-    }),
-  )
+        for (const changes of [
+          { hostOwner: null, hostRepo: null },
+          { hostOwner: repository.owner, hostRepo: "another" },
+        ]) {
+          const [unlinked, late] = yield* meanwhile(
+            update(projectId, changes),
+            register(push(repository), { link: true }),
+          )
+          assert.deepStrictEqual(late.outcome, { _tag: "NotLinked" })
+          assert.deepStrictEqual(shown(yield* findProject(projectId)), shown(unlinked))
+          yield* update(projectId, { hostOwner: repository.owner, hostRepo: repository.repo })
+          assert.strictEqual((yield* register(push(repository), { link: true })).projectId, projectId)
+        }
+      }),
+    )
 
-  it.effect("a run that comes twice at once is recorded once", () =>
-    Effect.gen(function* () {
-      const repository = newRepository()
-      const { projectId } = yield* register(push(repository))
-      const run = push(repository)
-      const [first, second] = yield* meanwhile(register(run), register({ ...run, sha: "0".repeat(40) }))
-      assert.deepStrictEqual([first.projectId, second.projectId], [projectId, projectId])
-      assert.strictEqual((yield* deploymentsOf(projectId)).length, 2)
-      assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, first.deploymentId)
-    }),
-  )
-})
+    it.effect("a run that registers twice at the same time is recorded once", () =>
+      Effect.gen(function* () {
+        const repository = newRepository()
+        const { projectId } = yield* register(push(repository))
+        const run = push(repository)
+        const [first, second] = yield* meanwhile(register(run), register({ ...run, sha: "0".repeat(40) }))
+        assert.deepStrictEqual([first.projectId, second.projectId], [projectId, projectId])
+        assert.strictEqual((yield* deploymentsOf(projectId)).length, 2)
+        assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, first.deploymentId)
+      }),
+    )
+  },
+)

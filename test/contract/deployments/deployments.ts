@@ -21,9 +21,9 @@ import {
 const shown = Schema.encodeSync(Deployment)
 const idOf = ({ id }: Deployment) => id
 
-/** What every DeploymentRepository does in `list`. */
+/** The contract of `list` in every DeploymentRepository. */
 export const deployments = (it: It) => {
-  it.effect("deployments: gives back all of a run", () =>
+  it.effect("deployments: returns every field of a run", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const text = awkwardTexts[0]!
@@ -55,7 +55,7 @@ export const deployments = (it: It) => {
     }),
   )
 
-  it.effect("deployments: has null for what a run leaves out", () =>
+  it.effect("deployments: returns null for each field that a run omits", () =>
     Effect.gen(function* () {
       const { projectId } = yield* register(push(newRepository()))
       const { pullRequest, workflow, actor, environment } = (yield* deploymentsOf(projectId))[0]!
@@ -63,7 +63,7 @@ export const deployments = (it: It) => {
     }),
   )
 
-  it.effect("deployments: lists a project's own, newest first, in pages", () =>
+  it.effect("deployments: lists the deployments of one project, newest first, in pages", () =>
     Effect.gen(function* () {
       const repository = yield* DeploymentRepository
       const [own, other] = [newRepository(), newRepository()]
@@ -81,7 +81,7 @@ export const deployments = (it: It) => {
     }),
   )
 
-  it.effect("deployments: another org sees none", () =>
+  it.effect("deployments: another org sees none of them", () =>
     Effect.gen(function* () {
       const repository = yield* DeploymentRepository
       const { projectId } = yield* register(push(newRepository()))

@@ -36,9 +36,9 @@ const pin = (projectId: string, pins: { readonly workflow?: string; readonly env
   })
 const noSuchDeployment = JSON.stringify({ error: "The project has no such deployment.", code: "not_found" })
 
-/** What becomes current, and what does not. */
+/** Which deployments become current. */
 export const production = (it: It) => {
-  it.effect("current: a late or a repeated older run does not turn the project back", () =>
+  it.effect("current: an older run that registers late or again does not become current", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const run = (runId: string, runAttempt = 1) => push(repository, { runId, runAttempt })
@@ -50,7 +50,7 @@ export const production = (it: It) => {
       }
       const again = yield* register(run("600", 2))
       assert.strictEqual(yield* current(projectId), again.deploymentId)
-      // Longer numbers are larger, whatever their first digit.
+      // Run numbers compare as numbers, not as text.
       const longer = yield* register(run("1000"))
       assert.strictEqual(yield* current(projectId), longer.deploymentId)
       assert.strictEqual((yield* deploymentsOf(projectId)).length, 6)
@@ -70,7 +70,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("promote: any deployment becomes current, and a roll back is not undone by a late run", () =>
+  it.effect("promote: any deployment can become current, and a late run does not undo a rollback", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const run = (runId: string, overrides = {}) => push(repository, { runId, ...overrides })
@@ -85,7 +85,7 @@ export const production = (it: It) => {
       const next = yield* register(run("700"))
       assert.strictEqual(yield* current(projectId), next.deploymentId)
 
-      // A preview goes live; a run that is older than it does not undo that.
+      // A promoted preview is current, and an older run does not replace it.
       const preview = yield* register(run("800", { preview: true, branch: "next", ref: "refs/heads/next" }))
       yield* promote(projectId, preview.deploymentId)
       yield* register(run("750"))
@@ -93,7 +93,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("promote: only of the scope's project and its own deployments", () =>
+  it.effect("promote: accepts only deployments of the project, and only projects in the scope", () =>
     Effect.gen(function* () {
       const deployments = yield* DeploymentRepository
       const [own, other] = [yield* register(push(newRepository())), yield* register(push(newRepository()))]
@@ -111,7 +111,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("pins: a run of another workflow or environment is a preview, and never current", () =>
+  it.effect("pins: a run of another workflow or environment is a preview and never becomes current", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const folder = `${repository.owner}/${repository.repo}`
@@ -153,7 +153,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("pins: a run that does not meet them sets no default branch", () =>
+  it.effect("pins: a run that does not match the pins does not set the default branch", () =>
     Effect.gen(function* () {
       const { project } = yield* insertTenant
       const repository = newRepository()
@@ -168,7 +168,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("list: of a branch, and with or without previews", () =>
+  it.effect("list: filters by branch and by preview", () =>
     Effect.gen(function* () {
       const deployments = yield* DeploymentRepository
       const repository = newRepository()
@@ -191,7 +191,7 @@ export const production = (it: It) => {
     }),
   )
 
-  it.effect("issuers: the same ids and names of two issuers are different repositories", () =>
+  it.effect("issuers: repositories of two issuers with the same ids and names are different", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const onGitHub = yield* register(push(repository, { runId: "600" }))

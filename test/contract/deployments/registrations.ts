@@ -28,9 +28,9 @@ const pullRequest = (branch: string) => ({
   eventName: "pull_request",
 })
 
-/** What every DeploymentRepository does in `register`, for the project and its runs. */
+/** The contract of `register` in every DeploymentRepository, for projects and their runs. */
 export const registrations = (it: It) => {
-  it.effect("register: a repository that nobody linked gets a project in the default org", () =>
+  it.effect("register: the run of an unlinked repository creates a project in the default org", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertProject(undefined)
       const repository = newRepository()
@@ -55,7 +55,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: a repository that nobody linked is left alone where none may be made", () =>
+  it.effect("register: the run of an unlinked repository creates nothing where projects may not be created", () =>
     Effect.gen(function* () {
       const before = yield* newId
       const { outcome } = yield* register(push(newRepository()), { link: true })
@@ -90,7 +90,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: only a push to one of the default branches sets an unset default branch", () =>
+  it.effect("register: only a push to one of the usual default branches sets an unset default branch", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const tag = { branch: "v1", ref: "refs/tags/v1", preview: true }
@@ -107,7 +107,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: the operator names the default branches", () =>
+  it.effect("register: the operator configures the usual default branches", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const rules = { defaultBranches: ["trunk"] }
@@ -119,26 +119,28 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: a default branch that was set by hand stays; emptied, a push to a default branch sets it", () =>
-    Effect.gen(function* () {
-      const projects = yield* ProjectRepository
-      const repository = newRepository()
-      const { projectId, deploymentId } = yield* register(push(repository))
-      yield* projects.update(everyOrg, projectId, { defaultBranch: "release" }, at(1), newEntry())
-      yield* register(push(repository))
-      const kept = yield* findProject(projectId)
-      assert.deepStrictEqual([kept.defaultBranch, kept.currentDeploymentId], ["release", deploymentId])
-      yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1), newEntry())
-      yield* register(push(repository, onBranch("dev")))
-      const unset = yield* findProject(projectId)
-      assert.deepStrictEqual([unset.defaultBranch, unset.currentDeploymentId], [null, deploymentId])
-      const next = yield* register(push(repository))
-      const project = yield* findProject(projectId)
-      assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["main", next.deploymentId])
-    }),
+  it.effect(
+    "register: a default branch set by hand stays; once cleared, a push to a usual default branch sets it",
+    () =>
+      Effect.gen(function* () {
+        const projects = yield* ProjectRepository
+        const repository = newRepository()
+        const { projectId, deploymentId } = yield* register(push(repository))
+        yield* projects.update(everyOrg, projectId, { defaultBranch: "release" }, at(1), newEntry())
+        yield* register(push(repository))
+        const kept = yield* findProject(projectId)
+        assert.deepStrictEqual([kept.defaultBranch, kept.currentDeploymentId], ["release", deploymentId])
+        yield* projects.update(everyOrg, projectId, { defaultBranch: null }, at(1), newEntry())
+        yield* register(push(repository, onBranch("dev")))
+        const unset = yield* findProject(projectId)
+        assert.deepStrictEqual([unset.defaultBranch, unset.currentDeploymentId], [null, deploymentId])
+        const next = yield* register(push(repository))
+        const project = yield* findProject(projectId)
+        assert.deepStrictEqual([project.defaultBranch, project.currentDeploymentId], ["main", next.deploymentId])
+      }),
   )
 
-  it.effect("register: the same run again changes nothing, another attempt is another deployment", () =>
+  it.effect("register: a repeated run changes nothing, and another attempt is another deployment", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const run = push(repository)
@@ -157,14 +159,14 @@ export const registrations = (it: It) => {
           [first.deploymentId, run.sha],
         ],
       )
-      // Another attempt of the older run is another deployment, and does not turn the project back.
+      // Another attempt of the older run is another deployment, but does not become current.
       yield* register({ ...run, runAttempt: 2 }, { seconds: 6 })
       assert.strictEqual((yield* findProject(projectId)).currentDeploymentId, second.deploymentId)
       assert.strictEqual((yield* deploymentsOf(projectId)).length, 3)
     }),
   )
 
-  it.effect("register: another repository's run of the same number is another run", () =>
+  it.effect("register: the same run number in another repository is another run", () =>
     Effect.gen(function* () {
       const run = push(newRepository())
       const first = yield* register(run)
@@ -174,7 +176,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: a subdomain that is taken is followed by the next", () =>
+  it.effect("register: a taken subdomain gets the next free suffix", () =>
     Effect.gen(function* () {
       const [a, b, c] = [newRepository(), newRepository(), newRepository()]
       const label = `docs-site-${a.owner.toLowerCase()}`
@@ -199,7 +201,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: first runs of one repository that come together make one project", () =>
+  it.effect("register: first runs of one repository at the same time create one project", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const runs = Array.from({ length: 10 }, () => push(repository))
@@ -215,7 +217,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: one run that comes many times at once is one deployment", () =>
+  it.effect("register: one run that registers many times at once is one deployment", () =>
     Effect.gen(function* () {
       const run = push(newRepository())
       const registered = yield* Effect.all(
@@ -230,7 +232,7 @@ export const registrations = (it: It) => {
     }),
   )
 
-  it.effect("register: repositories that want one subdomain at once all get one", () =>
+  it.effect("register: repositories that want one subdomain at once each get their own", () =>
     Effect.gen(function* () {
       const { owner } = newRepository()
       const repos = ["a.b", "a-b", "a_b", "A.B-", "a--b"]

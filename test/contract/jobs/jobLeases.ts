@@ -34,7 +34,7 @@ const extend = (orgId: string, jobId: string, until: DateTime.Utc, now: DateTime
 const expireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobRepository.use((jobs) => jobs.expireLeases({ now, limit: 1_000, after: null, ...batch }))
 const expire = (now: DateTime.Utc) => Effect.map(expireBatch(now), ({ exhausted }) => exhausted)
-/** Claims so many new jobs of an org, whose lease runs out in a minute. */
+/** Claims a number of new jobs of an org, with leases of a minute. */
 const insertRunning = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, count: number) {
   for (let n = 0; n < count; n++) yield* insertJob(orgId)
   return yield* claimIds(orgId, now, { limit: count })
@@ -45,36 +45,38 @@ const runningOf = (orgId: string) =>
     ({ items }) => items.length,
   )
 
-/** What every JobRepository does with jobs that are claimed. */
+/** The contract of leases in every JobRepository. */
 export const jobLeases = (it: It) => {
-  it.effect("leases: released jobs are queued as before; one claimed again, finished or foreign stays", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const { orgId: foreign } = yield* insertOrg()
-      const now = epoch()
-      const release = (org: string, claimed: ReadonlyArray<ClaimedJob>) =>
-        JobRepository.use((jobs) => jobs.release(org, claimed, now))
-      const ids = [yield* newId, yield* newId, yield* newId]
-      for (const jobId of ids) yield* insertJob(orgId, { jobId })
-      const claimed = yield* claimJobs(orgId, now)
-      yield* release(foreign, claimed)
-      assert.deepStrictEqual(yield* claimIds(orgId, now), [])
-      yield* finish(orgId, ids[1]!, completed(), now)
-      yield* release(orgId, claimed.slice(0, 2))
-      const queued = yield* findJob(orgId, ids[0]!)
-      assert.deepStrictEqual([queued.status, queued.attempt, queued.lease_expires_at], ["queued", 0, null])
-      assert.strictEqual((yield* findJob(orgId, ids[1]!)).status, "completed")
-      assert.strictEqual((yield* claimJobs(orgId, now))[0]!.attempt, 1)
-      yield* expire(plus(now, 61))
-      assert.strictEqual((yield* claimJobs(orgId, plus(now, 62)))[0]!.attempt, 2)
-      // The claim that is released is the first one's, whose lease ran out.
-      yield* release(orgId, claimed)
-      assert.strictEqual((yield* findJob(orgId, ids[0]!)).status, "running")
-      yield* release(orgId, [])
-    }),
+  it.effect(
+    "leases: a released job is queued as before; a release changes no job of a later claim, finished job or foreign job",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const { orgId: foreign } = yield* insertOrg()
+        const now = epoch()
+        const release = (org: string, claimed: ReadonlyArray<ClaimedJob>) =>
+          JobRepository.use((jobs) => jobs.release(org, claimed, now))
+        const ids = [yield* newId, yield* newId, yield* newId]
+        for (const jobId of ids) yield* insertJob(orgId, { jobId })
+        const claimed = yield* claimJobs(orgId, now)
+        yield* release(foreign, claimed)
+        assert.deepStrictEqual(yield* claimIds(orgId, now), [])
+        yield* finish(orgId, ids[1]!, completed(), now)
+        yield* release(orgId, claimed.slice(0, 2))
+        const queued = yield* findJob(orgId, ids[0]!)
+        assert.deepStrictEqual([queued.status, queued.attempt, queued.lease_expires_at], ["queued", 0, null])
+        assert.strictEqual((yield* findJob(orgId, ids[1]!)).status, "completed")
+        assert.strictEqual((yield* claimJobs(orgId, now))[0]!.attempt, 1)
+        yield* expire(plus(now, 61))
+        assert.strictEqual((yield* claimJobs(orgId, plus(now, 62)))[0]!.attempt, 2)
+        // Releases the first claim, whose lease has expired.
+        yield* release(orgId, claimed)
+        assert.strictEqual((yield* findJob(orgId, ids[0]!)).status, "running")
+        yield* release(orgId, [])
+      }),
   )
 
-  it.effect("leases: jobs are claimed oldest first, so many as are asked for, once", () =>
+  it.effect("leases: a claim takes the oldest jobs first, up to its limit, each once", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -103,7 +105,7 @@ export const jobLeases = (it: It) => {
     }),
   )
 
-  it.effect("leases: only jobs of the workflow that is asked for", () =>
+  it.effect("leases: a claim of a workflow takes no job of another", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -118,7 +120,7 @@ export const jobLeases = (it: It) => {
     }),
   )
 
-  it.effect("leases: claimers that come at once never get the same job, and between them get all", () =>
+  it.effect("leases: concurrent claims never take the same job, and together take all of them", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -126,13 +128,13 @@ export const jobLeases = (it: It) => {
       for (let n = 0; n < 24; n++) ids.push(yield* insertJob(orgId))
       const got = yield* Effect.replicateEffect(claimIds(orgId, now, { limit: 3 }), 8, { concurrency: "unbounded" })
       assert.isTrue(got.every((some) => some.length <= 3))
-      // Whoever was passed over asks again.
+      // Claims again what the first claims skipped.
       const rest = yield* claimIds(orgId, now)
       assert.deepStrictEqual([...got.flat(), ...rest].sort(), ids)
     }),
   )
 
-  it.effect("leases: a heartbeat moves the end of the lease, of a job that is running", () =>
+  it.effect("leases: a heartbeat extends the lease of a running job only", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -153,7 +155,7 @@ export const jobLeases = (it: It) => {
   )
 
   it.effect(
-    "leases: one that runs out puts the job back into its place in the queue, and the third one gives it up",
+    "leases: a job with an expired lease returns to its place in the queue, and after the third lease can be failed",
     () =>
       Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
@@ -174,7 +176,7 @@ export const jobLeases = (it: It) => {
             isLast ? { status: "running", lease_expires_at: now } : { status: "queued", lease_expires_at: null },
           )
         }
-        // Still running, it is given until somebody has failed it.
+        // The job is still running: each batch returns it until it is failed.
         assert.deepStrictEqual(yield* expire(now), [{ orgId, jobId }])
         assert.deepStrictEqual(yield* claimIds(orgId, now), [later])
         yield* failExpired(orgId, jobId, now)
@@ -183,7 +185,7 @@ export const jobLeases = (it: It) => {
       }),
   )
 
-  it.effect("leases: one that was extended in between is not given up", () =>
+  it.effect("leases: a job whose lease was extended in time is not failed", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -200,7 +202,7 @@ export const jobLeases = (it: It) => {
     }),
   )
 
-  it.effect("leases: a batch expires those that ran out first, and says whether there may be more", () =>
+  it.effect("leases: a batch expires the oldest leases first, and tells whether there may be more", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -213,31 +215,37 @@ export const jobLeases = (it: It) => {
     }),
   )
 
-  it.effect("leases: in turns every org has the same share of a batch, and the next batch goes on after them", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const orgs: Array<string> = []
-      for (const count of [5, 1, 2, 3]) {
-        const { orgId } = yield* insertOrg()
-        yield* insertRunning(orgId, now, count)
-        orgs.push(orgId)
-      }
-      const { orgId: later } = yield* insertOrg()
-      yield* insertRunning(later, plus(now, 30), 1)
-      orgs.push(later)
-      // The orgs of the tests before have ids before theirs.
-      const after = orgs[0]!.slice(0, -1)
-      const due = plus(now, 60)
-      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), { queued: 4, exhausted: [], next: orgs[3]! })
-      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [4, 0, 1, 2, 1])
-      assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after: orgs[3]! }), {
-        queued: 0,
-        exhausted: [],
-        next: null,
-      })
-      assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, exhausted: [], next: null })
-      assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [0, 0, 0, 0, 1])
-      yield* expireBatch(plus(now, 200))
-    }),
+  it.effect(
+    "leases: every org has the same share of a batch, and the next batch continues with the orgs after them",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const orgs: Array<string> = []
+        for (const count of [5, 1, 2, 3]) {
+          const { orgId } = yield* insertOrg()
+          yield* insertRunning(orgId, now, count)
+          orgs.push(orgId)
+        }
+        const { orgId: later } = yield* insertOrg()
+        yield* insertRunning(later, plus(now, 30), 1)
+        orgs.push(later)
+        // Orgs of earlier tests have smaller ids.
+        const after = orgs[0]!.slice(0, -1)
+        const due = plus(now, 60)
+        assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after }), {
+          queued: 4,
+          exhausted: [],
+          next: orgs[3]!,
+        })
+        assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [4, 0, 1, 2, 1])
+        assert.deepStrictEqual(yield* expireBatch(due, { limit: 4, after: orgs[3]! }), {
+          queued: 0,
+          exhausted: [],
+          next: null,
+        })
+        assert.deepStrictEqual(yield* expireBatch(due, { limit: 100, after }), { queued: 7, exhausted: [], next: null })
+        assert.deepStrictEqual(yield* Effect.forEach(orgs, runningOf), [0, 0, 0, 0, 1])
+        yield* expireBatch(plus(now, 200))
+      }),
   )
 }

@@ -23,14 +23,14 @@ import { jobsOf, plus } from "../webhooks/webhookSupport.ts"
 
 const jobs: typeof JobRepository.use = (use) => JobRepository.use(use)
 
-/** A job, and an endpoint that is to hear of its end once. */
+/** A job, and an endpoint that must get its event once. */
 const insertWork = Effect.gen(function* () {
   const { orgId } = yield* insertOrg()
   yield* insertEndpoint(orgId)
   return { orgId, jobId: yield* insertJob(orgId), now: epoch() }
 })
 
-/** The job has one end, told once. */
+/** Asserts that the job has one end and one event. */
 const assertToldOnce = Effect.fnUntraced(function* (orgId: string, jobId: string) {
   const { status } = yield* findJob(orgId, jobId)
   const events = yield* eventsOf(jobId)
@@ -47,7 +47,7 @@ const claimJob = (orgId: string, now: ReturnType<typeof epoch>, claimed: Array<s
     Effect.tap((found) => Effect.sync(() => claimed.push(...found.map((job) => job.job_id)))),
   )
 
-/** Pairs of writes of jobs and schedules. Seen failing without the lock on the job that is finished: two events. */
+/** Pairs of concurrent writes of jobs and schedules. Seen failing without the lock on the finished job: two events. */
 export const jobRaces = {
   "complete a job, fail it": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
@@ -79,7 +79,7 @@ export const jobRaces = {
     const claimed: Array<string> = []
     const outcomes = yield* meet(claimJob(orgId, now, claimed), finish(orgId, jobId, completed(), now))
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
-    // Claimed or not, it does not go back to running.
+    // Claimed or not, the job does not run again.
     assert.strictEqual(yield* assertToldOnce(orgId, jobId), "completed")
     assert.isNull((yield* findJob(orgId, jobId)).lease_expires_at)
     return [...outcomes, claimed.length === 0 ? "not claimed" : "claimed before"]
@@ -97,7 +97,7 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "complete a job, fail it for its lease": Effect.gen(function* () {
+  "complete a job, fail it for its expired lease": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
@@ -108,7 +108,7 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "extend a lease, take the job back for it": Effect.gen(function* () {
+  "extend a lease, expire it": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
@@ -117,7 +117,7 @@ export const jobRaces = {
       jobs((all) => all.expireLeases({ now: late, limit: 1_000, after: null })),
     )
     const { status } = yield* findJob(orgId, jobId)
-    // Who was told that the lease goes on has it.
+    // If the extension succeeded, the lease goes on.
     assert.strictEqual(status, outcomes[0] === "ok" ? "running" : "queued")
     return outcomes
   }),
@@ -134,7 +134,7 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "cancel a job, take it back for its lease": Effect.gen(function* () {
+  "cancel a job, expire its lease": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
@@ -150,7 +150,7 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "cancel a job, fail it for its lease": Effect.gen(function* () {
+  "cancel a job, fail it for its expired lease": Effect.gen(function* () {
     const { orgId, jobId, now } = yield* insertWork
     yield* claimJob(orgId, now, [])
     const late = plus(now, 61)
@@ -173,7 +173,7 @@ export const jobRaces = {
     )
     const outcomes = yield* meet(finish(orgId, jobId, completed("first"), late, { attempt: 1 }), again)
     const { attempt, status } = yield* findJob(orgId, jobId)
-    // Either the first claim finished it, or the second has it: never both.
+    // Either the first claim finished the job, or the second claim has it: never both.
     if (outcomes[0] === "ok") assert.deepStrictEqual([status, attempt, claimed], ["completed", 1, []])
     else
       assert.deepStrictEqual([outcomes[0], claimed.length, status === "completed"], ["Conflict", claimed.length, false])
@@ -198,7 +198,7 @@ export const jobRaces = {
     return outcomes
   }),
 
-  "create a job by its idempotency key, create it": Effect.gen(function* () {
+  "create a job with an idempotency key, create it": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const made: Array<string> = []
     const create = Effect.map(insertJob(orgId, { idempotencyKey: "once" }), (id) => made.push(id))
@@ -230,7 +230,7 @@ export const jobRaces = {
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const fired = (yield* jobsOf(orgId)).length
     assert.isAtMost(fired, 1)
-    // Paused stays paused, whoever came first.
+    // The schedule stays paused in either order.
     const { schedule } = yield* JobScheduleRepository.use((schedules) => schedules.find(orgId, id))
     assert.deepStrictEqual([schedule.active, schedule.next_at], [false, null])
     yield* JobScheduleRepository.use((schedules) =>
@@ -250,7 +250,7 @@ export const jobRaces = {
       JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now)),
     )
     assert.strictEqual(outcomes[0], "ok")
-    // One job, of the firing or of the run.
+    // One job exists, of the firing or of the run.
     yield* JobScheduleRepository.use((schedules) => schedules.fireDue({ now, limit: 100, after: null }))
     assert.strictEqual((yield* jobsOf(orgId)).length, 1)
     assert.strictEqual(outcomes[1], (yield* jobsOf(orgId))[0] === jobId ? "ok" : "Conflict")

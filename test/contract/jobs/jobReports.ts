@@ -39,7 +39,7 @@ const over = (attempt: number) =>
   )
 const canceled = conflict("The job is canceled: stop the work.")
 
-/** An org with an endpoint, and a job of it that is claimed. */
+/** An org with an endpoint and a claimed job. */
 const insertClaimed = Effect.fnUntraced(function* (fields: Partial<NewJob> = {}) {
   const { orgId } = yield* insertOrg()
   yield* insertEndpoint(orgId)
@@ -49,29 +49,31 @@ const insertClaimed = Effect.fnUntraced(function* (fields: Partial<NewJob> = {})
   return { orgId, jobId, now }
 })
 
-/** What every JobRepository does with priorities, delays, fences, retries and cancellations. */
+/** The contract of priorities, delays, fences, retries and cancellations in every JobRepository. */
 export const jobReports = (it: It) => {
-  it.effect("queue: the highest priority first, then the oldest, of any workflow or of those asked for", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const now = epoch()
-      const insert = (workflow: string, priority: number) => insertJob(orgId, { workflow, priority })
-      const [a, b, c, d, e] = [
-        yield* insert("x", 0),
-        yield* insert("y", -100),
-        yield* insert("z", 100),
-        yield* insert("x", 5),
-        yield* insert("y", 5),
-      ]
-      assert.deepStrictEqual(yield* claimIds(orgId, now, ["x", "y"], 1), [d])
-      assert.deepStrictEqual(yield* claimIds(orgId, now, ["none", "x", "y"], 2), [e, a])
-      assert.deepStrictEqual(yield* claimIds(orgId, now, undefined, 1), [c])
-      assert.deepStrictEqual(yield* claimIds(orgId, now), [b])
-      assert.deepInclude(yield* findJob(orgId, c), { priority: 100, attempt: 1 })
-    }),
+  it.effect(
+    "queue: a claim takes the highest priority first, then the oldest job, of any or of the named workflows",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const insert = (workflow: string, priority: number) => insertJob(orgId, { workflow, priority })
+        const [a, b, c, d, e] = [
+          yield* insert("x", 0),
+          yield* insert("y", -100),
+          yield* insert("z", 100),
+          yield* insert("x", 5),
+          yield* insert("y", 5),
+        ]
+        assert.deepStrictEqual(yield* claimIds(orgId, now, ["x", "y"], 1), [d])
+        assert.deepStrictEqual(yield* claimIds(orgId, now, ["none", "x", "y"], 2), [e, a])
+        assert.deepStrictEqual(yield* claimIds(orgId, now, undefined, 1), [c])
+        assert.deepStrictEqual(yield* claimIds(orgId, now), [b])
+        assert.deepInclude(yield* findJob(orgId, c), { priority: 100, attempt: 1 })
+      }),
   )
 
-  it.effect("a report says the new status of its job, and nothing when it changes nothing", () =>
+  it.effect("a report returns the new status of its job, and no status when it changes nothing", () =>
     Effect.gen(function* () {
       const { orgId, jobId, now } = yield* insertClaimed({ maxAttempts: 2 })
       const statusOf = Effect.map(({ status }: { readonly status: string | null }) => status)
@@ -86,7 +88,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("queue: claimers of several workflows that come at once never get the same job", () =>
+  it.effect("queue: concurrent claims of several workflows never take the same job", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -101,7 +103,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("queue: a delayed job is claimed when its time has come, and not before", () =>
+  it.effect("queue: a delayed job can be claimed from its time on, and not before", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: other } = yield* insertOrg()
@@ -126,7 +128,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("queue: delayed jobs open in batches, and in turns every org has the same share", () =>
+  it.effect("queue: delayed jobs become due in batches, in which every org has the same share", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId: after } = yield* insertOrg()
@@ -142,7 +144,7 @@ export const jobReports = (it: It) => {
   )
 
   it.effect(
-    "fence: a worker whose lease expired changes nothing after the next claim, and the last claim's result stays",
+    "fence: after the next claim, a worker whose lease expired changes nothing, and the result of the last claim stays",
     () =>
       Effect.gen(function* () {
         const { jobId, now, orgId } = yield* insertClaimed()
@@ -150,7 +152,7 @@ export const jobReports = (it: It) => {
         yield* JobRepository.use((jobs) => jobs.expireLeases({ now: late, limit: 1_000, after: null }))
         const beat = (attempt: number) =>
           JobRepository.use((jobs) => jobs.extendLease(orgId, jobId, heartbeat(plus(late, 99), late, attempt)))
-        // Queued: nobody's attempt is running.
+        // The job is queued: no attempt is running.
         assert.strictEqual(yield* failureOf(finish(orgId, jobId, completed("old"), late, { attempt: 1 })), over(1))
         assert.strictEqual(yield* failureOf(beat(1)), notRunning)
         yield* claim(orgId, late)
@@ -161,7 +163,7 @@ export const jobReports = (it: It) => {
         yield* beat(2)
         assert.deepInclude(yield* findJob(orgId, jobId), { status: "running", lease_expires_at: plus(late, 99) })
         yield* finish(orgId, jobId, completed("new"), late, { attempt: 2 })
-        // Its answer may have been lost: the same again is a success.
+        // The answer may have been lost, so the same report again succeeds.
         yield* finish(orgId, jobId, completed("again"), late, { attempt: 2 })
         assert.strictEqual(yield* failureOf(finish(orgId, jobId, completed("old"), late, { attempt: 1 })), over(1))
         assert.strictEqual(yield* failureOf(finish(orgId, jobId, failed(), late, { attempt: 2 })), otherOutcome)
@@ -170,43 +172,45 @@ export const jobReports = (it: It) => {
       }),
   )
 
-  it.effect("retry: a failed attempt puts the job back after its delay; only the last makes an event", () =>
-    Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed({ maxAttempts: 2, retryDelaySeconds: 30 })
-      const error = failed("first", ["a stack"])
-      yield* finish(orgId, jobId, error, now, { attempt: 1, retry: true })
-      const queued = yield* findJob(orgId, jobId)
-      const { attempt, error: said, finished_at, lease_expires_at, run_at, status } = queued
-      assert.deepStrictEqual(
-        { attempt, said, finished_at, lease_expires_at, run_at, status },
-        {
-          attempt: 1,
-          said: "first",
-          finished_at: null,
-          lease_expires_at: null,
-          run_at: plus(now, 30),
-          status: "queued",
-        },
-      )
-      assert.strictEqual(JSON.stringify(queued.mapped_stack), '["a stack"]')
-      // The same again changes nothing, before and after the next claim.
-      yield* finish(orgId, jobId, error, plus(now, 5), { attempt: 1, retry: true })
-      assert.deepStrictEqual((yield* findJob(orgId, jobId)).run_at, plus(now, 30))
-      assert.deepStrictEqual(yield* claimIds(orgId, plus(now, 29)), [])
-      yield* queueBatch(plus(now, 30))
-      assert.deepStrictEqual(yield* claimIds(orgId, plus(now, 30)), [jobId])
-      yield* finish(orgId, jobId, error, plus(now, 31), { attempt: 1, retry: true })
-      assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
-      assert.deepStrictEqual(yield* eventsOf(jobId), [])
+  it.effect(
+    "retry: a failed attempt queues the job again after its delay, and only the last attempt creates an event",
+    () =>
+      Effect.gen(function* () {
+        const { jobId, now, orgId } = yield* insertClaimed({ maxAttempts: 2, retryDelaySeconds: 30 })
+        const error = failed("first", ["a stack"])
+        yield* finish(orgId, jobId, error, now, { attempt: 1, retry: true })
+        const queued = yield* findJob(orgId, jobId)
+        const { attempt, error: said, finished_at, lease_expires_at, run_at, status } = queued
+        assert.deepStrictEqual(
+          { attempt, said, finished_at, lease_expires_at, run_at, status },
+          {
+            attempt: 1,
+            said: "first",
+            finished_at: null,
+            lease_expires_at: null,
+            run_at: plus(now, 30),
+            status: "queued",
+          },
+        )
+        assert.strictEqual(JSON.stringify(queued.mapped_stack), '["a stack"]')
+        // The same report again changes nothing, before and after the next claim.
+        yield* finish(orgId, jobId, error, plus(now, 5), { attempt: 1, retry: true })
+        assert.deepStrictEqual((yield* findJob(orgId, jobId)).run_at, plus(now, 30))
+        assert.deepStrictEqual(yield* claimIds(orgId, plus(now, 29)), [])
+        yield* queueBatch(plus(now, 30))
+        assert.deepStrictEqual(yield* claimIds(orgId, plus(now, 30)), [jobId])
+        yield* finish(orgId, jobId, error, plus(now, 31), { attempt: 1, retry: true })
+        assert.strictEqual((yield* findJob(orgId, jobId)).status, "running")
+        assert.deepStrictEqual(yield* eventsOf(jobId), [])
 
-      yield* finish(orgId, jobId, failed("last"), plus(now, 32), { attempt: 2, retry: true })
-      assert.deepInclude(yield* findJob(orgId, jobId), { status: "failed", error: "last", mapped_stack: null })
-      assert.strictEqual((yield* eventsOf(jobId)).length, 1)
-      assert.strictEqual((yield* deliveriesOf(orgId, { job_id: jobId })).length, 1)
-    }),
+        yield* finish(orgId, jobId, failed("last"), plus(now, 32), { attempt: 2, retry: true })
+        assert.deepInclude(yield* findJob(orgId, jobId), { status: "failed", error: "last", mapped_stack: null })
+        assert.strictEqual((yield* eventsOf(jobId)).length, 1)
+        assert.strictEqual((yield* deliveriesOf(orgId, { job_id: jobId })).length, 1)
+      }),
   )
 
-  it.effect("retry: a job that is completed after a failed attempt has no error any more", () =>
+  it.effect("retry: a job that completes after a failed attempt has no error", () =>
     Effect.gen(function* () {
       const { jobId, now, orgId } = yield* insertClaimed()
       yield* finish(orgId, jobId, failed("first", 1), now, { retry: true })
@@ -216,7 +220,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("leases: expire as often as the job may be claimed", () =>
+  it.effect("leases: a job can be claimed as often as its leases may expire", () =>
     Effect.gen(function* () {
       const { jobId, now, orgId } = yield* insertClaimed({ maxAttempts: 1 })
       const late = plus(now, 60)
@@ -229,7 +233,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("cancel: a queued, delayed or running job ends without an event; a finished one does not", () =>
+  it.effect("cancel: a queued, delayed or running job is canceled without an event; a finished one is not", () =>
     Effect.gen(function* () {
       const { jobId, now, orgId } = yield* insertClaimed()
       const [queued, delayed] = [yield* insertJob(orgId), yield* insertJob(orgId, { runAt: plus(now, 1) })]
@@ -283,7 +287,7 @@ export const jobReports = (it: It) => {
     }),
   )
 
-  it.effect("reports: many of an org at once are decided one by one, each job with one event", () =>
+  it.effect("reports: concurrent reports of an org are decided one by one, and each job has one event", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       yield* insertEndpoint(orgId)

@@ -23,9 +23,9 @@ export const awkwardJson: ReadonlyArray<unknown> = [
   awkwardTexts,
 ]
 
-/** What every JobRepository does, but for leases and the end of a job. */
+/** The contract of every JobRepository, without leases and ends of jobs. */
 export const jobs = (it: It) => {
-  it.effect("jobs: a new one is queued, with its fields", () =>
+  it.effect("jobs: a new job is queued and has its fields", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -70,7 +70,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: any JSON comes back as it was given", () =>
+  it.effect("jobs: any JSON is returned as it was stored", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -90,7 +90,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: one of an org that does not exist is a fault, and so is an id twice", () =>
+  it.effect("jobs: a job of an unknown org is a defect, and so is a repeated id", () =>
     Effect.gen(function* () {
       yield* assertDefect(insertJob(yield* newId))
       const { orgId } = yield* insertOrg()
@@ -99,7 +99,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: another org's is the one that does not exist", () =>
+  it.effect("jobs: a job of another org is not found, as if it did not exist", () =>
     Effect.gen(function* () {
       const { orgId: own } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -109,7 +109,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: an idempotency key makes one job in its org, whatever comes with it later", () =>
+  it.effect("jobs: an idempotency key creates one job in its org, whatever a later request sends", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: other } = yield* insertOrg()
@@ -125,7 +125,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: an idempotency key makes one job, however many come at once", () =>
+  it.effect("jobs: requests at once with one idempotency key create one job", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const made = yield* Effect.replicateEffect(insertJob(orgId, { idempotencyKey: "once" }), 20, {
@@ -136,7 +136,7 @@ export const jobs = (it: It) => {
     }),
   )
 
-  it.effect("jobs: are listed newest first, in pages, by status and workflow, and no other org's", () =>
+  it.effect("jobs: a list has the jobs of one org, newest first, in pages, by status and workflow", () =>
     Effect.gen(function* () {
       const { list } = yield* JobRepository
       const { orgId } = yield* insertOrg()

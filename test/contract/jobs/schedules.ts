@@ -57,7 +57,7 @@ const remove = (orgId: string, id: string) =>
 const findSchedule = (orgId: string, id: string) => JobScheduleRepository.use((schedules) => schedules.find(orgId, id))
 const update = (orgId: string, id: string, changes: JobScheduleChanges, now: DateTime.Utc) =>
   JobScheduleRepository.use((schedules) => schedules.update(orgId, id, changes, now, newEntry()))
-/** Runs a schedule now; gives the id of its job. */
+/** Runs a schedule now; returns the id of its job. */
 const run = Effect.fnUntraced(function* (orgId: string, id: string, now: DateTime.Utc) {
   const jobId = yield* newId
   yield* JobScheduleRepository.use((schedules) => schedules.run(orgId, id, jobId, now))
@@ -69,9 +69,9 @@ const fireBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
 const fireDue = (now: DateTime.Utc) => Effect.map(fireBatch(now), ({ orgs }) => orgs)
 const allJobs = (orgId: string) => JobRepository.use((jobs) => itemsOf(jobs.list(orgId, {}, { limit: 100 })))
 
-/** What every JobScheduleRepository does. */
+/** The contract of every JobScheduleRepository. */
 export const schedules = (it: It) => {
-  it.effect("schedules: a change is made with its entry in the audit log, or not at all", () =>
+  it.effect("schedules: a change and its entry in the audit log are made together, or not at all", () =>
     Effect.gen(function* () {
       const repository = yield* JobScheduleRepository
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
@@ -86,7 +86,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: are listed oldest first with their fields, and any input comes back", () =>
+  it.effect("schedules: a list has the oldest first with all fields, and returns any input", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -127,7 +127,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: another org's is the one that does not exist", () =>
+  it.effect("schedules: a schedule of another org is not found, as if it did not exist", () =>
     Effect.gen(function* () {
       const { orgId: own } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -142,7 +142,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a firing creates one job with what the schedule says, and the schedule goes on from now", () =>
+  it.effect("schedules: a firing creates one job from the schedule, and the next firing is later than now", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: other } = yield* insertOrg()
@@ -170,7 +170,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: firings that were missed come as one", () =>
+  it.effect("schedules: missed firings create one job together", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -185,7 +185,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: fire once, however many replicas look at once", () =>
+  it.effect("schedules: a firing happens once, however many replicas try at the same time", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -197,7 +197,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: one that never fires again is gone after its last firing", () =>
+  it.effect("schedules: a schedule without another firing is removed after its last one", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -207,7 +207,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a callback's secret comes along with the schedule's id, for which it is encrypted", () =>
+  it.effect("schedules: a job carries the secret of its callback, and the id of the schedule that encrypts it", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -216,7 +216,7 @@ export const schedules = (it: It) => {
         callbackSecret: "stored secret",
       })
       yield* fireDue(due)
-      // The schedule is not needed any more for what it has made.
+      // The job no longer needs its schedule.
       yield* remove(orgId, id)
       yield* finish(orgId, (yield* jobsOf(orgId))[0]!, completed(), due)
       assert.deepInclude(yield* claimOne(due), {
@@ -227,7 +227,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a batch fires those that are longest due, and says whether there may be more", () =>
+  it.effect("schedules: a batch fires the most overdue schedules first, and tells whether there may be more", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -241,24 +241,29 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: in turns every org has the same share of a batch, and the next batch goes on after them", () =>
-    Effect.gen(function* () {
-      const due = epoch()
-      // The orgs of the tests before have ids before theirs.
-      const { orgId: after } = yield* insertOrg()
-      const [one, two, later] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()].map(({ orgId }) => orgId)
-      for (let n = 0; n < 4; n++) yield* insertSchedule(one!, due)
-      yield* insertSchedule(two!, due)
-      yield* insertSchedule(later!, plus(due, 60))
-      const first = yield* fireBatch(due, { limit: 3, after })
-      assert.deepStrictEqual({ ...first, orgs: first.orgs.toSorted() }, { orgs: [one!, two!], moved: 2, next: later! })
-      assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
-      assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
-      yield* fireBatch(plus(due, 60))
-    }),
+  it.effect(
+    "schedules: every org has the same share of a batch, and the next batch continues with the orgs after them",
+    () =>
+      Effect.gen(function* () {
+        const due = epoch()
+        // Orgs of earlier tests have smaller ids.
+        const { orgId: after } = yield* insertOrg()
+        const [one, two, later] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()].map(({ orgId }) => orgId)
+        for (let n = 0; n < 4; n++) yield* insertSchedule(one!, due)
+        yield* insertSchedule(two!, due)
+        yield* insertSchedule(later!, plus(due, 60))
+        const first = yield* fireBatch(due, { limit: 3, after })
+        assert.deepStrictEqual(
+          { ...first, orgs: first.orgs.toSorted() },
+          { orgs: [one!, two!], moved: 2, next: later! },
+        )
+        assert.deepStrictEqual(yield* fireBatch(due, { limit: 3, after: later! }), { orgs: [], moved: 0, next: null })
+        assert.deepStrictEqual(yield* fireBatch(due, { after }), { orgs: [one!, one!, one!], moved: 3, next: null })
+        yield* fireBatch(plus(due, 60))
+      }),
   )
 
-  it.effect("schedules: are changed field by field, and fire by their new times", () =>
+  it.effect("schedules: a change sets the named fields, and the schedule fires by its new times", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -305,7 +310,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a change has its entry in the audit log, or is not made", () =>
+  it.effect("schedules: an update and its entry in the audit log are made together, or not at all", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -318,7 +323,7 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: a paused one does not fire, and goes on after its pause without what it missed", () =>
+  it.effect("schedules: a paused schedule does not fire, and resumes without the firings it missed", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const due = epoch()
@@ -339,40 +344,42 @@ export const schedules = (it: It) => {
     }),
   )
 
-  it.effect("schedules: one that skips creates no job while its last one is unfinished, by its time or at once", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const due = epoch()
-      const id = yield* insertSchedule(orgId, due, { cron: "* * * * *", overlap: "skip" })
-      const last = Effect.map(findSchedule(orgId, id), ({ lastJob }) => lastJob)
-      assert.isNull(yield* last)
-      assert.deepStrictEqual(yield* fireDue(due), [orgId])
-      const [first] = yield* jobsOf(orgId)
-      assert.deepStrictEqual(yield* last, { job_id: first!, status: "queued", created_at: due, finished_at: null })
-      assert.deepStrictEqual(yield* fireDue(plus(due, 60)), [])
-      const blocked = JSON.stringify({
-        error:
-          "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
-        code: "conflict",
-      })
-      assert.strictEqual(yield* failureOf(run(orgId, id, plus(due, 70))), blocked)
-      yield* JobRepository.use((jobs) =>
-        jobs.claim(orgId, { workflows: undefined, limit: 1, now: due, leaseUntil: plus(due, day) }),
-      )
-      assert.deepStrictEqual(yield* fireDue(plus(due, 120)), [])
-      yield* finish(orgId, first!, completed(), plus(due, 130))
-      assert.deepInclude(yield* last, { status: "completed", finished_at: plus(due, 130) })
-      const second = yield* run(orgId, id, plus(due, 140))
-      assert.deepStrictEqual((yield* jobsOf(orgId))[0], second)
-      assert.deepStrictEqual(yield* fireDue(plus(due, 180)), [])
-      // A job that was canceled is finished.
-      yield* cancelJob(orgId, second, plus(due, 190))
-      assert.deepStrictEqual(yield* fireDue(plus(due, 240)), [orgId])
-      yield* remove(orgId, id)
-    }),
+  it.effect(
+    "schedules: a schedule that skips creates no job while its last job is unfinished, by its cron or by run",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const due = epoch()
+        const id = yield* insertSchedule(orgId, due, { cron: "* * * * *", overlap: "skip" })
+        const last = Effect.map(findSchedule(orgId, id), ({ lastJob }) => lastJob)
+        assert.isNull(yield* last)
+        assert.deepStrictEqual(yield* fireDue(due), [orgId])
+        const [first] = yield* jobsOf(orgId)
+        assert.deepStrictEqual(yield* last, { job_id: first!, status: "queued", created_at: due, finished_at: null })
+        assert.deepStrictEqual(yield* fireDue(plus(due, 60)), [])
+        const blocked = JSON.stringify({
+          error:
+            "The last job of this schedule is unfinished, and the schedule's overlap is skip. Wait until the job ends, or cancel it.",
+          code: "conflict",
+        })
+        assert.strictEqual(yield* failureOf(run(orgId, id, plus(due, 70))), blocked)
+        yield* JobRepository.use((jobs) =>
+          jobs.claim(orgId, { workflows: undefined, limit: 1, now: due, leaseUntil: plus(due, day) }),
+        )
+        assert.deepStrictEqual(yield* fireDue(plus(due, 120)), [])
+        yield* finish(orgId, first!, completed(), plus(due, 130))
+        assert.deepInclude(yield* last, { status: "completed", finished_at: plus(due, 130) })
+        const second = yield* run(orgId, id, plus(due, 140))
+        assert.deepStrictEqual((yield* jobsOf(orgId))[0], second)
+        assert.deepStrictEqual(yield* fireDue(plus(due, 180)), [])
+        // A job that was canceled is finished.
+        yield* cancelJob(orgId, second, plus(due, 190))
+        assert.deepStrictEqual(yield* fireDue(plus(due, 240)), [orgId])
+        yield* remove(orgId, id)
+      }),
   )
 
-  it.effect("schedules: run creates the job that a firing would, also while paused, and moves no firing", () =>
+  it.effect("schedules: run creates the job of a firing, also while paused, and does not move the next firing", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()

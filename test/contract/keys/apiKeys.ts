@@ -25,7 +25,7 @@ import {
 } from "../support.ts"
 
 const shown = Schema.encodeSync(ApiKey)
-/** The fields of a key for which nothing is set. */
+/** The fields of a key without settings. */
 export const unset = {
   ...{ lastUsedAt: null, enabled: true, leakedAt: null, permissions: [] },
   ...{ externalId: null, metadata: null, credits: null, refill: null },
@@ -33,7 +33,7 @@ export const unset = {
 const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))
 
-/** The owner, end and rate limit of the key of this hash, with its time in words. */
+/** The owner, end and rate limit of the key with this hash, with its time as text. */
 export const grantOf = (hash: string) =>
   ApiKeyRepository.use((keys) =>
     Effect.map(keys.findByHashes([hash]), (found) => {
@@ -51,9 +51,9 @@ export const listOf = (orgId: string) =>
 
 const lastUses = (orgId: string) => Effect.map(listOf(orgId), (rows) => rows.map(({ lastUsedAt }) => lastUsedAt))
 
-/** What every ApiKeyRepository does. */
+/** The contract of every ApiKeyRepository. */
 export const apiKeys = (it: It) => {
-  it.effect("keys: gives back what was inserted, without the hash", () =>
+  it.effect("keys: returns an inserted key, without its hash", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId, project } = yield* insertTenant
@@ -79,7 +79,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: a project or an org that is missing or another's is not found, and no key is made", () =>
+  it.effect("keys: inserts no key into a missing project or org, or into one of another tenant", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const own = yield* insertTenant
@@ -90,7 +90,7 @@ export const apiKeys = (it: It) => {
         repository.insertForProject(oneOrg(own.orgId), projectId, key, newEntry()),
         repository.insertForProject(oneOrg(own.orgId), yield* newId, key, newEntry()),
         repository.insertForProject(everyOrg, yield* newId, key, newEntry()),
-        // An org's id is no project's.
+        // The id of an org is not the id of a project.
         repository.insertForProject(everyOrg, own.orgId, key, newEntry()),
       ]
       for (const insert of refused) assert.strictEqual(yield* failureOf(insert), noSuchProject)
@@ -102,7 +102,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: a hash is one key's", () =>
+  it.effect("keys: two keys cannot have the same hash", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
@@ -115,8 +115,9 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  // Seen failing on the databases without a second try of each by itself: all of them fail of the one hash.
-  it.effect("keys: many at the same time are made or refused each by itself", () =>
+  // Seen failing on the databases when a failed batch was not retried key by key: one duplicate hash failed all of
+  // them.
+  it.effect("keys: keys created at the same time succeed or fail independently", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const [own, foreign] = [yield* insertTenant, yield* insertTenant]
@@ -149,7 +150,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: finds the expired too, and nothing under another hash", () =>
+  it.effect("keys: finds expired keys too, and nothing under another hash", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const expiresAt = DateTime.makeUnsafe("2001-02-03T04:05:06.789Z")
@@ -172,7 +173,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: removes an org's key, a project's too, and no other", () =>
+  it.effect("keys: removes a key of the org or of its projects, and no other", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const own = yield* insertTenant
@@ -200,7 +201,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: lists an org's own, oldest first, in pages", () =>
+  it.effect("keys: lists the keys of one org, oldest first, in pages", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const own = yield* insertTenant
@@ -216,7 +217,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: the time of the last use only goes forward", () =>
+  it.effect("keys: the time of the last use only moves forward", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
@@ -264,7 +265,7 @@ export const apiKeys = (it: It) => {
     }),
   )
 
-  it.effect("keys: a use does not bring back a key that is removed", () =>
+  it.effect("keys: a use does not restore a removed key", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()

@@ -51,9 +51,9 @@ const insertKey = Effect.fnUntraced(function* (orgId: string, overrides: Paramet
   return key
 })
 
-/** What the settings of a key are in every ApiKeyRepository. */
+/** The contract of the settings of a key in every ApiKeyRepository. */
 export const keyChanges = (it: It) => {
-  it.effect("key settings: are kept as they were given", () =>
+  it.effect("key settings: are returned as they were stored", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const key = yield* insertKey(orgId, settings)
@@ -67,7 +67,7 @@ export const keyChanges = (it: It) => {
     }),
   )
 
-  it.effect("key changes: change what is given, and clear what is null", () =>
+  it.effect("key changes: a change sets the named fields, and null clears a field", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
@@ -113,7 +113,7 @@ export const keyChanges = (it: It) => {
     }),
   )
 
-  it.effect("key changes: a key that is no key of the org is not found", () =>
+  it.effect("key changes: a key of another org is not found", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const [own, foreign] = [yield* insertOrg(), yield* insertOrg()]
@@ -149,56 +149,68 @@ export const keyChanges = (it: It) => {
     }),
   )
 
-  it.effect("rotation: the new key inherits the settings, unless others are given; both share the limits", () =>
-    Effect.gen(function* () {
-      const repository = yield* ApiKeyRepository
-      const { orgId } = yield* insertOrg()
-      const old = yield* insertKey(orgId, settings)
-      const replace = Effect.fnUntraced(function* (keyId: string, change: Partial<KeySettings>) {
-        const { hash, id } = yield* newKey()
-        const times = {
-          now: at(10),
-          expiresAt: undefined,
-          oldKeyUntil: DateTime.makeUnsafe("9999-01-01T00:00:00.000Z"),
+  it.effect(
+    "rotation: the new key inherits the settings unless the request has others, and both share the limits",
+    () =>
+      Effect.gen(function* () {
+        const repository = yield* ApiKeyRepository
+        const { orgId } = yield* insertOrg()
+        const old = yield* insertKey(orgId, settings)
+        const replace = Effect.fnUntraced(function* (keyId: string, change: Partial<KeySettings>) {
+          const { hash, id } = yield* newKey()
+          const times = {
+            now: at(10),
+            expiresAt: undefined,
+            oldKeyUntil: DateTime.makeUnsafe("9999-01-01T00:00:00.000Z"),
+          }
+          yield* repository.rotate(
+            orgId,
+            keyId,
+            { id, hash, prefix: "svc_new", ...times, settings: change },
+            newEntry(),
+          )
+          return { id, hash }
+        })
+        const next = yield* replace(old.id, {})
+        const { limits, permissions, ...grant } = yield* fullGrant(next.hash)
+        assert.deepStrictEqual(permissions.list, settings.permissions)
+        assert.deepInclude(grant, { enabled: false, externalId: settings.externalId, metadata: settings.metadata })
+        assert.deepStrictEqual(limits, {
+          counterId: old.id,
+          version: 0,
+          rateLimit: settings.rateLimit,
+          hasCredits: true,
+        })
+        const given = {
+          ...defaultSettings,
+          permissions: ["x"],
+          rateLimit: { limit: 9, window: 9 },
+          credits: { remaining: 3 },
         }
-        yield* repository.rotate(orgId, keyId, { id, hash, prefix: "svc_new", ...times, settings: change }, newEntry())
-        return { id, hash }
-      })
-      const next = yield* replace(old.id, {})
-      const { limits, permissions, ...grant } = yield* fullGrant(next.hash)
-      assert.deepStrictEqual(permissions.list, settings.permissions)
-      assert.deepInclude(grant, { enabled: false, externalId: settings.externalId, metadata: settings.metadata })
-      assert.deepStrictEqual(limits, { counterId: old.id, version: 0, rateLimit: settings.rateLimit, hasCredits: true })
-      const given = {
-        ...defaultSettings,
-        permissions: ["x"],
-        rateLimit: { limit: 9, window: 9 },
-        credits: { remaining: 3 },
-      }
-      const last = yield* replace(next.id, given)
-      const rows = yield* listOf(orgId)
-      // The limits are those of all three.
-      assert.deepStrictEqual(
-        rows.map(({ credits, rateLimit }) => [credits, rateLimit]),
-        rows.map(() => [3, { limit: 9, window: 9 }]),
-      )
-      assert.deepInclude(rows[2], { enabled: true, permissions: ["x"], externalId: null, metadata: null })
-      const { changed } = yield* repository.update(orgId, last.id, { credits: { remaining: 4 } }, newEntry())
-      assert.sameMembers([...changed], [old.id, next.id, last.id])
-      assert.deepStrictEqual(
-        (yield* listOf(orgId)).map(({ credits }) => credits),
-        [4, 4, 4],
-      )
-      // The counter stays as long as one of them.
-      yield* repository.remove(orgId, old.id, newEntry())
-      assert.deepStrictEqual(
-        (yield* listOf(orgId)).map(({ credits }) => credits),
-        [4, 4],
-      )
-    }),
+        const last = yield* replace(next.id, given)
+        const rows = yield* listOf(orgId)
+        // All three keys have the same limits.
+        assert.deepStrictEqual(
+          rows.map(({ credits, rateLimit }) => [credits, rateLimit]),
+          rows.map(() => [3, { limit: 9, window: 9 }]),
+        )
+        assert.deepInclude(rows[2], { enabled: true, permissions: ["x"], externalId: null, metadata: null })
+        const { changed } = yield* repository.update(orgId, last.id, { credits: { remaining: 4 } }, newEntry())
+        assert.sameMembers([...changed], [old.id, next.id, last.id])
+        assert.deepStrictEqual(
+          (yield* listOf(orgId)).map(({ credits }) => credits),
+          [4, 4, 4],
+        )
+        // The counter stays while one of the keys is left.
+        yield* repository.remove(orgId, old.id, newEntry())
+        assert.deepStrictEqual(
+          (yield* listOf(orgId)).map(({ credits }) => credits),
+          [4, 4],
+        )
+      }),
   )
 
-  it.effect("leaked keys: are disabled for good, with one entry", () =>
+  it.effect("leaked keys: are disabled permanently, with one entry in the audit log", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()
@@ -220,7 +232,7 @@ export const keyChanges = (it: It) => {
       assert.strictEqual(yield* failureOf(repository.update(orgId, key.id, { enabled: true }, newEntry())), leaked)
       yield* repository.update(orgId, key.id, { name: "leaked", enabled: false }, newEntry())
       assert.strictEqual((yield* fullGrant(key.hash)).enabled, false)
-      // Its replacement is enabled.
+      // The replacement is enabled.
       const { hash, id } = yield* newKey()
       const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
       yield* repository.rotate(orgId, key.id, { id, hash, prefix: "svc_new", ...times, settings: {} }, newEntry())

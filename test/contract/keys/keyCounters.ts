@@ -19,9 +19,9 @@ const insertLimited = Effect.fnUntraced(function* (limits: Parameters<typeof new
 const lease = (counter: { orgId: string; counterId: string }, ask: LeaseAsk) =>
   KeyCounterRepository.use((counters) => counters.lease(counter, ask))
 
-/** What every KeyCounterRepository does. */
+/** The contract of every KeyCounterRepository. */
 export const keyCounters = (it: It) => {
-  it.effect("counters: lease what is there, refuse what is not, and take back what is unused", () =>
+  it.effect("counters: lease units that are left, refuse more, and accept unused units back", () =>
     Effect.gen(function* () {
       const { counter, orgId } = yield* insertLimited({ credits: { remaining: 1_005 } })
       const first = (yield* lease(counter, use(1, 100)))!
@@ -37,7 +37,7 @@ export const keyCounters = (it: It) => {
     }),
   )
 
-  it.effect("counters: of many replicas that ask at once, together they get what there is and no unit more", () =>
+  it.effect("counters: replicas that lease at the same time together get exactly the units there are", () =>
     Effect.gen(function* () {
       const rateLimit = { limit: 700, window: 86_400 }
       const { counter } = yield* insertLimited({ rateLimit, credits: { remaining: 900 } })
@@ -53,14 +53,14 @@ export const keyCounters = (it: It) => {
     }),
   )
 
-  it.effect("counters: many at once are each answered by itself", () =>
+  it.effect("counters: leases of many counters at once are answered independently", () =>
     Effect.gen(function* () {
       const all = yield* Effect.forEach([3, 1, 2], (remaining) => insertLimited({ credits: { remaining } }))
       const unlimited = yield* insertLimited({})
       const asked = [
         ...all.map(({ counter }) => counter),
         { orgId: all[0]!.orgId, counterId: yield* newId },
-        // Of another org.
+        // The counter belongs to another org.
         { orgId: all[0]!.orgId, counterId: all[1]!.keyId },
         unlimited.counter,
       ]
@@ -72,13 +72,13 @@ export const keyCounters = (it: It) => {
     }),
   )
 
-  it.effect("counters: end with the key, and change with its limits", () =>
+  it.effect("counters: end with their key, and change with its limits", () =>
     Effect.gen(function* () {
       const keys = yield* ApiKeyRepository
       const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
       const portion = (yield* lease(counter, use(1, 10)))!
       yield* keys.update(orgId, keyId, { credits: { remaining: 200 } }, newEntry())
-      // What was leased before is worth nothing.
+      // Units that were leased before the change are no longer valid.
       const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: portion }))!
       assert.deepInclude(after, { version: 1, remaining: 200 })
       yield* keys.remove(orgId, keyId, newEntry())

@@ -11,16 +11,16 @@ const expired = conflict("The key has expired: create a new one.")
 const replacedBefore = conflict("The key was rotated before. Rotate its replacement.")
 const iso = (time: DateTime.Utc) => DateTime.formatIso(time)
 
-/** What takes a key's place at second 10, the old one being good until second 20. */
+/** The replacement of a key at second 10; the old key is valid until second 20. */
 const replacement = (overrides: Partial<KeyReplacement> = {}) =>
   Effect.map(newKey(), ({ id, hash }): KeyReplacement => {
     const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
     return { id, prefix: "svc_replaces", hash, ...times, settings: {}, ...overrides }
   })
 
-/** What rotating a key does in every ApiKeyRepository. */
+/** The contract of rotations in every ApiKeyRepository. */
 export const keyRotation = (it: It) => {
-  it.effect("rotation: the new key is as the old one, which ends with the overlap", () =>
+  it.effect("rotation: the new key has the fields of the old one, which ends with the overlap", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId, project } = yield* insertTenant
@@ -49,7 +49,7 @@ export const keyRotation = (it: It) => {
   )
 
   it.effect(
-    "rotation: the new key ends as the old one was to, or as is said; the old one never later than before",
+    "rotation: the new key expires like the old one unless the request says when; the old one never expires later than before",
     () =>
       Effect.gen(function* () {
         const repository = yield* ApiKeyRepository
@@ -74,7 +74,7 @@ export const keyRotation = (it: It) => {
       }),
   )
 
-  it.effect("rotation: a key that has expired, was rotated before, or is no key of the org, makes none", () =>
+  it.effect("rotation: an expired, already rotated or unknown key creates no new key", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const own = yield* insertTenant
@@ -97,7 +97,7 @@ export const keyRotation = (it: It) => {
         yield* failureOf(repository.rotate(own.orgId, old.id, yield* replacement(), newEntry())),
         replacedBefore,
       )
-      // Once it has ended, too: what took its place is what helps.
+      // A rotated key is refused after its end too, with a pointer to the key that replaced it.
       const late = yield* replacement({ now: at(20) })
       assert.strictEqual(yield* failureOf(repository.rotate(own.orgId, old.id, late, newEntry())), replacedBefore)
       assert.strictEqual((yield* listOf(own.orgId)).length, 3)
@@ -105,7 +105,7 @@ export const keyRotation = (it: It) => {
     }),
   )
 
-  it.effect("rotation: of many at once, one makes a key", () =>
+  it.effect("rotation: of many rotations at once, one creates a key", () =>
     Effect.gen(function* () {
       const repository = yield* ApiKeyRepository
       const { orgId } = yield* insertOrg()

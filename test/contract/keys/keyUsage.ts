@@ -14,9 +14,9 @@ const hour = (overrides: Pick<HourOfKey, "orgId" | "keyId" | "hour"> & Partial<H
 const counts = { valid: 1, forbidden: 2, limited: 3, cost: 10 ** 12 }
 const twice = { valid: 2, forbidden: 4, limited: 6, cost: 2 * 10 ** 12 }
 
-/** What every KeyUsageRepository does. */
+/** The contract of every KeyUsageRepository. */
 export const keyUsage = (it: It) => {
-  it.effect("usage: adds up by key, by org and by interval", () =>
+  it.effect("usage: is added up by key, by org and by interval", () =>
     Effect.gen(function* () {
       const { add, find } = yield* KeyUsageRepository
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
@@ -43,7 +43,7 @@ export const keyUsage = (it: It) => {
     }),
   )
 
-  it.effect("usage: what several replicas add at once is all there", () =>
+  it.effect("usage: counts that several replicas add at once are all kept", () =>
     Effect.gen(function* () {
       const { add, find } = yield* KeyUsageRepository
       const { orgId } = yield* insertOrg()
@@ -54,7 +54,7 @@ export const keyUsage = (it: It) => {
     }),
   )
 
-  it.effect("usage: an org that does not exist has none, and old hours are removed in batches", () =>
+  it.effect("usage: an unknown org has none, and old hours are removed in batches", () =>
     Effect.gen(function* () {
       const { add, find, removeOld } = yield* KeyUsageRepository
       const [{ orgId }, missing, keyId] = [yield* insertOrg(), yield* newId, yield* newId]

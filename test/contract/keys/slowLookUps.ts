@@ -10,10 +10,10 @@ import * as crypto from "../../fakes/crypto.ts"
 import { until } from "../../support/wait.ts"
 import { insertOrg } from "../support.ts"
 
-/** Up to three milliseconds. */
+/** Sleeps up to three milliseconds. */
 const moment = Effect.suspend(() => Effect.sleep(Math.random() * 3))
 
-/** What is read of a key comes some time after it was read: a deletion can be through in between. */
+/** Delays each look-up after the read, so that a deletion can happen in between. */
 const slow = Layer.effect(
   ApiKeyRepository,
   Effect.map(ApiKeyRepository, (keys) => ({
@@ -22,7 +22,7 @@ const slow = Layer.effect(
   })),
 )
 
-/** A replica's keys, with a memory of its own. */
+/** The keys of a replica, with a cache of its own. */
 const replica = Layer.build(
   ApiKeys.layer.pipe(
     Layer.provide(Layer.provideMerge(KeyCache.layer, [slow, KeyRevocations.layer, AuditLog.layer, crypto.layer])),
@@ -31,8 +31,8 @@ const replica = Layer.build(
 ).pipe(Effect.map((context) => Context.get(context, ApiKeys)))
 
 /**
- * Deletes a key at one of two replicas while both look it up, so many times. Once all is through, neither has it in
- * memory: what was read before the deletion is not put there after it.
+ * Deletes a key at one of two replicas while both look it up, `times` times. Afterwards neither replica has it in
+ * memory: a read from before the deletion is not cached after it.
  */
 export const deleteAgainstSlowLookUps = Effect.fnUntraced(function* (times: number) {
   const [one, other] = [yield* replica, yield* replica]
@@ -46,7 +46,7 @@ export const deleteAgainstSlowLookUps = Effect.fnUntraced(function* (times: numb
     const [during] = yield* Effect.all([Effect.all(asking, { concurrency: 4 }), remove], { concurrency: 2 })
     for (const outcome of during) ends[outcome === "ok" ? "validated before" : "refused during"]++
     assert.strictEqual(yield* ask(one), "Unauthorized", "the replica that deleted it")
-    // The other one hears of it in its own time.
+    // The other replica is notified a little later.
     yield* until("the other replica to refuse the key", ask(other), (outcome) => outcome !== "ok")
     assert.deepStrictEqual([yield* ask(one), yield* ask(other)], ["Unauthorized", "Unauthorized"])
   }

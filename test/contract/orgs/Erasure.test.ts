@@ -53,7 +53,7 @@ interface Column {
   readonly table: string
   readonly column: string
   readonly type: string
-  /** Whether a row needs a value for it. */
+  /** Whether an insert must set the column. */
   readonly needed: boolean
 }
 
@@ -66,7 +66,7 @@ const columns = Effect.flatMap(
     WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE' ORDER BY c.table_name, c.ordinal_position`,
 )
 
-/** A value of any column. Every text is the same, so that rows of different tables belong together. */
+/** Returns a value for any column. Every text is the same, so that rows of different tables refer to each other. */
 const valueOf = ({ column, type }: Column, orgId: string): unknown => {
   if (column === "org_id") return orgId
   if (type === "text") return `${orgId} e`
@@ -78,12 +78,12 @@ const valueOf = ({ column, type }: Column, orgId: string): unknown => {
   return 1
 }
 
-/** Puts a row of the org into each table that has an `org_id`, whatever the table: new tables are covered, too. */
+/** Inserts a row of the org into each table that has an `org_id`. New tables are covered too. */
 const fillTables = Effect.fnUntraced(function* (orgId: string) {
   const sql = yield* SqlClient.SqlClient
   const byTable = Map.groupBy(yield* columns, ({ table }) => table)
   const owned = [...byTable].filter(([, all]) => all.some(({ column }) => column === "org_id"))
-  // Jobs first: events refer to them.
+  // Inserts jobs first, because events refer to them.
   const tables = owned.toSorted(([a], [b]) => Number(b === "jobs") - Number(a === "jobs"))
   for (const [table, all] of tables) {
     const needed = all.filter((column) => column.needed || column.column === "org_id")
@@ -94,7 +94,7 @@ const fillTables = Effect.fnUntraced(function* (orgId: string) {
   return tables.map(([table]) => table)
 })
 
-/** The tables in which some column of some row has the text. */
+/** The tables in which a row has the text in some column. */
 const tablesWith = Effect.fnUntraced(function* (text: string) {
   const sql = yield* SqlClient.SqlClient
   const tables = [...new Set((yield* columns).map(({ table }) => table))]
@@ -107,7 +107,7 @@ const tablesWith = Effect.fnUntraced(function* (text: string) {
   return found.flat()
 })
 
-/** What must fail, whatever it would give. */
+/** An operation that must fail. */
 type Tried = Effect.Effect<unknown, unknown, OrgRepository | ProjectRepository | DeploymentRepository>
 
 const removeOrg = (orgId: string, seconds = 0) =>
@@ -117,7 +117,7 @@ const removeOrg = (orgId: string, seconds = 0) =>
     return entry.id
   })
 
-/** Runs batches of a sweep until it waits or is finished; returns how many. */
+/** Runs batches of a sweep until it waits or is finished; returns their number. */
 const runSweep = Effect.fnUntraced(function* (sweepId: string, now: DateTime.Utc, limit = 1_000) {
   const sweeps = yield* SweepRepository
   for (let batches = 1; ; batches++) {
@@ -131,7 +131,7 @@ const later = (seconds: number) => DateTime.add(at(0), { seconds })
 
 for (const [name, database] of Object.entries({ embedded: databases.embedded, postgres: databases.postgres })) {
   layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(`erasure, ${name}`, (it) => {
-    it.effect("nothing of a deleted org is left in any table but the audit log, and others lose nothing", () =>
+    it.effect("an erasure removes a deleted org from every table but the audit log, and touches no other org", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const [{ orgId }, other] = [yield* insertTenant, yield* insertTenant]
@@ -160,7 +160,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
       }),
     )
 
-    it.effect("from the deletion on, nothing of the org is found, and the administrator reads its audit log", () =>
+    it.effect("a deleted org is not found from its deletion on, and the administrator still reads its audit log", () =>
       Effect.gen(function* () {
         const [keys, orgs, projects] = [yield* ApiKeyRepository, yield* OrgRepository, yield* ProjectRepository]
         const repository = newRepository()
@@ -194,7 +194,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
           noRows,
         )
 
-        // The owner is nobody's until the erasure has ended; the repository is free at once.
+        // The owner is free when the erasure has ended; the repository is free at once.
         const another = yield* insertOrg()
         const owners = [{ provider: "github", owner: repository.owner }]
         assert.include(
@@ -213,7 +213,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
       }),
     )
 
-    it.effect("from the deletion on, no delivery of the org is claimed, and no job", () =>
+    it.effect("deliveries and jobs of a deleted org are not claimed from its deletion on", () =>
       Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
         const endpoints = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
@@ -231,7 +231,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
       }),
     )
 
-    it.effect("the default org can be deleted, and the next project makes a new one", () =>
+    it.effect("the default org can be deleted, and the next project creates a new one", () =>
       Effect.gen(function* () {
         const first = yield* insertProject(undefined)
         yield* removeOrg(first.orgId)
@@ -241,7 +241,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
       }),
     )
 
-    it.effect("a deleted project is gone at once, and so is all that it had, in batches", () =>
+    it.effect("a deleted project is not found from its deletion on, and its rows are removed in batches", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const [keys, projects] = [yield* ApiKeyRepository, yield* ProjectRepository]
@@ -268,7 +268,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         ]) {
           assert.include(yield* failureOf(Effect.asVoid(tried as Tried)), "not_found")
         }
-        // Its names are free at once.
+        // The names of the project are free at once.
         const again = yield* register(push(repository))
         assert.strictEqual((yield* projects.find(everyOrg, again.projectId)).subdomain, subdomain)
 

@@ -26,7 +26,7 @@ export const updateOrg = (orgId: string, changes: OrgChanges) =>
   OrgRepository.use((orgs) => orgs.update(orgId, changes, newEntry({ action: "org.update" })))
 export const findWithUsage = (orgId: string) => OrgRepository.use((orgs) => orgs.findWithUsage(orgId))
 
-/** `limit_reached` and the number in its sentence, or why it was refused otherwise; `ok` when it was not. */
+/** Returns `limit_reached` with the number in its sentence, or the code of another refusal, or `ok`. */
 export const refusal = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.map(Effect.result(effect), (result) => {
     if (result._tag === "Success") return "ok"
@@ -46,15 +46,15 @@ const insertProjectKey = Effect.fnUntraced(function* (projectId: string, orgId?:
   return key.id
 })
 
-/** How often each refusal came of an effect that many run at the same time. */
+/** Runs an effect `times` times at once; returns how often each outcome came. */
 export const together = <A, E, R>(effect: Effect.Effect<A, E, R>, times: number) =>
   Effect.map(Effect.replicateEffect(refusal(effect), times, { concurrency: "unbounded" }), (all) =>
     Object.fromEntries([...Map.groupBy(all, (one) => one)].map(([one, those]) => [one, those.length])),
   )
 
-/** What every repository does of the limits of projects and keys. */
+/** The contract of the limits of projects and keys in every repository. */
 export const orgLimits = (it: It) => {
-  it.effect("limits: an org has those of its own, and null takes one back", () =>
+  it.effect("limits: an org can have limits of its own, and null restores the default", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       assert.deepStrictEqual((yield* findWithUsage(orgId)).overrides, {})
@@ -77,7 +77,7 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: an org that there is not is not found, and a change of it is none", () =>
+  it.effect("limits: an unknown org is not found, and cannot be changed", () =>
     Effect.gen(function* () {
       const unknown = yield* newId
       assert.strictEqual(yield* failureOf(findWithUsage(unknown)), noSuchOrg)
@@ -85,7 +85,7 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: an org has no more projects than it may have, and others are not concerned", () =>
+  it.effect("limits: an org at its limit of projects gets no more, and other orgs are not affected", () =>
     Effect.gen(function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       yield* updateOrg(orgId, { limits: { projects: 3 } })
@@ -102,7 +102,7 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: the default org has them, too, and so has a project that CI would make", () =>
+  it.effect("limits: also hold for the default org, and for projects that CI creates", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertProject(undefined)
       const { used } = yield* findWithUsage(orgId)
@@ -113,14 +113,14 @@ export const orgLimits = (it: It) => {
         const reached = `${used.projects + 1} projects`
         assert.strictEqual(yield* refusal(insertProject(undefined)), reached)
         assert.strictEqual(yield* refusal(register(push(newRepository()))), reached)
-        // A project that is there goes on.
+        // An existing project still gets deployments.
         assert.strictEqual((yield* register({ ...run, runId: "again" })).outcome._tag, "Registered")
       }).pipe(Effect.ensuring(Effect.orDie(updateOrg(orgId, { limits: { projects: null } }))))
       assert.strictEqual(yield* refusal(insertProject(undefined)), "ok")
     }),
   )
 
-  it.effect("limits: an org's keys are those of its projects, too; a deleted one makes room", () =>
+  it.effect("limits: keys of an org's projects count for the org, and a deleted key frees its place", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { projectId } = yield* insertProject(orgId)
@@ -134,7 +134,7 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: at its limit an org is told so, and of a project or org that is not there that it is not", () =>
+  it.effect("limits: an org at its limit still gets a 404 for a missing project or org", () =>
     Effect.gen(function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       const { projectId } = yield* insertProject(orgId)
@@ -146,7 +146,7 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: a rotation needs room for the new key", () =>
+  it.effect("limits: a rotation counts the new key", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const old = yield* insertOrgKey(orgId)
@@ -163,22 +163,24 @@ export const orgLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: hold in the transaction of a keyed operation, which is undone as a whole", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      yield* updateOrg(orgId, { limits: { projects: 2 } })
-      const keyed = Effect.gen(function* () {
-        const of = { caller: yield* newId, operation: "projects.create", key: "k" }
-        return yield* IdempotencyRepository.use((records) =>
-          records.once(
-            of,
-            { now: at(0), expiresAt: at(1) },
-            Effect.as(insertProject(orgId), { answer: 1, record: "made" }),
-          ),
-        )
-      })
-      assert.deepStrictEqual(yield* together(keyed, 6), { ok: 2, "2 projects": 4 })
-      assert.strictEqual((yield* findWithUsage(orgId)).used.projects, 2)
-    }),
+  it.effect(
+    "limits: hold in the transaction of an operation with an idempotency key, which is rolled back as a whole",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        yield* updateOrg(orgId, { limits: { projects: 2 } })
+        const keyed = Effect.gen(function* () {
+          const of = { caller: yield* newId, operation: "projects.create", key: "k" }
+          return yield* IdempotencyRepository.use((records) =>
+            records.once(
+              of,
+              { now: at(0), expiresAt: at(1) },
+              Effect.as(insertProject(orgId), { answer: 1, record: "made" }),
+            ),
+          )
+        })
+        assert.deepStrictEqual(yield* together(keyed, 6), { ok: 2, "2 projects": 4 })
+        assert.strictEqual((yield* findWithUsage(orgId)).used.projects, 2)
+      }),
   )
 }

@@ -20,9 +20,9 @@ import {
 const shown = Schema.encodeSync(Org)
 const idOf = ({ orgId }: Org) => orgId
 
-/** What every OrgRepository does. */
+/** The contract of every OrgRepository. */
 export const orgs = (it: It) => {
-  it.effect("orgs: gives back what was inserted, whatever its name", () =>
+  it.effect("orgs: returns an inserted org, with any name", () =>
     Effect.gen(function* () {
       const repository = yield* OrgRepository
       for (const name of awkwardTexts) {
@@ -35,7 +35,7 @@ export const orgs = (it: It) => {
     }),
   )
 
-  it.effect("orgs: an id that no org has is not found", () =>
+  it.effect("orgs: an unknown id is not found", () =>
     Effect.gen(function* () {
       const repository = yield* OrgRepository
       for (const id of [yield* newId, "' OR true --", "😀"]) {
@@ -58,13 +58,13 @@ export const orgs = (it: It) => {
       const repository = yield* OrgRepository
       const before = yield* newId
       const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
-      // Not in the order of their ids: the order of a list is not that of insertion.
+      // Inserts in reverse order of the ids, because lists sort by id.
       for (const id of ids.toReversed()) yield* insertOrg("Acme", id)
       yield* assertPages((page) => repository.list(everyOrg, page), idOf, ids, before)
     }),
   )
 
-  it.effect("orgs: lists one org to a scope of one", () =>
+  it.effect("orgs: a scope of one org lists only that org", () =>
     Effect.gen(function* () {
       const repository = yield* OrgRepository
       const before = yield* newId

@@ -45,9 +45,9 @@ const taken = JSON.stringify({
   code: "conflict",
 })
 
-/** The owners of orgs, and whose repositories may register. */
+/** The contract of the owners of orgs, which decide whose repositories may register. */
 export const owners = (it: It) => {
-  it.effect("owners: are replaced as a whole, and belong to one org, in any case", () =>
+  it.effect("owners: are replaced as a whole, and each belongs to one org, in any case", () =>
     Effect.gen(function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       const { owner: name } = newRepository()
@@ -59,7 +59,7 @@ export const owners = (it: It) => {
       const conflict = yield* failureOf(setOwners(other.orgId, "free-owner", name.toLowerCase()))
       assert.include(conflict, `"code":"conflict"`)
       assert.deepStrictEqual(yield* ownersOf(other.orgId), [])
-      // Another provider's owner of this name is another owner.
+      // An owner with this name at another provider is another owner.
       yield* setOwners(other.orgId, `gitlab:${name}`)
       yield* setOwners(orgId)
       yield* setOwners(other.orgId, name, `gitlab:${name}`)
@@ -69,7 +69,7 @@ export const owners = (it: It) => {
     }),
   )
 
-  it.effect("owners: of orgs that ask for one owner at once, one gets it", () =>
+  it.effect("owners: of orgs that claim one owner at once, one gets it", () =>
     Effect.gen(function* () {
       const orgs = yield* Effect.replicateEffect(insertOrg(), 8)
       const { owner: name } = newRepository()
@@ -81,7 +81,7 @@ export const owners = (it: It) => {
   )
 
   it.effect(
-    "owners: a run of an owner gets its project in the owner's org, also where only linked ones may register",
+    "owners: a run of an owner creates its project in the owner's org, even where only linked repositories may register",
     () =>
       Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
@@ -89,16 +89,16 @@ export const owners = (it: It) => {
         yield* setOwners(orgId, repository.owner.toUpperCase())
         const { projectId } = yield* register(push(repository), linked)
         assert.strictEqual((yield* findProject(projectId)).orgId, orgId)
-        // GitLab's owner of this name is somebody else.
+        // GitLab's owner with this name is somebody else.
         const elsewhere = push({ ...repository, repositoryId: "7" }, { provider: "gitlab", issuer: gitlabIssuer })
         assert.strictEqual((yield* register(elsewhere, linked)).outcome._tag, "NotLinked")
-        // And so is the owner at another issuer that calls itself GitHub.
+        // So is the owner at another issuer that calls itself GitHub.
         const impostor = push({ ...repository, repositoryId: "8" }, { issuer: "https://github.example" })
         assert.strictEqual((yield* register(impostor, linked)).outcome._tag, "NotLinked")
       }),
   )
 
-  it.effect("owners: the id that the first run proves stays with the name", () =>
+  it.effect("owners: the first run proves an owner's id, which stays with the name", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const repository = newRepository()
@@ -109,36 +109,38 @@ export const owners = (it: It) => {
         const stranger = yield* register(push({ ...another, ownerId }), linked)
         assert.strictEqual(stranger.outcome._tag, "OwnerReused")
       }
-      // The list is sent again: the id stays. Removed and added, the name is proved anew.
+      // The same list again keeps the id. A name that is removed and added must be proved again.
       yield* setOwners(orgId, repository.owner)
       assert.strictEqual((yield* register(push({ ...another, ownerId: "999999" }), linked)).outcome._tag, "OwnerReused")
       assert.strictEqual((yield* register(push(another), linked)).outcome._tag, "Registered")
     }),
   )
 
-  it.effect("link: an allowed name with another owner's id takes no project, linked by hand or proved", () =>
-    Effect.gen(function* () {
-      const repository = newRepository()
-      const { projectId } = yield* register(push(repository))
-      const before = yield* findProject(projectId)
-      const byHand = yield* insertTenant
-      yield* put(byHand.project.projectId, newLink({ ...repository, repo: "by-hand" }))
-      const stranger = { ...repository, ownerId: "999999" }
-      const runs = [
-        stranger,
-        { ...stranger, repo: "by-hand", repositoryId: newRepository().repositoryId },
-        { ...stranger, repo: "new", repositoryId: newRepository().repositoryId },
-      ]
-      for (const run of runs) {
-        const { outcome } = yield* register(push(run), listed(repository.owner))
-        assert.strictEqual(outcome._tag, "OwnerReused")
-      }
-      assert.deepStrictEqual(yield* findProject(projectId), before)
-      assert.strictEqual((yield* findProject(byHand.project.projectId)).currentDeploymentId, null)
-    }),
+  it.effect(
+    "link: a run with another owner's id under an allowed name takes no project, linked by hand or proved",
+    () =>
+      Effect.gen(function* () {
+        const repository = newRepository()
+        const { projectId } = yield* register(push(repository))
+        const before = yield* findProject(projectId)
+        const byHand = yield* insertTenant
+        yield* put(byHand.project.projectId, newLink({ ...repository, repo: "by-hand" }))
+        const stranger = { ...repository, ownerId: "999999" }
+        const runs = [
+          stranger,
+          { ...stranger, repo: "by-hand", repositoryId: newRepository().repositoryId },
+          { ...stranger, repo: "new", repositoryId: newRepository().repositoryId },
+        ]
+        for (const run of runs) {
+          const { outcome } = yield* register(push(run), listed(repository.owner))
+          assert.strictEqual(outcome._tag, "OwnerReused")
+        }
+        assert.deepStrictEqual(yield* findProject(projectId), before)
+        assert.strictEqual((yield* findProject(byHand.project.projectId)).currentDeploymentId, null)
+      }),
   )
 
-  it.effect("link: a repository that moved to another owner needs that owner, or a new link", () =>
+  it.effect("link: a repository that moved to another owner needs an org with that owner, or a new link", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const { project } = yield* insertTenant
@@ -149,14 +151,14 @@ export const owners = (it: It) => {
       const moved = { ...repository, owner: newOwner, ownerId }
       assert.strictEqual((yield* register(push(moved), linked)).outcome._tag, "RepositoryMoved")
       assert.strictEqual((yield* register(push(moved), listed(repository.owner))).outcome._tag, "RepositoryMoved")
-      // An owner of another org does not admit it into this one's project.
+      // A project accepts only owners of its own org.
       const other = yield* insertOrg()
       yield* setOwners(other.orgId, newOwner)
       assert.strictEqual((yield* register(push(moved), linked)).outcome._tag, "RepositoryMoved")
       yield* setOwners(other.orgId)
       yield* setOwners(orgId, newOwner)
       assert.strictEqual((yield* register(push(moved), linked)).projectId, projectId)
-      // Back, by a new link; and on, where the operator lists the owner.
+      // A new link brings the repository back; so does an owner in the operator's list.
       yield* setOwners(orgId)
       yield* put(projectId, newLink(repository))
       assert.strictEqual((yield* register(push(repository), linked)).projectId, projectId)
@@ -164,7 +166,7 @@ export const owners = (it: It) => {
     }),
   )
 
-  it.effect("link: an owner that was renamed keeps its projects", () =>
+  it.effect("link: a repository of a renamed owner keeps its project", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const { projectId } = yield* register(push(repository))
@@ -173,7 +175,7 @@ export const owners = (it: It) => {
     }),
   )
 
-  it.effect("link: is put, read and removed, with its pins", () =>
+  it.effect("link: is set, read and removed, with its pins", () =>
     Effect.gen(function* () {
       const projects = yield* ProjectRepository
       const { project } = yield* insertTenant
@@ -187,7 +189,7 @@ export const owners = (it: It) => {
       const { hostOwner, hostRepo } = yield* findProject(projectId)
       assert.deepStrictEqual([hostOwner, hostRepo], [repository.owner, repository.repo])
 
-      // A GitHub repository of this name is another one, which another project may have.
+      // A GitHub repository with this name is another one, so another project may have it.
       const second = yield* insertProject(orgId)
       yield* put(second.projectId, newLink(repository))
       assert.strictEqual(yield* failureOf(put(second.projectId, newLink(repository, "gitlab"))), taken)

@@ -39,9 +39,9 @@ const linkedProject = Effect.gen(function* () {
   return { repository, orgId, projectId: project.projectId }
 })
 
-/** What every DeploymentRepository does in `register`, for the link of a project to a repository. */
+/** The contract of `register` in every DeploymentRepository, for the link between a project and a repository. */
 export const links = (it: It) => {
-  it.effect("link: by name without an id, in any case; the run proves the id and spells the name", () =>
+  it.effect("link: a name without an id matches in any case, and the run sets the id and the spelling", () =>
     Effect.gen(function* () {
       const { repository, orgId, projectId } = yield* linkedProject
       const run = push(upper(repository))
@@ -56,7 +56,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: a name that comes with another id is refused, and nothing is changed", () =>
+  it.effect("link: a run with the linked name and another id is refused, and changes nothing", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       yield* register(push(repository))
@@ -73,7 +73,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: follows the id through a rename, and the old name is free", () =>
+  it.effect("link: follows the id when the repository is renamed, and the old name is free", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       yield* register(push(repository))
@@ -91,7 +91,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: of a name given to one project and an id proved by another, the id counts", () =>
+  it.effect("link: when two projects match, one by name and one by id, the id wins", () =>
     Effect.gen(function* () {
       const proved = yield* linkedProject
       yield* register(push(proved.repository))
@@ -99,18 +99,18 @@ export const links = (it: It) => {
       const renamed = { ...proved.repository, owner: given.repository.owner, repo: given.repository.repo }
       const { ownerId } = renamed
       assert.strictEqual((yield* register(push(renamed), { link: true })).projectId, proved.projectId)
-      // The name stands on both now; the project that waits for an id takes the repository that has it next, also
-      // when its row comes after the other's.
+      // Both projects now have the name. The project without an id gets the next repository with it, even when its row
+      // comes later.
       yield* update(given.projectId, { subdomain: `given-${given.repository.owner.toLowerCase()}` })
       const other = yield* register(push({ ...given.repository, ownerId }), { link: true })
       assert.strictEqual(other.projectId, given.projectId)
-      // And from here on no third can have the name.
+      // From here on, no third repository can have the name.
       const third = { ...given.repository, ownerId, repositoryId: newRepository().repositoryId }
       assert.strictEqual((yield* register(push(third))).outcome._tag, "NameReused")
     }),
   )
 
-  it.effect("link: the same name again, in any case, keeps the id that was proved", () =>
+  it.effect("link: the same name set again, in any case, keeps the proved id", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       yield* register(push(repository))
@@ -123,7 +123,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: another name forgets the id, and waits for the one that proves it", () =>
+  it.effect("link: another name clears the id, until a run proves a new one", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       yield* register(push(repository))
@@ -131,7 +131,7 @@ export const links = (it: It) => {
       yield* update(projectId, linkTo(next))
       assert.strictEqual((yield* register(push(repository), { link: true })).outcome._tag, "NotLinked")
       assert.strictEqual((yield* register(push(next), { link: true })).projectId, projectId)
-      // Back to the first name: the id of the second is forgotten in turn.
+      // A link back to the first name clears the id of the second.
       yield* update(projectId, linkTo(repository))
       assert.strictEqual((yield* register(push(next), { link: true })).outcome._tag, "NotLinked")
       const successor = { ...repository, repositoryId: newRepository().repositoryId }
@@ -139,7 +139,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: none forgets the id, and keeps what was deployed", () =>
+  it.effect("link: unlinking clears the id, and keeps the deployments", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       const { deploymentId } = yield* register(push(repository))
@@ -152,7 +152,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: of repositories that show one name at once, one gets the project", () =>
+  it.effect("link: of repositories that register at once under one linked name, one gets the project", () =>
     Effect.gen(function* () {
       const { repository, projectId } = yield* linkedProject
       const runs = Array.from({ length: 8 }, () => push({ ...repository, repositoryId: newRepository().repositoryId }))
@@ -163,7 +163,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: of new repositories that show one name at once, one gets a project", () =>
+  it.effect("link: of new repositories that register at once under one name, one gets a project", () =>
     Effect.gen(function* () {
       const repository = newRepository()
       const runs = Array.from({ length: 8 }, () => push({ ...repository, repositoryId: newRepository().repositoryId }))
@@ -173,7 +173,7 @@ export const links = (it: It) => {
     }),
   )
 
-  it.effect("link: a new repository that shows many names at once, as in a rename, gets one project", () =>
+  it.effect("link: a new repository that registers under many names at once, as in a rename, gets one project", () =>
     Effect.gen(function* () {
       const { repositoryId } = newRepository()
       const runs = Array.from({ length: 8 }, () => push({ ...newRepository(), repositoryId }))
@@ -185,10 +185,10 @@ export const links = (it: It) => {
   )
 
   it.effect.each([{ proved: false }, { proved: true }])(
-    "link: a change by hand is not lost to a run that comes at the same time, id proved: $proved",
+    "link: a manual change is not lost to a run that registers at the same time, id proved: $proved",
     ({ proved }) =>
       Effect.gen(function* () {
-        // The change comes some round trips after the run's begin: once in each of its steps.
+        // The change starts after a varying number of round trips, so that it meets each step of the run.
         for (let i = 0; i < 16; i++) {
           const { repository, projectId } = yield* linkedProject
           if (proved) yield* register(push(repository), { link: true })

@@ -36,9 +36,9 @@ const newLink = () => {
   return { hostOwner: owner, hostRepo: repo }
 }
 
-/** What every ProjectRepository does in `update`. */
+/** The contract of `update` in every ProjectRepository. */
 export const projectUpdates = (it: It) => {
-  it.effect("update: changes what is there, empties what is null, and leaves the rest", () =>
+  it.effect("update: sets the fields that are present, clears those that are null, and keeps the rest", () =>
     Effect.gen(function* () {
       const { project, orgId } = yield* insertTenant
       const other = yield* insertProject(orgId)
@@ -75,7 +75,7 @@ export const projectUpdates = (it: It) => {
     }),
   )
 
-  it.effect("update: another org's project is not found, whatever the changes, and stays as it is", () =>
+  it.effect("update: a project of another org is not found and stays as it is", () =>
     Effect.gen(function* () {
       const own = yield* insertTenant
       const foreign = yield* insertTenant
@@ -93,7 +93,7 @@ export const projectUpdates = (it: It) => {
     }),
   )
 
-  it.effect("update: a subdomain has one project in all orgs, and nothing is changed when it is taken", () =>
+  it.effect("update: a subdomain has one project in all orgs, and a taken one changes nothing", () =>
     Effect.gen(function* () {
       const { project } = yield* insertTenant
       const { project: other, orgId } = yield* insertTenant
@@ -102,41 +102,39 @@ export const projectUpdates = (it: It) => {
       const refused = update(project.projectId, { name: "new", subdomain, ...newLink() })
       assert.strictEqual(yield* failureOf(refused), subdomainTaken)
       assert.deepStrictEqual(shown(yield* findProject(project.projectId)), shown(project))
-      // Its own again is none of its business, and one that is given up can be had.
+      // A project may set its own subdomain again, and a freed subdomain can be taken.
       yield* update(other.projectId, { subdomain }, oneOrg(orgId))
       yield* update(other.projectId, { subdomain: null })
       assert.strictEqual((yield* update(project.projectId, { subdomain })).subdomain, subdomain)
     }),
   )
 
-  it.effect(
-    "update: a repository has one project in all orgs, in any case, and nothing is changed when it is taken",
-    () =>
-      Effect.gen(function* () {
-        const { project } = yield* insertTenant
-        const { project: other } = yield* insertTenant
-        const link = newLink()
-        yield* update(other.projectId, link)
-        const upper = { hostOwner: link.hostOwner.toUpperCase(), hostRepo: link.hostRepo.toUpperCase() }
-        for (const taken of [link, upper]) {
-          const refused = update(project.projectId, { name: "new", subdomain: newSubdomain(), ...taken })
-          assert.strictEqual(yield* failureOf(refused), repositoryTaken)
-          assert.deepStrictEqual(shown(yield* findProject(project.projectId)), shown(project))
-        }
-        // The same owner's other repository, and another owner's repository of the name, are free.
-        yield* update(project.projectId, { ...link, hostRepo: "other" })
-        yield* update(project.projectId, { ...link, hostOwner: newLink().hostOwner })
-        assert.strictEqual((yield* update(other.projectId, upper)).hostOwner, upper.hostOwner)
-        // Given up by a link to another, and by none.
-        yield* update(other.projectId, newLink())
-        yield* update(project.projectId, link)
-        assert.strictEqual(yield* failureOf(update(other.projectId, upper)), repositoryTaken)
-        yield* update(project.projectId, { hostOwner: null, hostRepo: null })
-        assert.strictEqual((yield* update(other.projectId, link)).hostRepo, link.hostRepo)
-      }),
+  it.effect("update: a repository has one project in all orgs, in any case, and a taken one changes nothing", () =>
+    Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      const { project: other } = yield* insertTenant
+      const link = newLink()
+      yield* update(other.projectId, link)
+      const upper = { hostOwner: link.hostOwner.toUpperCase(), hostRepo: link.hostRepo.toUpperCase() }
+      for (const taken of [link, upper]) {
+        const refused = update(project.projectId, { name: "new", subdomain: newSubdomain(), ...taken })
+        assert.strictEqual(yield* failureOf(refused), repositoryTaken)
+        assert.deepStrictEqual(shown(yield* findProject(project.projectId)), shown(project))
+      }
+      // The same owner's other repository, and another owner's repository with this name, are free.
+      yield* update(project.projectId, { ...link, hostRepo: "other" })
+      yield* update(project.projectId, { ...link, hostOwner: newLink().hostOwner })
+      assert.strictEqual((yield* update(other.projectId, upper)).hostOwner, upper.hostOwner)
+      // A link to another repository frees the first one, and so does unlinking.
+      yield* update(other.projectId, newLink())
+      yield* update(project.projectId, link)
+      assert.strictEqual(yield* failureOf(update(other.projectId, upper)), repositoryTaken)
+      yield* update(project.projectId, { hostOwner: null, hostRepo: null })
+      assert.strictEqual((yield* update(other.projectId, link)).hostRepo, link.hostRepo)
+    }),
   )
 
-  it.effect("update: of many that want the same at once, one gets it", () =>
+  it.effect("update: of many that want the same value at once, one gets it", () =>
     Effect.gen(function* () {
       const wanted = [{ subdomain: newSubdomain() }, newLink()]
       for (const changes of wanted) {

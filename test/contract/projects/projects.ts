@@ -29,13 +29,13 @@ import {
 export const shown = Schema.encodeSync(Project)
 const idOf = ({ projectId }: Project) => projectId
 
-/** The default org is made once. This needs a database without one, so it comes before every other test. */
+/** The default org is created once. The test needs a database without one, so it runs before every other test. */
 export const defaultOrg = (it: It) => {
-  it.effect("projects: the default org is made once, however many arrive together", () =>
+  it.effect("projects: concurrent first projects create one default org", () =>
     Effect.gen(function* () {
       const orgs = yield* OrgRepository
       assert.deepStrictEqual(yield* orgs.list(everyOrg, { limit: 1 }), noRows)
-      // Transactions that change nothing, so that the connections are open and the next ones truly meet.
+      // Empty transactions open the connections first, so that the next ones run at the same time.
       const unknown = yield* newId
       yield* Effect.replicateEffect(Effect.flip(insertProject(unknown)), 20, { concurrency: "unbounded" })
       const projects = yield* Effect.all(
@@ -55,9 +55,9 @@ export const defaultOrg = (it: It) => {
   )
 }
 
-/** What every ProjectRepository does, but for `update`. */
+/** The contract of every ProjectRepository, without `update`. */
 export const projects = (it: It) => {
-  it.effect("projects: a new one has the ten fields, and nothing in those that are filled later", () =>
+  it.effect("projects: a new project has its ten fields, with null for those that are set later", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       for (const name of awkwardTexts) {
@@ -81,7 +81,7 @@ export const projects = (it: It) => {
     }),
   )
 
-  it.effect("projects: an org that does not exist is not found, and nothing is made", () =>
+  it.effect("projects: an unknown org is not found, and no project is created", () =>
     Effect.gen(function* () {
       const before = yield* newId
       const unknown = yield* newId
@@ -92,7 +92,7 @@ export const projects = (it: It) => {
     }),
   )
 
-  it.effect("projects: without an org, they all come into one", () =>
+  it.effect("projects: projects without an org all go into one org", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertProject(undefined)
       assert.strictEqual((yield* insertProject(undefined)).orgId, orgId)
@@ -100,7 +100,7 @@ export const projects = (it: It) => {
     }),
   )
 
-  it.effect("projects: another org's is not found, as one that does not exist", () =>
+  it.effect("projects: a project of another org is not found, as if it did not exist", () =>
     Effect.gen(function* () {
       const repository = yield* ProjectRepository
       const own = yield* insertTenant
@@ -113,7 +113,7 @@ export const projects = (it: It) => {
     }),
   )
 
-  it.effect("projects: many at the same time are made or refused each by itself", () =>
+  it.effect("projects: projects created at the same time succeed or fail independently", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const orgs = [orgId, yield* newId, undefined, orgId]
@@ -124,7 +124,7 @@ export const projects = (it: It) => {
     }),
   )
 
-  it.effect("projects: lists an org's own, oldest first, in pages", () =>
+  it.effect("projects: lists the projects of one org, oldest first, in pages", () =>
     Effect.gen(function* () {
       const repository = yield* ProjectRepository
       const { orgId } = yield* insertOrg()

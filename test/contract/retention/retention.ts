@@ -27,13 +27,13 @@ import {
   updateEndpoint,
 } from "../webhooks/webhookSupport.ts"
 
-/** Removes what is older than `before`; returns how many events that was. */
+/** Removes events older than `before`; returns their number. */
 export const removeOld = (before: DateTime.Utc) =>
   RetentionRepository.use(({ findOld, remove }) =>
     Effect.map(Effect.flatMap(findOld({ after: "", before, limit: 10_000 }), remove), (removed) => removed ?? 0),
   )
 
-/** Claims everything that is due, and ends each delivery with the decision of its turn, oldest first. */
+/** Claims everything that is due and ends each delivery with the decision at its position, oldest first. */
 const settleAll = Effect.fnUntraced(function* (
   now: DateTime.Utc,
   decisions: ReadonlyArray<"Delivered" | "Exhausted" | undefined>,
@@ -44,9 +44,9 @@ const settleAll = Effect.fnUntraced(function* (
   return claimed
 })
 
-/** What every RetentionRepository does. */
+/** The contract of every RetentionRepository. */
 export const retention = (it: It) => {
-  it.effect("retention: what is older goes with deliveries, attempts and job; what is not stays as it is", () =>
+  it.effect("retention: old events are removed with their deliveries, attempts and jobs, and newer ones stay", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 3)
@@ -55,7 +55,7 @@ export const retention = (it: It) => {
       const kept = yield* findDelivery(orgId, c!.deliveryId)
 
       assert.strictEqual(yield* removeOld(now), 0)
-      // The third is exactly as old as that, and not older.
+      // The third event has exactly this age, and so is not older.
       assert.strictEqual(yield* removeOld(plus(now, 2)), 2)
       assert.strictEqual(yield* removeOld(plus(now, 2)), 0)
 
@@ -75,14 +75,14 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: never one with a delivery that is pending, and the others of its event stay with it", () =>
+  it.effect("retention: an event with a pending delivery stays with all its deliveries", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertOrg()
       yield* Effect.replicateEffect(insertEndpoint(orgId), 2)
       yield* makeEvent(orgId, now)
       yield* makeEvent(orgId, now)
-      // Of the second event one is in flight.
+      // One delivery of the second event is in flight.
       const claimed = yield* settleAll(now, ["Delivered", "Exhausted", "Delivered"])
       const later = plus(now, 1)
       assert.strictEqual(yield* removeOld(later), 1)
@@ -96,7 +96,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: one that is retried stays, and is delivered", () =>
+  it.effect("retention: a resent delivery stays and is delivered", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now)
@@ -109,7 +109,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: what never went out goes, too: skipped, canceled, and events of nobody", () =>
+  it.effect("retention: skipped and canceled deliveries and events without a receiver are removed too", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
@@ -123,7 +123,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: an attempt whose delivery went while it was in flight is passed over", () =>
+  it.effect("retention: the record of an attempt whose delivery was removed in flight changes nothing", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 2)
@@ -136,7 +136,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: jobs that are not finished stay, and those that an idempotency key holds", () =>
+  it.effect("retention: unfinished jobs and jobs with a valid idempotency key stay", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertOrg()
@@ -149,7 +149,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: old events are found oldest first, up to the first that is not old", () =>
+  it.effect("retention: old events are found oldest first, up to the first newer one", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 8)
@@ -168,7 +168,7 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: a batch is bounded by deliveries, and one event has room in any", () =>
+  it.effect("retention: a batch has a limit of deliveries, and takes at least one event", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertOrg()
@@ -191,22 +191,24 @@ export const retention = (it: It) => {
     }),
   )
 
-  it.effect("retention: canceled jobs go without an event, the first first, but for those that a key holds", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const now = epoch()
-      const ids = [yield* insertJob(orgId), yield* insertJob(orgId), yield* insertJob(orgId)]
-      const held = yield* insertJob(orgId, { idempotencyKey: "once" })
-      const queued = yield* insertJob(orgId)
-      for (const [n, id] of ids.entries()) yield* cancelJob(orgId, id, plus(now, n))
-      yield* cancelJob(orgId, held, now)
-      const remove = (before: DateTime.Utc, limit: number) =>
-        RetentionRepository.use(({ removeCanceled }) => removeCanceled(before, limit))
-      assert.strictEqual(yield* remove(now, 10), 0)
-      assert.strictEqual(yield* remove(plus(now, 2), 1), 1)
-      assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[1], ids[2], held, queued])
-      assert.strictEqual(yield* remove(plus(now, 2), 10), 1)
-      assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[2], held, queued])
-    }),
+  it.effect(
+    "retention: canceled jobs without an event are removed, oldest first, except those with a valid idempotency key",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const ids = [yield* insertJob(orgId), yield* insertJob(orgId), yield* insertJob(orgId)]
+        const held = yield* insertJob(orgId, { idempotencyKey: "once" })
+        const queued = yield* insertJob(orgId)
+        for (const [n, id] of ids.entries()) yield* cancelJob(orgId, id, plus(now, n))
+        yield* cancelJob(orgId, held, now)
+        const remove = (before: DateTime.Utc, limit: number) =>
+          RetentionRepository.use(({ removeCanceled }) => removeCanceled(before, limit))
+        assert.strictEqual(yield* remove(now, 10), 0)
+        assert.strictEqual(yield* remove(plus(now, 2), 1), 1)
+        assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[1], ids[2], held, queued])
+        assert.strictEqual(yield* remove(plus(now, 2), 10), 1)
+        assert.deepStrictEqual((yield* jobsOf(orgId)).toReversed(), [ids[2], held, queued])
+      }),
   )
 }

@@ -15,7 +15,7 @@ import {
   retry,
 } from "../webhooks/webhookSupport.ts"
 
-/** An org with an endpoint, and old deliveries of which some failed. */
+/** An org with an endpoint and old deliveries, some of which failed. */
 const insertOld = Effect.gen(function* () {
   const now = epoch()
   const receiver = yield* insertReceiver(now, 4)
@@ -28,8 +28,11 @@ const insertOld = Effect.gen(function* () {
   return { ...receiver, claimed, failed, later: plus(now, 1_000), old: plus(now, 4) }
 })
 
-/** What has lost what it belongs to: deliveries and attempts that are left of what went, or went from what is left. */
-const astray = Effect.flatMap(
+/**
+ * Rows without their parents: deliveries of missing events or jobs, attempts and queue rows of missing deliveries, and
+ * wrong counts of attempts.
+ */
+const orphans = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`
     SELECT d.id FROM deliveries d LEFT JOIN events e ON e.id = d.event_id LEFT JOIN jobs j ON j.id = d.job_id
@@ -41,11 +44,11 @@ const astray = Effect.flatMap(
 ).pipe(Effect.orDie)
 
 /**
- * The removal of what is old against what brings it back: whoever was told that it is due again sees it sent. Seen
- * failing without the lock on the deliveries, and when a retry did not look whether its delivery is there yet.
+ * Retention against operations that need the old rows: a delivery that was reported due again must be sent. Seen
+ * failing without the lock on the deliveries, and when a retry did not check that its delivery still exists.
  */
 export const retentionRaces = {
-  "remove old events, send one of their deliveries again": Effect.gen(function* () {
+  "remove old events, resend one of their deliveries": Effect.gen(function* () {
     const { failed, later, old, orgId } = yield* insertOld
     const { delivery_id } = failed[0]!
     const outcomes = yield* meet(removeOld(old), retry(orgId, delivery_id, later))
@@ -56,7 +59,7 @@ export const retentionRaces = {
       due.map(({ deliveryId }) => deliveryId),
       outcomes[1] === "ok" ? [delivery_id] : [],
     )
-    assert.deepStrictEqual(yield* astray, [])
+    assert.deepStrictEqual(yield* orphans, [])
     yield* record(
       due.map((one) => attempt(one, "Delivered", later)),
       later,
@@ -74,7 +77,7 @@ export const retentionRaces = {
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
     const due = yield* claim(later)
     assert.strictEqual(due.length, recovered)
-    assert.deepStrictEqual(yield* astray, [])
+    assert.deepStrictEqual(yield* orphans, [])
     yield* record(
       due.map((one) => attempt(one, "Delivered", later)),
       later,
@@ -94,7 +97,7 @@ export const retentionRaces = {
       ),
     )
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
-    assert.deepStrictEqual(yield* astray, [])
+    assert.deepStrictEqual(yield* orphans, [])
     const left = yield* deliveriesOf(orgId)
     assert.isTrue(left.every(({ state }) => state === "delivered"))
     return [...outcomes, `${left.length} left`]
@@ -106,9 +109,9 @@ export const retentionRaces = {
     const once = Effect.tap(removeOld(old), (count) => Effect.sync(() => (removed += count)))
     const outcomes = yield* meet(once, once)
     assert.deepStrictEqual(outcomes, ["ok", "ok"])
-    // One leaves it to the other, or comes after it.
+    // The second replica skips the rows, or comes after the first.
     assert.deepStrictEqual([removed, yield* deliveriesOf(orgId)], [4, []])
-    assert.deepStrictEqual(yield* astray, [])
+    assert.deepStrictEqual(yield* orphans, [])
     return outcomes
   }),
 }

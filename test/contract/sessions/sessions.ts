@@ -21,7 +21,7 @@ const insert = Effect.fnUntraced(function* (overrides: Partial<StoredSession> = 
 const find = (key: Pick<StoredSession, "hash" | "orgId">, seconds = 0) =>
   SessionRepository.use((sessions) => sessions.find(key, at(seconds)))
 
-/** Sessions and portal links. */
+/** The contract of sessions and portal links. */
 export const sessions = (it: It) => {
   it.effect("a session is found by its org and hash until it ends", () =>
     Effect.gen(function* () {
@@ -40,7 +40,7 @@ export const sessions = (it: It) => {
     }),
   )
 
-  it.effect("a credential keeps its newest sessions of a kind", () =>
+  it.effect("a credential keeps its newest sessions of each kind", () =>
     Effect.gen(function* () {
       const orgId = yield* newId
       const others = [yield* insert({ orgId, credentialHash: hex(7) }), yield* insert({ orgId, kind: "portal" })]
@@ -50,7 +50,7 @@ export const sessions = (it: It) => {
     }),
   )
 
-  it.effect("a link is no session, and is opened once, however many open it together", () =>
+  it.effect("a link is no session, and of many that open it at once, one succeeds", () =>
     Effect.gen(function* () {
       const repository = yield* SessionRepository
       const link = yield* insert({ orgId: yield* newId, kind: "link" })
@@ -69,7 +69,7 @@ export const sessions = (it: It) => {
     }),
   )
 
-  it.effect("neither an expired link nor a session is opened as a link", () =>
+  it.effect("an expired link cannot be opened, and neither can a session", () =>
     Effect.gen(function* () {
       const repository = yield* SessionRepository
       const open = (key: StoredSession, seconds: number) =>

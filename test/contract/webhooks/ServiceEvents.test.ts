@@ -51,7 +51,7 @@ const typesOf = (orgId: string) =>
   EventRepository.use((events) =>
     Effect.map(events.list(orgId, undefined, { limit: 100 }), (all) => all.map(({ type }) => type).toSorted()),
   )
-/** What an endpoint was told of the service's own: the types and the data. */
+/** The types and data of the service's own events that an endpoint got. */
 const toldTo = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
   const all = (yield* deliveriesOf(orgId, { webhook_endpoint_id: endpoint })).filter(({ job_id }) => job_id === null)
   return yield* Effect.forEach(
@@ -68,67 +68,71 @@ for (const database of ["embedded", "postgres"] as const) {
   layer(Layer.provideMerge(sql, databases[database]), { excludeTestServices: true })(
     `the service's own events on ${database}`,
     (it) => {
-      it.effect("a failed delivery is told to the endpoints that name it, and not to its own", () =>
-        Effect.gen(function* () {
-          const { orgId } = yield* insertOrg()
-          const now = epoch()
-          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "delivery.*"] })
-          const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
-          yield* insertEndpoint(orgId)
-          const event_id = yield* publish(orgId, "invoice.paid", now)
-          const claimed = (yield* claim(now)).filter(({ endpointId }) => endpointId === broken)
-          assert.strictEqual(claimed.length, 1)
-          yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
-          yield* sweep
-          assert.deepStrictEqual(yield* toldTo(orgId, watcher), [
-            {
-              event: "delivery.failed",
-              data: {
-                delivery_id: claimed[0]!.deliveryId,
-                event_id,
-                event: "invoice.paid",
-                webhook_endpoint_id: broken,
-                attempts: 1,
-                last_status: 500,
-                last_error: null,
+      it.effect(
+        "a failed delivery creates an event for the endpoints with its type, but not for the endpoint that failed",
+        () =>
+          Effect.gen(function* () {
+            const { orgId } = yield* insertOrg()
+            const now = epoch()
+            const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "delivery.*"] })
+            const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
+            yield* insertEndpoint(orgId)
+            const event_id = yield* publish(orgId, "invoice.paid", now)
+            const claimed = (yield* claim(now)).filter(({ endpointId }) => endpointId === broken)
+            assert.strictEqual(claimed.length, 1)
+            yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
+            yield* sweep
+            assert.deepStrictEqual(yield* toldTo(orgId, watcher), [
+              {
+                event: "delivery.failed",
+                data: {
+                  delivery_id: claimed[0]!.deliveryId,
+                  event_id,
+                  event: "invoice.paid",
+                  webhook_endpoint_id: broken,
+                  attempts: 1,
+                  last_status: 500,
+                  last_error: null,
+                },
+                state: "pending",
               },
-              state: "pending",
-            },
-          ])
-          assert.deepStrictEqual(yield* toldTo(orgId, broken), [])
-        }),
+            ])
+            assert.deepStrictEqual(yield* toldTo(orgId, broken), [])
+          }),
       )
 
-      it.effect("a delivery of the service's own makes no other event: two dead endpoints do not tell each other", () =>
-        Effect.gen(function* () {
-          const { orgId } = yield* insertOrg()
-          const now = epoch()
-          const own = ["delivery.*", "endpoint.*"]
-          const [a, b] = [
-            yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", ...own] }),
-            yield* insertEndpoint(orgId, { eventTypes: own }),
-          ]
-          yield* insertEndpoint(orgId, { eventTypes: own })
-          yield* publish(orgId, "invoice.paid", now)
-          const [first] = yield* claim(now)
-          // A is gone: B hears of it, and is gone as well.
-          yield* record([attempt(first!, "Deactivate", now)], now)
-          yield* sweep
-          assert.deepStrictEqual(
-            (yield* toldTo(orgId, b)).map(({ data, event }) => [event, data["webhook_endpoint_id"], data["reason"]]),
-            [["endpoint.deactivated", a, "gone"]],
-          )
-          const later = plus(now, 1)
-          const toB = (yield* claim(later, { limit: 1000 })).filter(({ endpointId }) => endpointId === b)
-          assert.strictEqual(toB.length, 1)
-          yield* record([attempt(toB[0]!, "Deactivate", later)], later)
-          yield* sweep
-          assert.deepStrictEqual(yield* typesOf(orgId), ["endpoint.deactivated", "invoice.paid"])
-          assert.deepStrictEqual(yield* toldTo(orgId, a), [])
-        }),
+      it.effect(
+        "a failed delivery of such an event creates no further event, so two dead endpoints do not notify each other",
+        () =>
+          Effect.gen(function* () {
+            const { orgId } = yield* insertOrg()
+            const now = epoch()
+            const own = ["delivery.*", "endpoint.*"]
+            const [a, b] = [
+              yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", ...own] }),
+              yield* insertEndpoint(orgId, { eventTypes: own }),
+            ]
+            yield* insertEndpoint(orgId, { eventTypes: own })
+            yield* publish(orgId, "invoice.paid", now)
+            const [first] = yield* claim(now)
+            // Endpoint A is deactivated. B gets the event, fails, and is deactivated too.
+            yield* record([attempt(first!, "Deactivate", now)], now)
+            yield* sweep
+            assert.deepStrictEqual(
+              (yield* toldTo(orgId, b)).map(({ data, event }) => [event, data["webhook_endpoint_id"], data["reason"]]),
+              [["endpoint.deactivated", a, "gone"]],
+            )
+            const later = plus(now, 1)
+            const toB = (yield* claim(later, { limit: 1000 })).filter(({ endpointId }) => endpointId === b)
+            assert.strictEqual(toB.length, 1)
+            yield* record([attempt(toB[0]!, "Deactivate", later)], later)
+            yield* sweep
+            assert.deepStrictEqual(yield* typesOf(orgId), ["endpoint.deactivated", "invoice.paid"])
+            assert.deepStrictEqual(yield* toldTo(orgId, a), [])
+          }),
       )
 
-      it.effect("who deactivates an endpoint is told to the others, once, with the reason", () =>
+      it.effect("the deactivation of an endpoint is sent to the others once, with its reason", () =>
         Effect.gen(function* () {
           const { orgId } = yield* insertOrg()
           const now = epoch()
@@ -155,7 +159,7 @@ for (const database of ["embedded", "postgres"] as const) {
         }),
       )
 
-      it.effect("a registered deployment names the project that it is of, and is told once", () =>
+      it.effect("a registered deployment is sent once, with its project", () =>
         Effect.gen(function* () {
           const { orgId } = yield* insertOrg()
           const now = epoch()
@@ -186,7 +190,7 @@ for (const database of ["embedded", "postgres"] as const) {
         }),
       )
 
-      it.effect("nothing is written while nobody names the type, and * does not", () =>
+      it.effect("no event is written while no endpoint names its type, and * does not match it", () =>
         Effect.gen(function* () {
           const { orgId } = yield* insertOrg()
           const now = epoch()
@@ -205,7 +209,7 @@ for (const database of ["embedded", "postgres"] as const) {
         }),
       )
 
-      it.effect("a worker whose claim was taken announces nothing", () =>
+      it.effect("a worker that lost its claim creates no event", () =>
         Effect.gen(function* () {
           const { orgId } = yield* insertOrg()
           const now = epoch()
@@ -222,7 +226,7 @@ for (const database of ["embedded", "postgres"] as const) {
       )
 
       it.effect(
-        "more failed deliveries than one batch announces, for more endpoints than one event delivers at once",
+        "more failed deliveries than one batch announces, to more endpoints than one event queues at once, all arrive",
         () =>
           Effect.gen(function* () {
             const { orgId } = yield* insertOrg()

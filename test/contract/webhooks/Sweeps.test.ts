@@ -41,13 +41,13 @@ const sql = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-/** More than one change of an endpoint makes by itself, and more than one batch of a sweep. */
+/** More than a change of an endpoint handles at once, and more than a batch of a sweep. */
 const many = 2_600
 
 const sweep = Effect.flatMap(Sweeps, ({ run }) => run)
 const openSweeps = SweepRepository.use(({ count }) => count(100))
 
-/** How many deliveries of an endpoint the log shows in each state, page by page. */
+/** The number of an endpoint's deliveries in each state of the log, page by page. */
 const shown = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
   const { list } = yield* DeliveryLogRepository
   const counts: Record<string, number> = {}
@@ -77,11 +77,13 @@ const both = (states: Record<string, number>) =>
     ]),
   )
 
-/** All that claims take, one after the other: what has no room is parked by the first ones. */
+/** Claims until nothing is due. The first claims park what has no free slot. */
 const claimAll = (now: DateTime.Utc) =>
   Effect.map(Effect.replicateEffect(claim(now, { limit: 512 }), 12), (claims) => claims.flat())
 
-/** How many rows of an endpoint's deliveries are in each state, whatever is decided of them; and in the queue. */
+/**
+ * The number of an endpoint's rows in each stored state, even where a sweep is still to change them, and in the queue.
+ */
 const stored = Effect.fnUntraced(function* (endpoint: string) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ state: string; count: number }>`
@@ -99,7 +101,7 @@ const insertLarge = Effect.fnUntraced(function* (now: DateTime.Utc, state: "pend
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("what an endpoint had pending is canceled with it at once, and its rows by a sweep", () =>
+    it.effect("the deliveries of an ended endpoint are canceled at once, and a sweep updates their rows", () =>
       Effect.gen(function* () {
         for (const end of ["deactivate", "delete"] as const) {
           const now = epoch()
@@ -121,7 +123,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("an endpoint that is activated again gets new events, and what was canceled stays so", () =>
+    it.effect("an endpoint that is activated again gets new events, and its canceled deliveries stay canceled", () =>
       Effect.gen(function* () {
         const now = epoch()
         const { any, endpoint, orgId } = yield* insertLarge(now, "pending")
@@ -131,7 +133,7 @@ for (const [name, database] of Object.entries(databases)) {
         const [claimed, ...others] = yield* claimAll(plus(now, 3))
         assert.deepStrictEqual(others, [])
         yield* record([attempt(claimed!, "Delivered", plus(now, 3))], plus(now, 3))
-        // One of them is sent again, before its sweep has come to it.
+        // Resends one of them before its sweep reaches it.
         yield* retry(orgId, any, plus(now, 4))
         assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: 1, delivered: 1, canceled: many - 1 }))
         assert.deepStrictEqual(
@@ -143,7 +145,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("an attempt in flight when its endpoint ends is recorded, before its sweep and after it", () =>
+    it.effect("an attempt in flight when its endpoint ends is recorded, before and after the sweep", () =>
       Effect.gen(function* () {
         const now = epoch()
         const { endpoint, orgId } = yield* insertLarge(now, "pending")
@@ -158,36 +160,38 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("what is recovered is pending at once, is sent by and by, and ends with its endpoint", () =>
-      Effect.gen(function* () {
-        const now = epoch()
-        const { any, endpoint, orgId } = yield* insertLarge(now, "failed")
-        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), many)
-        assert.isBelow((yield* stored(endpoint))["queued"]!, many)
-        assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
-        assert.strictEqual((yield* findDelivery(orgId, any)).state, "pending")
-        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), 0)
-        assert.strictEqual((yield* claim(plus(now, 1), { limit: 512, laneCap: 5 })).length, 5)
+    it.effect(
+      "recovered deliveries are pending at once, are queued batch by batch, and are canceled with their endpoint",
+      () =>
+        Effect.gen(function* () {
+          const now = epoch()
+          const { any, endpoint, orgId } = yield* insertLarge(now, "failed")
+          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), many)
+          assert.isBelow((yield* stored(endpoint))["queued"]!, many)
+          assert.deepStrictEqual(yield* shown(orgId, endpoint), both({ pending: many }))
+          assert.strictEqual((yield* findDelivery(orgId, any)).state, "pending")
+          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 1)), 0)
+          assert.strictEqual((yield* claim(plus(now, 1), { limit: 512, laneCap: 5 })).length, 5)
 
-        // Deactivated in the middle of it.
-        const { advance, next } = yield* SweepRepository
-        yield* advance((yield* next("", []))!.sweepId, plus(now, 2), 1_000)
-        yield* updateEndpoint(orgId, endpoint, plus(now, 3), { active: false })
-        // What the recovery had not come to has failed still.
-        const states = yield* shown(orgId, endpoint)
-        assert.deepStrictEqual(states["failed"]! + states["canceled"]!, many)
-        yield* sweep
-        assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
+          // Deactivates the endpoint in the middle of the recovery.
+          const { advance, next } = yield* SweepRepository
+          yield* advance((yield* next("", []))!.sweepId, plus(now, 2), 1_000)
+          yield* updateEndpoint(orgId, endpoint, plus(now, 3), { active: false })
+          // Deliveries that the recovery had not reached are still failed.
+          const states = yield* shown(orgId, endpoint)
+          assert.deepStrictEqual(states["failed"]! + states["canceled"]!, many)
+          yield* sweep
+          assert.deepStrictEqual(yield* shown(orgId, endpoint), states)
 
-        yield* updateEndpoint(orgId, endpoint, plus(now, 4), { active: true })
-        assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 5)), many)
-        yield* sweep
-        const settled = yield* stored(endpoint)
-        assert.deepStrictEqual([settled["pending"], settled["queued"]], [many, many])
-      }),
+          yield* updateEndpoint(orgId, endpoint, plus(now, 4), { active: true })
+          assert.strictEqual(yield* recover(orgId, endpoint, now, plus(now, 5)), many)
+          yield* sweep
+          const settled = yield* stored(endpoint)
+          assert.deepStrictEqual([settled["pending"], settled["queued"]], [many, many])
+        }),
     )
 
-    it.effect("what was canceled and is recovered before its sweep is sent as well", () =>
+    it.effect("canceled deliveries that are recovered before their sweep are sent too", () =>
       Effect.gen(function* () {
         const now = epoch()
         const { endpoint, orgId } = yield* insertLarge(now, "pending")
@@ -200,7 +204,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("an event to hundreds of endpoints is queued for a few at once and for the others by a sweep", () =>
+    it.effect("an event to hundreds of endpoints is queued for a few at once, and for the others by a sweep", () =>
       Effect.gen(function* () {
         const now = epoch()
         const { orgId } = yield* insertOrg()
@@ -209,7 +213,7 @@ for (const [name, database] of Object.entries(databases)) {
         const inactive = endpoints[690]!
         yield* updateEndpoint(orgId, inactive, now, { active: false })
         yield* makeEvent(orgId, now)
-        // Made since: no receiver of that event.
+        // An endpoint that was created later does not receive that event.
         yield* insertEndpoint(orgId)
         const { list } = yield* DeliveryLogRepository
         assert.isBelow((yield* list(orgId, {}, { limit: 1_000 })).deliveries.length, 700)
@@ -228,7 +232,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("webhooks/get tells when and why an endpoint was deactivated", () =>
+    it.effect("webhooks/get returns when and why an endpoint was deactivated", () =>
       Effect.gen(function* () {
         const now = epoch()
         const { endpoint, orgId } = yield* insertReceiver(now, 2)

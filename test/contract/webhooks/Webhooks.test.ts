@@ -53,7 +53,7 @@ const sql = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-/** One suite, three backends, as for the platform's repositories. */
+/** Runs one suite on three backends, as for the platform's repositories. */
 const backends = {
   fake: Layer.provideMerge(Events.fake, fakes.layer),
   embedded: Layer.provide(sql, databases.embedded),
@@ -61,7 +61,7 @@ const backends = {
 }
 
 for (const [name, repositories] of Object.entries(backends)) {
-  // Real time: a driver's time-outs must not stand still. The tests themselves never read the clock.
+  // Uses real time, because a driver's timeouts must run. The tests themselves never read the clock.
   layer(repositories, { excludeTestServices: true })(name, (it) => {
     emptyQueue(it)
     endpoints(it)

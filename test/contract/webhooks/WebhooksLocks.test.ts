@@ -38,7 +38,7 @@ const sql = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
-/** Holds a delivery's row until so many statements wait for a lock, all of which then meet. */
+/** Holds a delivery's row until all statements wait for a lock, so that they run at the same time. */
 const whileHeld = Effect.fnUntraced(function* <R>(
   deliveryId: string,
   effects: ReadonlyArray<Effect.Effect<unknown, unknown, R>>,
@@ -56,15 +56,15 @@ const whileHeld = Effect.fnUntraced(function* <R>(
   return results
 })
 
-/** So many others that rows are found by their keys, in the order of the batch. */
-const crowd = Effect.gen(function* () {
+/** Adds so many other rows that PostgreSQL finds rows by their keys, in the order of the batch. */
+const insertCrowd = Effect.gen(function* () {
   const { orgId, endpoint } = yield* insertReceiver(epoch(), 0)
   yield* insertMany({ orgId, endpoint, state: "delivered", count: 5_000, now: new Date(0) })
   yield* (yield* SqlClient.SqlClient)`ANALYZE`
 })
 
-/** Puts the newest row first, where a scan begins. */
-const turnAround = Effect.fnUntraced(function* (orgId: string) {
+/** Moves the newest row to the front, where a scan begins. */
+const moveNewestFirst = Effect.fnUntraced(function* (orgId: string) {
   const sql = yield* SqlClient.SqlClient
   const ids = yield* sql<{ id: string }>`SELECT id FROM deliveries WHERE org_id = ${orgId} ORDER BY id DESC`
   for (const { id } of ids) {
@@ -73,7 +73,7 @@ const turnAround = Effect.fnUntraced(function* (orgId: string) {
   }
 })
 
-/** Runs the second effect while the first one's transaction is still open, then ends that. */
+/** Runs the effect a second time while the transaction of the first is still open, then commits the first. */
 const within = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
   const sql = yield* SqlClient.SqlClient
   const ready = yield* Deferred.make<void>()
@@ -87,16 +87,16 @@ const within = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E,
   return [first, yield* Fiber.join(second)] as const
 })
 
-// Where sessions truly meet: the embedded database has one.
+// Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("locks", (it) => {
-  it.effect("a batch recorded in any order and the end of its endpoint do not wait for each other", () =>
+  it.effect("a record of a batch in any order and the end of its endpoint do not deadlock", () =>
     Effect.gen(function* () {
-      yield* crowd
+      yield* insertCrowd
       for (const isReversed of [true, false]) {
         const now = epoch()
         const { orgId, endpoint } = yield* insertReceiver(now, 9)
         const claimed = yield* claim(plus(now, 9))
-        yield* turnAround(orgId)
+        yield* moveNewestFirst(orgId)
         const made = claimed.map((one) => attempt(one, "Delivered", now))
         yield* whileHeld<DeliveryQueue | WebhookEndpointRepository>(claimed[4]!.deliveryId, [
           record(isReversed ? made.toReversed() : made, now),
@@ -107,15 +107,15 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("nor do batches of two workers, or a batch and a recovery", () =>
+  it.effect("batches of two workers do not deadlock, nor do a batch and a recovery", () =>
     Effect.gen(function* () {
-      yield* crowd
+      yield* insertCrowd
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 9)
       const claimed = yield* claim(plus(now, 9))
       yield* updateEndpoint(orgId, endpoint, now, { active: false })
       yield* updateEndpoint(orgId, endpoint, now, { active: true })
-      yield* turnAround(orgId)
+      yield* moveNewestFirst(orgId)
       const made = claimed.map((one) => attempt(one, "Exhausted", now))
       yield* whileHeld<DeliveryQueue | DeliveryLogRepository>(claimed[4]!.deliveryId, [
         record(made.toReversed(), now),
@@ -129,7 +129,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("an endpoint that is deactivated once its event was routed to it is skipped", () =>
+  it.effect("an endpoint that is deactivated after an event was routed to it gets a skipped delivery", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const now = epoch()
@@ -148,7 +148,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("who claims deliveries waits for nobody, and gets what nobody else has at hand", () =>
+  it.effect("a claim of deliveries waits for no lock, and takes those that are not locked", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 0)
@@ -157,7 +157,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       assert.deepStrictEqual([first.length, second.length], [512, 88])
       assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
 
-      // The same of what waits for room in its lane.
+      // The same for a parked delivery.
       const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
       assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
       const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
@@ -166,7 +166,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("who claims jobs waits for nobody, and gets what nobody else has at hand", () =>
+  it.effect("a claim of jobs waits for no lock, and takes those that are not locked", () =>
     Effect.gen(function* () {
       const jobs = yield* JobRepository
       const now = epoch()
@@ -182,12 +182,12 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  it.effect("a claim of jobs takes no more than its limit, whatever the plan", () =>
+  it.effect("a claim of jobs takes no more than its limit, with every query plan", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const jobs = yield* JobRepository
       const now = epoch()
-      // From none of them to all that keep a plan from running the choice again for every row that it looks at.
+      // Tries every subset of the plan nodes that keep PostgreSQL from running the selection again for every row.
       const methods = ["nestloop", "hashjoin", "mergejoin", "hashagg", "sort", "material"]
       for (let n = 0; n <= methods.length; n++) {
         const off = methods.slice(n)

@@ -35,8 +35,8 @@ const sql = Layer.mergeAll(
 
 const atOnce = { concurrency: "unbounded", discard: true } as const
 
-/** Deliveries that are pending and not in the queue, or in the queue and not pending, or with attempts that do not add up. */
-const astray = Effect.flatMap(
+/** Deliveries that are pending without a queue row, queued without being pending, or have a wrong count of attempts. */
+const brokenRows = Effect.flatMap(
   SqlClient.SqlClient,
   (sql) => sql`
     SELECT d.id, d.state, p.delivery_id FROM deliveries d
@@ -51,31 +51,35 @@ const astray = Effect.flatMap(
 const decisions = (now: DateTime.Utc) => ["Delivered", "Exhausted", { retryAt: plus(now, 30) }] as const
 
 for (const [name, database] of Object.entries(databases)) {
-  // Seen failing: canceling that left the queue's rows.
+  // Seen failing when canceling left the queue's rows.
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(`the queue, ${name}`, (it) => {
-    // Seen failing: a claim or a record that waits, and one that has all that follows it not wait.
-    it.effect("no claim waits for the disk, records do on the embedded database alone, and all else does on both", () =>
-      Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const durability = Effect.map(
-          sql<{ commit: string }>`SELECT current_setting('synchronous_commit') AS commit`,
-          ([row]) => row!.commit,
-        )
-        const within = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-          sql.withTransaction(Effect.all([effect, durability]))
-        const now = epoch()
-        const { orgId } = yield* insertReceiver(now)
-        yield* makeEvent(orgId, now)
-        const [claimed, inClaim] = yield* within(claim(plus(now, 1)))
-        const [, inRecord] = yield* within(record([attempt(claimed[0]!, "Delivered", plus(now, 2))], plus(now, 2)))
-        assert.deepStrictEqual([inClaim, inRecord], ["off", name === "postgres" ? "off" : "on"])
-        const after = yield* Effect.forEach(Array.from({ length: 20 }), () => durability, { concurrency: "unbounded" })
-        assert.deepStrictEqual([...new Set(after)], ["on"])
-      }),
+    // Seen failing with claims or records that wait for the disk, and with other writes that do not.
+    it.effect(
+      "claims never wait for the disk, records wait on the embedded database only, and all other writes wait on both",
+      () =>
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          const durability = Effect.map(
+            sql<{ commit: string }>`SELECT current_setting('synchronous_commit') AS commit`,
+            ([row]) => row!.commit,
+          )
+          const within = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+            sql.withTransaction(Effect.all([effect, durability]))
+          const now = epoch()
+          const { orgId } = yield* insertReceiver(now)
+          yield* makeEvent(orgId, now)
+          const [claimed, inClaim] = yield* within(claim(plus(now, 1)))
+          const [, inRecord] = yield* within(record([attempt(claimed[0]!, "Delivered", plus(now, 2))], plus(now, 2)))
+          assert.deepStrictEqual([inClaim, inRecord], ["off", name === "postgres" ? "off" : "on"])
+          const after = yield* Effect.forEach(Array.from({ length: 20 }), () => durability, {
+            concurrency: "unbounded",
+          })
+          assert.deepStrictEqual([...new Set(after)], ["on"])
+        }),
     )
 
-    // Seen failing: an embedded database that is started without these settings.
-    it.effect("plans its statements once, and for tables that are large", () =>
+    // Seen failing with an embedded database that starts without these settings.
+    it.effect("PostgreSQL plans each statement once, for large tables", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const [settings] = yield* sql`
@@ -84,7 +88,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("has a row for each pending delivery and for no other, when a job's end meets its endpoint's", () =>
+    it.effect("the queue has a row for each pending delivery only, when jobs finish while endpoints end", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {
           const now = epoch()
@@ -93,18 +97,18 @@ for (const [name, database] of Object.entries(databases)) {
           const end =
             n % 2 === 0 ? removeEndpoint(orgId, endpoint, now) : updateEndpoint(orgId, endpoint, now, { active: false })
           yield* Effect.all([...events.slice(0, 3), end, claim(plus(now, 1)), ...events.slice(3)], atOnce)
-          assert.deepStrictEqual(yield* astray, [])
+          assert.deepStrictEqual(yield* brokenRows, [])
         }
       }),
     )
 
-    it.effect("… when a retry, a release or the end of the endpoint meets the record", () =>
+    it.effect("… when deliveries are resent or released, or endpoints end, during the record", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {
           const now = epoch()
           const { orgId, endpoint } = yield* insertReceiver(now, 6)
           const claimed = yield* claim(plus(now, 6))
-          // The leases have run out, so that nothing is refused.
+          // The leases have expired, so nothing is refused.
           const later = plus(now, 100)
           const records = claimed.map((one, n) => attempt(one, decisions(later)[n % 3]!, later))
           const retries = claimed.map((one) => Effect.ignore(retry(orgId, one.deliveryId, later)))
@@ -119,12 +123,12 @@ for (const [name, database] of Object.entries(databases)) {
             ],
             atOnce,
           )
-          assert.deepStrictEqual(yield* astray, [])
+          assert.deepStrictEqual(yield* brokenRows, [])
         }
       }),
     )
 
-    it.effect("… when a recovery meets claims and records, and every attempt that counts is written once", () =>
+    it.effect("… when a recovery runs beside claims and records, and each attempt that counts is recorded once", () =>
       Effect.gen(function* () {
         for (let n = 0; n < 6; n++) {
           const now = epoch()
@@ -146,7 +150,7 @@ for (const [name, database] of Object.entries(databases)) {
             ],
             atOnce,
           )
-          assert.deepStrictEqual(yield* astray, [])
+          assert.deepStrictEqual(yield* brokenRows, [])
           assert.isTrue((yield* deliveriesOf(orgId)).every(({ attempts }) => attempts === 1))
         }
       }),

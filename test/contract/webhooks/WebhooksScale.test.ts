@@ -18,42 +18,44 @@ const sql = Layer.mergeAll(DeliveryQueueSql.layer, OrgsSql.layer, WebhookEndpoin
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(sql, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("ten thousand due of a lane that is full hide no other's; with room, they come out", () =>
-      Effect.gen(function* () {
-        const { nextDueAt } = yield* DeliveryQueue
-        const { orgId } = yield* insertOrg()
-        const [full, other] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
-        const now = epoch()
-        const at = DateTime.toDateUtc(now)
-        yield* insertMany({ orgId, endpoint: full, state: "pending", count: 10_000, now: at })
-        yield* insertMany({ orgId, endpoint: other, state: "pending", count: 1, now: at })
+    it.effect(
+      "ten thousand due deliveries of a full lane do not block other lanes, and are claimed when slots are free",
+      () =>
+        Effect.gen(function* () {
+          const { nextDueAt } = yield* DeliveryQueue
+          const { orgId } = yield* insertOrg()
+          const [full, other] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
+          const now = epoch()
+          const at = DateTime.toDateUtc(now)
+          yield* insertMany({ orgId, endpoint: full, state: "pending", count: 10_000, now: at })
+          yield* insertMany({ orgId, endpoint: other, state: "pending", count: 1, now: at })
 
-        const inFlight = new Map([[full, 10]])
-        let claims = 1
-        let claimed = yield* claim(now, { limit: 256, inFlight })
-        while (claimed.length === 0 && claims < 100) {
-          // There is more to look at: a worker does not go to sleep.
-          assert.isTrue(DateTime.isLessThanOrEqualTo((yield* nextDueAt)!, now))
-          claimed = yield* claim(now, { limit: 256, inFlight })
-          claims++
-        }
-        assert.deepStrictEqual(
-          claimed.map(({ lane }) => lane),
-          [other],
-        )
-        assert.isAtMost(claims, Math.ceil(10_001 / 512))
+          const inFlight = new Map([[full, 10]])
+          let claims = 1
+          let claimed = yield* claim(now, { limit: 256, inFlight })
+          while (claimed.length === 0 && claims < 100) {
+            // More is due, so the worker does not sleep.
+            assert.isTrue(DateTime.isLessThanOrEqualTo((yield* nextDueAt)!, now))
+            claimed = yield* claim(now, { limit: 256, inFlight })
+            claims++
+          }
+          assert.deepStrictEqual(
+            claimed.map(({ lane }) => lane),
+            [other],
+          )
+          assert.isAtMost(claims, Math.ceil(10_001 / 512))
 
-        // From now on another's is found at once, and what waits is nothing to wake up for.
-        assert.deepStrictEqual(yield* nextDueAt, plus(now, 60))
-        yield* record([attempt(claimed[0]!, { retryAt: now }, now)], now)
-        assert.deepStrictEqual(
-          (yield* claim(now, { limit: 1, inFlight })).map(({ lane }) => lane),
-          [other],
-        )
-        const room = yield* claim(now, { limit: 256, inFlight: new Map([[full, 3]]) })
-        const longestDue = Array.from({ length: 7 }, (_, n) => `${full}-pending-${9_999 - n}`)
-        assert.deepStrictEqual(room.map(({ deliveryId }) => deliveryId).sort(), longestDue.sort())
-      }),
+          // From now on, a claim finds another lane at once, and parked deliveries do not wake the worker.
+          assert.deepStrictEqual(yield* nextDueAt, plus(now, 60))
+          yield* record([attempt(claimed[0]!, { retryAt: now }, now)], now)
+          assert.deepStrictEqual(
+            (yield* claim(now, { limit: 1, inFlight })).map(({ lane }) => lane),
+            [other],
+          )
+          const room = yield* claim(now, { limit: 256, inFlight: new Map([[full, 3]]) })
+          const longestDue = Array.from({ length: 7 }, (_, n) => `${full}-pending-${9_999 - n}`)
+          assert.deepStrictEqual(room.map(({ deliveryId }) => deliveryId).sort(), longestDue.sort())
+        }),
     )
   })
 }
@@ -67,7 +69,7 @@ interface PlanNode {
   readonly Plans?: ReadonlyArray<PlanNode>
 }
 
-/** What a claim does to deliveries: how it finds them, and how many pages it reads in all. Then it is taken back. */
+/** Explains a claim: how it finds deliveries, and how many pages it reads. The claim is rolled back. */
 const explainClaim = Effect.fnUntraced(function* (now: DateTime.Utc, full: string, limit = 256) {
   const sql = yield* SqlClient.SqlClient
   const statement = claimSql(
@@ -117,7 +119,7 @@ const explained = (...options: Parameters<typeof explainClaim>) =>
       )
   })
 
-/** A queue in which there is nothing but so many deliveries of one endpoint. */
+/** A queue with nothing but deliveries of one endpoint. */
 const backlog = Effect.fnUntraced(function* (count: number) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`DELETE FROM pending_deliveries`
@@ -129,7 +131,7 @@ const backlog = Effect.fnUntraced(function* (count: number) {
 })
 
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("plans", (it) => {
-  it.effect("a claim costs with two hundred thousand finished deliveries what it costs with none", () =>
+  it.effect("a claim costs the same with two hundred thousand finished deliveries as with none", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
@@ -141,7 +143,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* sql`UPDATE pending_deliveries SET parked = true WHERE lane = ${full}`
       yield* sql`ANALYZE`
       const before = yield* explained(now, full)
-      // Only the checks of the test's own rows are left out.
+      // Leaves out only the checks of the test's own rows.
       yield* insertMany({ orgId, endpoint: other, state: "delivered", count: 200_000, now: at })
       const unanalyzed = yield* explained(now, full)
       yield* sql`ANALYZE`
@@ -153,12 +155,12 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     }),
   )
 
-  // Seen failing: with one index entry for all that are due at the same time.
-  it.effect("a claim does not read again what was delivered of those that were due at the same time", () =>
+  // Seen failing with one index entry for all deliveries that are due at the same time.
+  it.effect("a claim does not read delivered rows again among those that were due at the same time", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { endpoint, now, orgId } = yield* backlog(5_000)
-      // Twenty lanes, and what follows another in its lane is on another page.
+      // There are twenty lanes, and neighbours in a lane are on different pages.
       yield* sql`
         UPDATE pending_deliveries SET parked = true, due_at = ${DateTime.toDateUtc(now)},
           lane = ${orgId}::text || ' ' || chr(65 + right(delivery_id, -length(${endpoint}) - 9)::int % 20)`
@@ -170,33 +172,35 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
         claimed.map((delivery) => attempt(delivery, "Delivered", now)),
         now,
       )
-      // A commit that is waited for, and a claim that finds the rows gone.
+      // Waits for one commit, after which a claim finds the rows gone.
       yield* insertEndpoint(orgId)
       yield* explained(now, endpoint, 10)
       assert.isAtMost((yield* explained(now, endpoint, 10)).pages, before.pages * 2)
     }),
   )
 
-  // Seen failing: with all lanes read for the one that had waited longest.
-  it.effect("of five thousand lanes with a backlog a claim reads those that it takes from, and each has its turn", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const { endpoint, now, orgId } = yield* backlog(10_000)
-      const lanes = (count: number) => sql`
+  // Seen failing when a claim read all lanes to find the most overdue one.
+  it.effect(
+    "a claim over five thousand lanes with a backlog reads only the lanes that it takes from, and each lane has its turn",
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { endpoint, now, orgId } = yield* backlog(10_000)
+        const lanes = (count: number) => sql`
         UPDATE pending_deliveries SET parked = true,
           lane = ${orgId}::text || ' ' || lpad((right(delivery_id, -length(${endpoint}) - 9)::int % ${count}::int)::text, 4, '0')`
-      yield* lanes(10)
-      yield* sql`VACUUM ANALYZE pending_deliveries`
-      const few = yield* explained(now, endpoint, 50)
-      yield* lanes(5_000)
-      yield* sql`VACUUM ANALYZE pending_deliveries`
-      assert.isAtMost((yield* explained(now, endpoint, 50)).pages, few.pages * 2)
+        yield* lanes(10)
+        yield* sql`VACUUM ANALYZE pending_deliveries`
+        const few = yield* explained(now, endpoint, 50)
+        yield* lanes(5_000)
+        yield* sql`VACUUM ANALYZE pending_deliveries`
+        assert.isAtMost((yield* explained(now, endpoint, 50)).pages, few.pages * 2)
 
-      const taken: Array<string> = []
-      for (let n = 0; n < 10; n++) {
-        taken.push(...(yield* claim(now, { limit: 500, laneCap: 1 })).map(({ lane }) => lane))
-      }
-      assert.deepStrictEqual([taken.length, new Set(taken).size], [5_000, 5_000])
-    }),
+        const taken: Array<string> = []
+        for (let n = 0; n < 10; n++) {
+          taken.push(...(yield* claim(now, { limit: 500, laneCap: 1 })).map(({ lane }) => lane))
+        }
+        assert.deepStrictEqual([taken.length, new Set(taken).size], [5_000, 5_000])
+      }),
   )
 })

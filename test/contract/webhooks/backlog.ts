@@ -7,7 +7,7 @@ import type { ClaimOptions, It } from "./webhookSupport.ts"
 import { attempt, claim, deliveriesOf, epoch, insertReceiver, makeEvent, plus, record } from "./webhookSupport.ts"
 
 const nextDueAt = DeliveryQueue.use((queue) => queue.nextDueAt)
-/** How many of each lane are claimed. */
+/** The number of claimed deliveries of each lane. */
 const claimedOf = (now: DateTime.Utc, options?: ClaimOptions) =>
   Effect.map(claim(now, options), (claimed) => {
     const lanes = new Map<string, number>()
@@ -15,9 +15,9 @@ const claimedOf = (now: DateTime.Utc, options?: ClaimOptions) =>
     return Object.fromEntries(lanes)
   })
 
-/** What every DeliveryQueue does with lanes that have more than they have room for. */
+/** The contract of lanes with a backlog in every DeliveryQueue. */
 export const backlog = (it: It) => {
-  it.effect("lanes: each gets what it has room for, those in flight counted", () =>
+  it.effect("lanes: a claim takes as many of each lane as it has free slots, less those in flight", () =>
     Effect.gen(function* () {
       const now = epoch()
       const [a, b, c, d] = (yield* Effect.replicateEffect(insertReceiver(now, 6), 4)).map((_) => _.endpoint)
@@ -28,7 +28,7 @@ export const backlog = (it: It) => {
         ["another", 3],
       ])
       assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 3, inFlight }), { [a!]: 3, [b!]: 2 })
-      // What has no room is nothing to wake up for.
+      // A delivery without a free slot does not wake the worker.
       assert.deepStrictEqual(yield* nextDueAt, plus(now, 9 + 60))
       assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 4, inFlight }), {
         [a!]: 3,
@@ -40,33 +40,37 @@ export const backlog = (it: It) => {
     }),
   )
 
-  it.effect("lanes: a lane with some in flight may have another limit than the others; one that fails has one", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const [a, b, c] = (yield* Effect.replicateEffect(insertReceiver(now, 6), 3)).map((_) => _.endpoint)
-      const [first] = yield* claim(now, { limit: 1, inFlight: new Map([b!, c!].map((lane) => [lane, 10])) })
-      yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
-      const lanes = new Map([a!, b!, c!].map((lane, n) => [lane, { count: n, cap: 5, works: true }]))
-      assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 2, lanes }), { [a!]: 1, [b!]: 4, [c!]: 3 })
-    }),
+  it.effect(
+    "lanes: a lane with deliveries in flight can have its own limit, and a failing lane has a limit of one",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const [a, b, c] = (yield* Effect.replicateEffect(insertReceiver(now, 6), 3)).map((_) => _.endpoint)
+        const [first] = yield* claim(now, { limit: 1, inFlight: new Map([b!, c!].map((lane) => [lane, 10])) })
+        yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
+        const lanes = new Map([a!, b!, c!].map((lane, n) => [lane, { count: n, cap: 5, works: true }]))
+        assert.deepStrictEqual(yield* claimedOf(plus(now, 9), { laneCap: 2, lanes }), { [a!]: 1, [b!]: 4, [c!]: 3 })
+      }),
   )
 
-  it.effect("lanes: the longest due of a lane come first, also when newer ones come in front of its backlog", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId } = yield* insertReceiver(now, 5)
-      const take = Effect.fnUntraced(function* (at: DateTime.Utc) {
-        return (yield* claim(at, { laneCap: 2 })).map(({ deliveryId }) => deliveryId).sort()
-      })
-      assert.strictEqual((yield* take(plus(now, 9))).length, 2)
-      yield* makeEvent(orgId, plus(now, 10))
-      const ids = (yield* deliveriesOf(orgId)).map(({ delivery_id }) => delivery_id).toReversed()
-      assert.deepStrictEqual(yield* take(plus(now, 10)), ids.slice(2, 4))
-      assert.deepStrictEqual(yield* take(plus(now, 10)), ids.slice(4))
-    }),
+  it.effect(
+    "lanes: the most overdue deliveries of a lane come first, even when newer ones are ahead of its backlog",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId } = yield* insertReceiver(now, 5)
+        const take = Effect.fnUntraced(function* (at: DateTime.Utc) {
+          return (yield* claim(at, { laneCap: 2 })).map(({ deliveryId }) => deliveryId).sort()
+        })
+        assert.strictEqual((yield* take(plus(now, 9))).length, 2)
+        yield* makeEvent(orgId, plus(now, 10))
+        const ids = (yield* deliveriesOf(orgId)).map(({ delivery_id }) => delivery_id).toReversed()
+        assert.deepStrictEqual(yield* take(plus(now, 10)), ids.slice(2, 4))
+        assert.deepStrictEqual(yield* take(plus(now, 10)), ids.slice(4))
+      }),
   )
 
-  it.effect("lanes: a full one, whatever its backlog, hides no other's, however few are asked for", () =>
+  it.effect("lanes: a full lane with any backlog does not block other lanes, at any claim limit", () =>
     Effect.gen(function* () {
       for (const limit of [100, 5, 1]) {
         const now = epoch()
@@ -75,7 +79,7 @@ export const backlog = (it: It) => {
         const inFlight = new Map([[full, 10]])
         assert.deepStrictEqual(yield* claimedOf(plus(now, 200), { limit, inFlight }), { [other]: 1 })
         assert.deepStrictEqual(yield* claimedOf(plus(now, 200), { limit, inFlight }), {})
-        // And nothing of it is lost when there is room again.
+        // None of the full lane's deliveries is lost when slots are free again.
         let taken = 0
         for (let n = 0; n < 60; n++) {
           const claimed = (yield* claimedOf(plus(now, 200), { limit, inFlight: new Map([[full, 5]]) }))[full] ?? 0
@@ -87,7 +91,7 @@ export const backlog = (it: It) => {
     }),
   )
 
-  it.effect("lanes: an endpoint that fails has room for one, until it succeeds; the others have as before", () =>
+  it.effect("lanes: a failing endpoint has one slot until it succeeds, and other endpoints keep theirs", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { endpoint: dead } = yield* insertReceiver(now, 6)
@@ -112,21 +116,19 @@ export const backlog = (it: It) => {
     }),
   )
 
-  it.effect(
-    "lanes: callbacks to one origin share one, which has room for one after a failure, until one succeeds",
-    () =>
-      Effect.gen(function* () {
-        const now = epoch()
-        const { orgId } = yield* insertOrg()
-        const callback = { callbackUrl: "https://a.example/x", callbackSecret: "stored secret" }
-        for (let n = 0; n < 5; n++) yield* makeEvent(orgId, now, callback)
-        const [first, ...others] = yield* claim(now, { laneCap: 1 })
-        assert.deepStrictEqual(others, [])
-        yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
-        const [second, ...more] = yield* claim(now, { laneCap: 3 })
-        assert.deepStrictEqual([second!.lane, second!.failingSince, more], [first!.lane, null, []])
-        yield* record([attempt(second!, "Delivered", now)], now)
-        assert.deepStrictEqual(yield* claimedOf(now, { laneCap: 3 }), { [first!.lane]: 3 })
-      }),
+  it.effect("lanes: callbacks to one origin share a lane, which has one slot from a failure to the next success", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const callback = { callbackUrl: "https://a.example/x", callbackSecret: "stored secret" }
+      for (let n = 0; n < 5; n++) yield* makeEvent(orgId, now, callback)
+      const [first, ...others] = yield* claim(now, { laneCap: 1 })
+      assert.deepStrictEqual(others, [])
+      yield* record([attempt(first!, { retryAt: plus(now, 300) }, now)], now)
+      const [second, ...more] = yield* claim(now, { laneCap: 3 })
+      assert.deepStrictEqual([second!.lane, second!.failingSince, more], [first!.lane, null, []])
+      yield* record([attempt(second!, "Delivered", now)], now)
+      assert.deepStrictEqual(yield* claimedOf(now, { laneCap: 3 }), { [first!.lane]: 3 })
+    }),
   )
 }

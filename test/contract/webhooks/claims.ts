@@ -28,9 +28,9 @@ import {
 const idsOf = (claimed: ReadonlyArray<ClaimedDelivery>) => claimed.map(({ deliveryId }) => deliveryId).sort()
 const nextDueAt = DeliveryQueue.use((queue) => queue.nextDueAt)
 
-/** What is said of nothing. This needs a database without a delivery, so it comes before every other test. */
+/** The contract of an empty queue. Needs a database without a delivery, so it runs before every other test. */
 export const emptyQueue = (it: It) => {
-  it.effect("claim: of an empty queue there is nothing to take up, to wait for or to record", () =>
+  it.effect("claim: an empty queue has nothing to claim, to wait for or to record", () =>
     Effect.gen(function* () {
       const now = epoch()
       assert.deepStrictEqual([yield* nextDueAt, yield* claim(now)], [null, []])
@@ -43,9 +43,9 @@ export const emptyQueue = (it: It) => {
   )
 }
 
-/** What every DeliveryQueue does in `claim`, but for lanes. */
+/** The contract of `claim` in every DeliveryQueue, without lanes. */
 export const claims = (it: It) => {
-  it.effect("claim: gives all that an attempt needs", () =>
+  it.effect("claim: returns everything that an attempt needs", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
@@ -78,7 +78,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: of a callback, the job's own url and secret; a lane for each org and origin", () =>
+  it.effect("claim: a callback has the url and secret of its job, and a lane for each org and origin", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertOrg()
@@ -103,7 +103,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: only what is due, the longest due first", () =>
+  it.effect("claim: takes only due deliveries, the most overdue first", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(plus(now, 1), 3)
@@ -120,7 +120,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: not again while its lease runs, and again when that is over", () =>
+  it.effect("claim: takes a delivery again when its lease ends, and not before", () =>
     Effect.gen(function* () {
       const now = epoch()
       yield* insertReceiver(now)
@@ -132,7 +132,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: nothing of what is delivered, failed, canceled or skipped", () =>
+  it.effect("claim: takes no delivered, failed, canceled or skipped delivery", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 0)
@@ -151,7 +151,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: workers that come at once share nothing, and between them get all", () =>
+  it.effect("claim: concurrent workers never share a delivery, and together get all of them", () =>
     Effect.gen(function* () {
       const now = epoch()
       const orgs = yield* Effect.replicateEffect(insertReceiver(now, 4), 6)
@@ -169,7 +169,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("claim: a url and a secret that were changed count from here on", () =>
+  it.effect("claim: a changed url and secret apply from the next claim on", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
@@ -189,7 +189,7 @@ export const claims = (it: It) => {
     }),
   )
 
-  it.effect("release: what is given back waits behind its lane, as it was", () =>
+  it.effect("release: a released delivery waits in the backlog of its lane, unchanged", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 3)
@@ -197,17 +197,17 @@ export const claims = (it: It) => {
       yield* release([], now)
       yield* release([first!], plus(now, 10))
       assert.strictEqual((yield* findDelivery(orgId, first!.deliveryId)).state, "pending")
-      // It is parked: nothing to wake up for, and there for whoever has room.
+      // The delivery is parked: it does not wake the worker, and can be claimed when a slot is free.
       assert.deepStrictEqual(yield* nextDueAt, plus(now, 9 + leaseSeconds))
       const again = yield* claimOne(plus(now, 10))
       assert.deepStrictEqual({ ...again, claimId: first!.claimId }, first)
-      // Neither another's nor twice.
+      // A release of another claim, or a second release, changes nothing.
       yield* release([first!, { ...others[0]!, claimId: "another" }], plus(now, 11))
       assert.deepStrictEqual(yield* claim(plus(now, 11)), [])
     }),
   )
 
-  it.effect("release: of what was canceled meanwhile the claim ends, and it may be tried again at once", () =>
+  it.effect("release: ends the claim of a canceled delivery, which can be resent at once", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** Fills the outbox by SQL alone: so many deliveries of an endpoint, all of one event, due a second apart until `now`. */
+/** Fills the outbox by SQL: a number of deliveries of an endpoint, all of one event, due a second apart until `now`. */
 export const insertMany = Effect.fnUntraced(function* (delivery: {
   readonly orgId: string
   readonly endpoint: string

@@ -26,9 +26,9 @@ import {
 
 const idOf = ({ delivery_id }: Delivery) => delivery_id
 
-/** What every DeliveryLogRepository shows. */
+/** The contract of reads in every DeliveryLogRepository. */
 export const deliveryLog = (it: It) => {
-  it.effect("log: deliveries newest first, in pages, by endpoint, job and state, and no other org's", () =>
+  it.effect("log: lists the deliveries of one org, newest first, in pages, by endpoint, job and state", () =>
     Effect.gen(function* () {
       const log = yield* DeliveryLogRepository
       const list = (...args: Parameters<typeof log.list>) =>
@@ -70,7 +70,7 @@ export const deliveryLog = (it: It) => {
     }),
   )
 
-  it.effect("log: a delivery has its payload and every attempt, in their order", () =>
+  it.effect("log: a delivery has its payload and every attempt, in order", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now)
@@ -89,7 +89,7 @@ export const deliveryLog = (it: It) => {
     }),
   )
 
-  it.effect("log: another org's is the one that does not exist, to every operation", () =>
+  it.effect("log: every operation answers for another org's delivery as for one that does not exist", () =>
     Effect.gen(function* () {
       const log = yield* DeliveryLogRepository
       const list = (...args: Parameters<typeof log.list>) =>

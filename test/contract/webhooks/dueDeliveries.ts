@@ -8,9 +8,9 @@ import { attempt, claim, claimOne, epoch, insertReceiver, leaseSeconds, plus, re
 const due = (now: DateTime.Utc, limit = 100) => DeliveryQueue.use((queue) => queue.countDue(now, limit))
 const nothing = { count: 0, oldestDueAt: null }
 
-/** What every DeliveryQueue tells of the deliveries that are due. */
+/** The contract of `countDue` in every DeliveryQueue. */
 export const dueDeliveries = (it: It) => {
-  it.effect("backlog: what is due, counted up to the limit, and since when the oldest is", () =>
+  it.effect("backlog: counts due deliveries up to the limit, and returns the time of the oldest", () =>
     Effect.gen(function* () {
       const now = epoch()
       assert.deepStrictEqual(yield* due(now), nothing)
@@ -22,7 +22,7 @@ export const dueDeliveries = (it: It) => {
     }),
   )
 
-  it.effect("backlog: what is taken up is not due until its lease ends, what is to be tried again when it is", () =>
+  it.effect("backlog: a claimed delivery is due when its lease ends, and a retry at its own time", () =>
     Effect.gen(function* () {
       const now = epoch()
       yield* insertReceiver(now)
@@ -39,12 +39,12 @@ export const dueDeliveries = (it: It) => {
     }),
   )
 
-  it.effect("backlog: what waits for room in its lane is due like any other, of every lane", () =>
+  it.effect("backlog: parked deliveries of every lane count as due", () =>
     Effect.gen(function* () {
       const now = epoch()
       yield* insertReceiver(now, 3)
       yield* insertReceiver(plus(now, -5), 2)
-      // Takes up the first of each lane; the others are passed over.
+      // Claims the first of each lane, and parks the others.
       assert.lengthOf(yield* claim(plus(now, 9), { laneCap: 1 }), 2)
       assert.deepStrictEqual(yield* due(plus(now, 9)), { count: 3, oldestDueAt: plus(now, -4) })
       assert.deepStrictEqual(yield* due(plus(now, 9), 2), { count: 2, oldestDueAt: plus(now, -4) })

@@ -26,9 +26,9 @@ const isActive = (orgId: string, id: string) =>
   Effect.map(endpointsOf(orgId), (all) => all.find((one) => one.webhook_endpoint_id === id)!.active)
 const retryAt = (now: DateTime.Utc) => ({ retryAt: plus(now, 39 * day) })
 
-/** What every DeliveryQueue does in `record`, to endpoints. */
+/** The contract of `record` in every DeliveryQueue, for endpoints. */
 export const endpointHealth = (it: It) => {
-  it.effect("health: an endpoint fails since its first failure, until a success", () =>
+  it.effect("health: an endpoint counts as failing from its first failure to its next success", () =>
     Effect.gen(function* () {
       for (const decision of ["Exhausted", "Retry"] as const) {
         const now = epoch()
@@ -48,7 +48,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: an attempt that could not be signed tells nothing of the endpoint", () =>
+  it.effect("health: an attempt that could not be signed does not change the health of its endpoint", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 1)
@@ -60,7 +60,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: a success counts also when its attempt began before the failure", () =>
+  it.effect("health: a success counts even when its attempt began before the failure", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 2)
@@ -71,7 +71,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: of one batch the last attempt counts, and a success in it ends what was before", () =>
+  it.effect("health: the last attempt of a batch decides, and a success in it ends earlier failures", () =>
     Effect.gen(function* () {
       const orders = [
         [["Exhausted", "Delivered"], null],
@@ -94,7 +94,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: an endpoint that is switched on, or has another url, starts with a clean record", () =>
+  it.effect("health: activating an endpoint or changing its url clears its failures", () =>
     Effect.gen(function* () {
       const changes = [
         [{ active: true }, null],
@@ -112,14 +112,14 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: 410 deactivates the endpoint: its delivery has failed, the others are canceled", () =>
+  it.effect("health: a 410 deactivates the endpoint, fails its delivery and cancels the others", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 4)
       const other = yield* insertEndpoint(orgId)
       yield* makeEvent(orgId, now)
       const claimed = (yield* claim(plus(now, 9), { limit: 2 })) as [ClaimedDelivery, ClaimedDelivery]
-      // One is in flight, one is to be tried again in the same batch; the others wait.
+      // One is in flight, one is retried by the same batch, and the others wait.
       yield* record([attempt(claimed[0], "Deactivate", now), attempt(claimed[1], retryAt(now), now)], plus(now, 10))
       assert.isFalse(yield* isActive(orgId, endpoint))
       const states = yield* statesOf(orgId, { webhook_endpoint_id: endpoint })
@@ -133,7 +133,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: what an old url said does not end the endpoint, nor does it count as failing", () =>
+  it.effect("health: an answer from an old url neither deactivates the endpoint nor counts as a failure", () =>
     Effect.gen(function* () {
       for (const decision of ["Deactivate", "Exhausted"] as const) {
         const now = epoch()
@@ -148,7 +148,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: five days of failures end the endpoint, unless there was news in between", () =>
+  it.effect("health: five days of failures deactivate the endpoint, unless it was updated in between", () =>
     Effect.gen(function* () {
       const meanwhile = [
         [() => Effect.void, false],
@@ -168,7 +168,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: a callback's 410 ends its delivery and nothing else", () =>
+  it.effect("health: a 410 of a callback fails its delivery and nothing else", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(plus(now, 60))
@@ -180,7 +180,7 @@ export const endpointHealth = (it: It) => {
     }),
   )
 
-  it.effect("health: an endpoint that was deleted meanwhile is in nobody's way", () =>
+  it.effect("health: attempts in flight are recorded after their endpoint was deleted", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 3)

@@ -21,13 +21,13 @@ import { updateEndpoint } from "./webhookSupport.ts"
 
 type Time = ReturnType<typeof epoch>
 
-/** An org with an endpoint and one event that is due for it. */
+/** An org with an endpoint and one due delivery. */
 const insertDue = Effect.gen(function* () {
   const now = epoch()
   return { now, ...(yield* insertReceiver(now)) }
 })
 
-/** A worker takes up what is due and records it as delivered. */
+/** A worker claims what is due and records it as delivered. */
 const deliver = Effect.fnUntraced(function* (now: Time, sent: Array<ClaimedDelivery> = []) {
   const claimed = yield* claim(now)
   sent.push(...claimed)
@@ -39,13 +39,13 @@ const deliver = Effect.fnUntraced(function* (now: Time, sent: Array<ClaimedDeliv
 
 const ends = {
   "delete an endpoint": (orgId: string, endpoint: string, now: Time) => removeEndpoint(orgId, endpoint, now),
-  "disable an endpoint": (orgId: string, endpoint: string, now: Time) =>
+  "deactivate an endpoint": (orgId: string, endpoint: string, now: Time) =>
     updateEndpoint(orgId, endpoint, now, { active: false }),
 }
 
 /**
- * The end of an endpoint against everything that makes or moves its deliveries: nothing is pending after it. Seen
- * failing without the lock on the endpoints that an event goes to.
+ * The end of an endpoint against every write that creates or moves its deliveries: nothing is pending afterwards. Seen
+ * failing without the lock on the endpoints of an event.
  */
 const endings = Object.entries(ends).flatMap(([name, end]) => {
   const against = <E extends { readonly _tag: string }, R>(
@@ -63,7 +63,7 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
         const states = yield* statesOf(orgId)
         assert.notInclude(states, "pending")
         assert.isEmpty((yield* endpointsOf(orgId)).filter(({ active }) => active))
-        // What is claimed later is none of its.
+        // No later claim returns a delivery of the endpoint.
         assert.isEmpty((yield* claim(plus(now, 3_600))).filter(({ endpointId }) => endpointId === endpoint))
         return [...outcomes, states.join(" ")]
       }),
@@ -80,7 +80,7 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
       ["ok"],
     ),
     against("publish an event", (orgId, _, now) => publish(orgId, "invoice.paid", now), ["ok"]),
-    against("send a delivery again", retryOldest, ["ok", "Conflict"]),
+    against("resend a delivery", retryOldest, ["ok", "Conflict"]),
     against("recover its deliveries", (orgId, endpoint, now) => recover(orgId, endpoint, now, now), [
       "ok",
       "Conflict",
@@ -89,11 +89,11 @@ const endings = Object.entries(ends).flatMap(([name, end]) => {
   ]
 })
 
-/** Pairs of writes of endpoints and deliveries. */
+/** Pairs of concurrent writes of endpoints and deliveries. */
 export const endpointRaces = {
   ...Object.fromEntries(endings),
 
-  // The event comes before the change or after it; it is never lost, and never told twice.
+  // The event comes before or after the change; it is never lost and never sent twice.
   "publish an event, change the patterns": Effect.gen(function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()
@@ -149,7 +149,7 @@ export const endpointRaces = {
     return outcomes
   }),
 
-  "record an attempt, record it from a worker whose lease ran out": Effect.gen(function* () {
+  "record an attempt, record it from a worker whose lease expired": Effect.gen(function* () {
     const { orgId, now } = yield* insertDue
     const first = yield* claimOne(now)
     const later = plus(now, 61)
@@ -164,7 +164,7 @@ export const endpointRaces = {
     return outcomes
   }),
 
-  "record an attempt, send the delivery again": Effect.gen(function* () {
+  "record an attempt, resend the delivery": Effect.gen(function* () {
     const { orgId, now } = yield* insertDue
     const claimed = yield* claimOne(now)
     const outcomes = yield* meet(
@@ -173,18 +173,18 @@ export const endpointRaces = {
     )
     const { state, attempts } = (yield* deliveriesOf(orgId))[0]!
     assert.strictEqual(attempts, 1)
-    // Refused while the attempt was under way, or after it and due anew.
+    // The resend was refused while the attempt was in flight, or came after it and made the delivery due again.
     assert.strictEqual(state, outcomes[1] === "ok" ? "pending" : "delivered")
     return outcomes
   }),
 
-  "send a delivery again, claim it": Effect.gen(function* () {
+  "resend a delivery, claim it": Effect.gen(function* () {
     const { orgId, now } = yield* insertDue
     const [due] = yield* deliveriesOf(orgId)
     const sent: Array<ClaimedDelivery> = []
     const claiming = Effect.map(claim(now), (claimed) => sent.push(...claimed))
     const outcomes = yield* meet(retry(orgId, due!.delivery_id, now), claiming)
-    // Whoever came first, no two have it at hand.
+    // In either order, only one claim has the delivery.
     sent.push(...(yield* claim(now)))
     assert.strictEqual(sent.length, 1)
     return outcomes

@@ -24,9 +24,9 @@ const shown = (endpoint: WebhookEndpoint) => Schema.encodeSync(WebhookEndpoint)(
 const signing = (orgId: string, id: string, now: DateTime.Utc) =>
   WebhookEndpointRepository.use((endpoints) => endpoints.findSigning(orgId, id, now))
 
-/** What every WebhookEndpointRepository does. */
+/** The contract of every WebhookEndpointRepository. */
 export const endpoints = (it: It) => {
-  it.effect("endpoints: a change is made with its entry in the audit log, or not at all", () =>
+  it.effect("endpoints: a change and its entry in the audit log are made together, or not at all", () =>
     Effect.gen(function* () {
       const repository = yield* WebhookEndpointRepository
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
@@ -99,7 +99,7 @@ export const endpoints = (it: It) => {
     }),
   )
 
-  it.effect("endpoints: another org's is the one that does not exist, to every operation", () =>
+  it.effect("endpoints: every operation answers for another org's endpoint as for one that does not exist", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId: own } = yield* insertOrg()
@@ -118,7 +118,7 @@ export const endpoints = (it: It) => {
     }),
   )
 
-  it.effect("endpoints: an update changes what it names, and nothing else", () =>
+  it.effect("endpoints: an update changes the fields that it names, and nothing else", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -155,44 +155,42 @@ export const endpoints = (it: It) => {
       assert.deepStrictEqual(yield* secretsAt(0), ["b", "a"])
       assert.deepStrictEqual(yield* secretsAt(day - 0.001), ["b", "a"])
       assert.deepStrictEqual(yield* secretsAt(day), ["b"])
-      // Other changes leave both, and the time, as they are.
+      // Other changes keep both secrets and the time.
       yield* updateEndpoint(orgId, id, plus(now, 60), { url: "https://example.org" })
       assert.deepStrictEqual(yield* secretsAt(day - 0.001), ["b", "a"])
       assert.deepStrictEqual(yield* secretsAt(day), ["b"])
-      // The next change leaves the two latest, and a day of its own.
+      // The next change keeps the two latest secrets, for another day.
       yield* updateEndpoint(orgId, id, plus(now, 120), { secret: "c" })
       assert.deepStrictEqual(yield* secretsAt(day + 119), ["c", "b"])
       assert.deepStrictEqual(yield* secretsAt(day + 120), ["c"])
     }),
   )
 
-  it.effect(
-    "endpoints: one that is switched off or deleted has its pending deliveries canceled, and no other has",
-    () =>
-      Effect.gen(function* () {
-        const now = epoch()
-        const { orgId, endpoint } = yield* insertReceiver(now, 0)
-        const deleted = yield* insertEndpoint(orgId, { now })
-        const kept = yield* insertEndpoint(orgId, { now })
-        for (let n = 0; n < 2; n++) yield* makeEvent(orgId, now)
-        yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: false })
-        yield* removeEndpoint(orgId, deleted, plus(now, 1))
-        for (const id of [endpoint, deleted]) {
-          assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: id }), ["canceled", "canceled"])
-        }
-        assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: kept }), ["pending", "pending"])
-        // Switched on again, it has to be asked for what it missed.
-        yield* updateEndpoint(orgId, endpoint, plus(now, 2), { active: true })
-        assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: endpoint }), ["canceled", "canceled"])
-        assert.deepStrictEqual(
-          (yield* endpointsOf(orgId)).map((_) => [_.webhook_endpoint_id, _.active]),
-          [
-            [endpoint, true],
-            [kept, true],
-          ],
-        )
-        assert.strictEqual(yield* failureOf(signing(orgId, deleted, now)), noSuchEndpoint)
-        assert.strictEqual(yield* failureOf(removeEndpoint(orgId, deleted, now)), noSuchEndpoint)
-      }),
+  it.effect("endpoints: deactivating or deleting an endpoint cancels its pending deliveries, and no others", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 0)
+      const deleted = yield* insertEndpoint(orgId, { now })
+      const kept = yield* insertEndpoint(orgId, { now })
+      for (let n = 0; n < 2; n++) yield* makeEvent(orgId, now)
+      yield* updateEndpoint(orgId, endpoint, plus(now, 1), { active: false })
+      yield* removeEndpoint(orgId, deleted, plus(now, 1))
+      for (const id of [endpoint, deleted]) {
+        assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: id }), ["canceled", "canceled"])
+      }
+      assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: kept }), ["pending", "pending"])
+      // After its activation, the endpoint needs a recovery to get what it missed.
+      yield* updateEndpoint(orgId, endpoint, plus(now, 2), { active: true })
+      assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: endpoint }), ["canceled", "canceled"])
+      assert.deepStrictEqual(
+        (yield* endpointsOf(orgId)).map((_) => [_.webhook_endpoint_id, _.active]),
+        [
+          [endpoint, true],
+          [kept, true],
+        ],
+      )
+      assert.strictEqual(yield* failureOf(signing(orgId, deleted, now)), noSuchEndpoint)
+      assert.strictEqual(yield* failureOf(removeEndpoint(orgId, deleted, now)), noSuchEndpoint)
+    }),
   )
 }

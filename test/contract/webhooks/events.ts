@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 
-/** The events as they are kept, those without a delivery included, which no port shows. */
+/** The stored events, including those without a delivery, which no port returns. */
 export class Events extends Context.Service<
   Events,
   {

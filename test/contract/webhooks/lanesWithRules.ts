@@ -23,7 +23,7 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** An org with an endpoint that sends in order, and so many events for it; gives their ids. */
+/** An org with an ordered endpoint and a number of events for it; returns their ids. */
 const insertOrdered = Effect.fnUntraced(function* (now: DateTime.Utc, events: number) {
   const { orgId } = yield* insertOrg()
   const endpoint = yield* insertEndpoint(orgId, { ordered: true, now })
@@ -39,7 +39,7 @@ const deliver = (claimed: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
     now,
   )
 
-/** What every DeliveryQueue does with endpoints that send in order, or have a limit per second. */
+/** The contract of ordered endpoints and limits per second in every DeliveryQueue. */
 export const lanesWithRules = (it: It) => {
   it.effect("ordered: deliveries are claimed in the order of their events, by one claim at a time", () =>
     Effect.gen(function* () {
@@ -48,7 +48,7 @@ export const lanesWithRules = (it: It) => {
       const first = yield* claim(now)
       assert.deepStrictEqual(eventsOf(first, endpoint), ids.slice(0, 20))
       assert.isTrue(first.every(({ ordered }) => ordered))
-      // Another replica, and this one while it has some.
+      // Neither another replica nor this one gets more while some are in flight.
       assert.deepStrictEqual(yield* claim(now), [])
       assert.deepStrictEqual(yield* claim(now, { inFlight: new Map([[endpoint, 1]]) }), [])
       // Not even when all but the last are recorded.
@@ -60,7 +60,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("ordered: a delivery that is retried holds the later ones back, until it is delivered or has failed", () =>
+  it.effect("ordered: a retried delivery delays the later ones until it is delivered or has failed", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { endpoint, ids, orgId } = yield* insertOrdered(now, 3)
@@ -68,7 +68,7 @@ export const lanesWithRules = (it: It) => {
       yield* record([attempt(first!, { retryAt: plus(now, 60) }, now)], now)
       yield* release(others, now)
       assert.deepStrictEqual(yield* claim(plus(now, 59)), [])
-      // One at a time after a failure.
+      // After a failure, a claim takes one at a time.
       const again = yield* claim(plus(now, 60))
       assert.deepStrictEqual(eventsOf(again, endpoint), [ids[0]])
       yield* record([attempt(again[0]!, "Exhausted", plus(now, 60))], plus(now, 60))
@@ -80,7 +80,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("ordered: what a claim with an expired lease had is claimed again from its first delivery", () =>
+  it.effect("ordered: after a lease expires, its deliveries are claimed again from the first one", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { endpoint, ids, orgId } = yield* insertOrdered(now, 4)
@@ -92,7 +92,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("ordered: a batch keeps its order, and what is resent joins at the end", () =>
+  it.effect("ordered: a batch keeps its order, and resent deliveries go to the end", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { endpoint, ids, orgId } = yield* insertOrdered(now, 3)
@@ -119,7 +119,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("ordered: is switched on and off for what is queued", () =>
+  it.effect("ordered: can be turned on and off while deliveries are queued", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -129,7 +129,7 @@ export const lanesWithRules = (it: It) => {
       ids.push(yield* publish(orgId, "a.b", plus(now, 2)))
       const later = plus(now, 2)
       const claimed = yield* claim(later)
-      // The first claim may only sort what was queued before.
+      // The first claim may only assign places to what was queued before.
       const all = claimed.length > 0 ? claimed : yield* claim(later)
       yield* updateEndpoint(orgId, endpoint, now, { ordered: false })
       assert.sameMembers([...eventsOf(all, endpoint), ...eventsOf(yield* claim(later), endpoint)], ids)
@@ -137,7 +137,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("a limit per second spreads attempts, over all claims, and leaves the rest until there is room", () =>
+  it.effect("a limit per second spreads attempts over all claims, and leaves the rest in the queue", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -158,7 +158,7 @@ export const lanesWithRules = (it: It) => {
       )
       assert.isNotNull(pacedUntil)
       assert.isTrue(DateTime.isLessThan(pacedUntil!, plus(now, 1)))
-      // Another replica continues where this one stopped, whatever was sent meanwhile.
+      // Another replica continues where this one stopped, even while attempts are in flight.
       assert.deepStrictEqual(delaysOf(yield* claim(now, { laneCap: 50 })), [])
       yield* deliver(first, now)
       const later = DateTime.add(now, { milliseconds: paceHorizonMillis })
@@ -174,7 +174,7 @@ export const lanesWithRules = (it: It) => {
     }),
   )
 
-  it.effect("settings: are kept, shown without values of headers, changed alone, and cleared", () =>
+  it.effect("settings: are stored, shown without header values, changed one by one, and cleared", () =>
     Effect.gen(function* () {
       const repository = yield* WebhookEndpointRepository
       const { orgId } = yield* insertOrg()

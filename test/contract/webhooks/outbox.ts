@@ -25,68 +25,70 @@ import {
 
 const callback = { callbackUrl: "https://example.com/cb", callbackSecret: "stored secret" }
 
-/** What every JobRepository does at the end of a job: the outbox. */
+/** The contract of the end of a job in every JobRepository: the outbox. */
 export const outbox = (it: It) => {
-  it.effect("outbox: a finished job has its outcome, one event, and a delivery for each endpoint, due at once", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const now = epoch()
-      const endpoints = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId, { active: false })]
-      const cases = [
-        [completed({ rows: 3 }), { result: { rows: 3 }, error: null, mapped_stack: null }],
-        [failed("boom", [1]), { result: null, error: "boom", mapped_stack: [1] }],
-      ] as const
-      for (const [outcome, fields] of cases) {
-        const { status } = outcome
-        const jobId = yield* insertJob(orgId, { deploymentId: "d" })
-        yield* JobRepository.use((jobs) =>
-          jobs.claim(orgId, { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }),
-        )
-        yield* finish(orgId, jobId, outcome, plus(now, 9))
-        const { lease_expires_at, updated_at, finished_at, attempt, ...job } = yield* findJob(orgId, jobId)
-        assert.deepStrictEqual(
-          [lease_expires_at, updated_at, finished_at, attempt],
-          [null, plus(now, 9), plus(now, 9), 1],
-        )
-        assert.deepInclude(job, {
-          ...fields,
-          status,
-          result: toStoredJson(fields.result),
-          mapped_stack: toStoredJson(fields.mapped_stack),
-        })
-        const expected = {
-          event: `job.${status}`,
-          job_id: jobId,
-          nonce,
-          workflow: "report",
-          deployment_id: "d",
-          status,
-        }
-        const body = JSON.stringify({ ...expected, ...fields })
-        assert.deepStrictEqual(yield* eventsOf(jobId), [body])
-
-        const deliveries = (yield* deliveriesOf(orgId, { job_id: jobId })).toReversed()
-        const [{ event_id }, { delivery_id: last }] = deliveries as [(typeof deliveries)[0], (typeof deliveries)[0]]
-        for (const [n, { delivery_id, ...delivery }] of deliveries.entries()) {
-          assert.deepStrictEqual(delivery, {
-            event_id,
-            job_id: jobId,
-            webhook_endpoint_id: endpoints[n]!,
-            event: `job.${status}`,
-            state: n === 0 ? "pending" : "skipped",
-            attempts: 0,
-            next_attempt_at: n === 0 ? plus(now, 9) : null,
-            created_at: plus(now, 9),
-            updated_at: plus(now, 9),
+  it.effect(
+    "outbox: a finished job has its outcome, one event, and a delivery to each endpoint that is due at once",
+    () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const endpoints = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId, { active: false })]
+        const cases = [
+          [completed({ rows: 3 }), { result: { rows: 3 }, error: null, mapped_stack: null }],
+          [failed("boom", [1]), { result: null, error: "boom", mapped_stack: [1] }],
+        ] as const
+        for (const [outcome, fields] of cases) {
+          const { status } = outcome
+          const jobId = yield* insertJob(orgId, { deploymentId: "d" })
+          yield* JobRepository.use((jobs) =>
+            jobs.claim(orgId, { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }),
+          )
+          yield* finish(orgId, jobId, outcome, plus(now, 9))
+          const { lease_expires_at, updated_at, finished_at, attempt, ...job } = yield* findJob(orgId, jobId)
+          assert.deepStrictEqual(
+            [lease_expires_at, updated_at, finished_at, attempt],
+            [null, plus(now, 9), plus(now, 9), 1],
+          )
+          assert.deepInclude(job, {
+            ...fields,
+            status,
+            result: toStoredJson(fields.result),
+            mapped_stack: toStoredJson(fields.mapped_stack),
           })
-          assert.strictEqual((yield* findDelivery(orgId, delivery_id)).payload, body)
+          const expected = {
+            event: `job.${status}`,
+            job_id: jobId,
+            nonce,
+            workflow: "report",
+            deployment_id: "d",
+            status,
+          }
+          const body = JSON.stringify({ ...expected, ...fields })
+          assert.deepStrictEqual(yield* eventsOf(jobId), [body])
+
+          const deliveries = (yield* deliveriesOf(orgId, { job_id: jobId })).toReversed()
+          const [{ event_id }, { delivery_id: last }] = deliveries as [(typeof deliveries)[0], (typeof deliveries)[0]]
+          for (const [n, { delivery_id, ...delivery }] of deliveries.entries()) {
+            assert.deepStrictEqual(delivery, {
+              event_id,
+              job_id: jobId,
+              webhook_endpoint_id: endpoints[n]!,
+              event: `job.${status}`,
+              state: n === 0 ? "pending" : "skipped",
+              attempts: 0,
+              next_attempt_at: n === 0 ? plus(now, 9) : null,
+              created_at: plus(now, 9),
+              updated_at: plus(now, 9),
+            })
+            assert.strictEqual((yield* findDelivery(orgId, delivery_id)).payload, body)
+          }
+          assert.strictEqual(last, deliveries.at(-1)!.delivery_id)
         }
-        assert.strictEqual(last, deliveries.at(-1)!.delivery_id)
-      }
-    }),
+      }),
   )
 
-  it.effect("outbox: the same outcome again changes nothing, the other one is refused", () =>
+  it.effect("outbox: the same outcome again changes nothing, and the other outcome is refused", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -112,7 +114,7 @@ export const outbox = (it: It) => {
     }),
   )
 
-  it.effect("outbox: another org's job is the one that does not exist, and its endpoints hear nothing of others", () =>
+  it.effect("outbox: a job of another org is not found, and the endpoints of an org get no events of others", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const { orgId: foreign } = yield* insertOrg()
@@ -128,7 +130,7 @@ export const outbox = (it: It) => {
     }),
   )
 
-  it.effect("outbox: who receives, by the rules in their order; the event is written in every case", () =>
+  it.effect("outbox: the rules decide in their order who receives an event, and the event is always written", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()

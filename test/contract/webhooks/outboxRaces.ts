@@ -25,9 +25,9 @@ import {
 
 const atOnce = { concurrency: "unbounded" } as const
 
-/** What every backend does when the end of a job meets something else. */
+/** The contract of every backend when other writes happen while a job ends. */
 export const outboxRaces = (it: It) => {
-  it.effect("races: twenty completions make one event, and all succeed", () =>
+  it.effect("races: twenty completions at once create one event, and all succeed", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -45,7 +45,7 @@ export const outboxRaces = (it: It) => {
     }),
   )
 
-  it.effect("races: of complete and fail, one wins", () =>
+  it.effect("races: of a completion and a failure at once, one wins", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -69,7 +69,7 @@ export const outboxRaces = (it: It) => {
     }),
   )
 
-  it.effect("races: an endpoint that ends while jobs finish is left with nothing pending", () =>
+  it.effect("races: an endpoint that ends while jobs finish has no pending deliveries", () =>
     Effect.gen(function* () {
       const now = epoch()
       for (let n = 0; n < 10; n++) {
@@ -84,14 +84,14 @@ export const outboxRaces = (it: It) => {
         yield* Effect.all([...finishing.slice(0, 3), end, ...finishing.slice(3)], { ...atOnce, discard: true })
         const states = yield* statesOf(orgId, { webhook_endpoint_id: endpoint })
         assert.notInclude(states, "pending")
-        // What came before its end is not forgotten, nor what an inactive one missed.
+        // Events from before the end have deliveries, and so do those that an inactive endpoint missed.
         assert.isTrue(n % 2 === 0 ? states.length >= 1 : states.length === 7, states.join())
         assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: other }), Array(6).fill("pending"))
       }
     }),
   )
 
-  it.effect("races: of an endpoint that is switched on while jobs finish, nothing is lost", () =>
+  it.effect("races: an endpoint that is activated while jobs finish loses no delivery", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertOrg()

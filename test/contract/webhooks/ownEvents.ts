@@ -44,9 +44,9 @@ const receiversOf = (orgId: string, event_id: string) =>
     ),
   )
 
-/** What every EventRepository does. */
+/** The contract of every EventRepository. */
 export const ownEvents = (it: It) => {
-  it.effect("events: are queued for the endpoints whose patterns match, in the same bytes", () =>
+  it.effect("events: are queued for the endpoints with a matching pattern, in the same bytes", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const now = epoch()
@@ -92,7 +92,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("events: patterns decide who receives the events of jobs, too", () =>
+  it.effect("events: patterns also decide who receives the events of jobs", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -119,7 +119,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("events: of the same idempotency key, the first one stays", () =>
+  it.effect("events: of events with the same idempotency key, the first one stays", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const now = epoch()
@@ -132,7 +132,7 @@ export const ownEvents = (it: It) => {
         [[first, "a.b"]],
       )
       assert.strictEqual((yield* deliveriesOf(orgId)).length, 1)
-      // In a batch too, beside new ones, and twice the same one.
+      // In a batch too, beside new keys, and with a key twice.
       const batch = yield* makeEvents(4, now, (n) => ({ idempotencyKey: ["k", "l", null, "l"][n]! }))
       const { ids } = yield* EventRepository.use((events) => events.publish(orgId, batch))
       assert.deepStrictEqual(ids, [first, batch[1]!.id, batch[2]!.id, batch[1]!.id])
@@ -140,7 +140,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("events: twenty publishes of one key at the same time are one event", () =>
+  it.effect("events: twenty publishes with one key at the same time create one event", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const now = epoch()
@@ -154,7 +154,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("events: a hundred publishes at the same time, of two orgs, are each told to their own endpoint", () =>
+  it.effect("events: a hundred publishes of two orgs at the same time each reach the endpoint of their own org", () =>
     Effect.gen(function* () {
       const orgs = [yield* insertOrg(), yield* insertOrg()].map(({ orgId }) => orgId)
       const now = epoch()
@@ -177,7 +177,7 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("events: are listed newest first, by type, in pages, without those of others", () =>
+  it.effect("events: lists the events of one org, newest first, by type, in pages", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
       const now = epoch()
@@ -240,10 +240,10 @@ export const ownEvents = (it: It) => {
     }),
   )
 
-  it.effect("deliveries: are listed by event, type and time, with each other filter", () =>
+  it.effect("deliveries: lists by event, type and time, combined with each other filter", () =>
     Effect.gen(function* () {
       const [{ orgId }, { orgId: foreign }] = [yield* insertOrg(), yield* insertOrg()]
-      // The ids are made now: a range of time is a range of ids.
+      // The ids are made now, because a range of time is a range of ids.
       const now = yield* DateTime.now
       const [a, b] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
       const paid = yield* publish(orgId, "invoice.paid", now)

@@ -18,9 +18,9 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** What every DeliveryQueue does in `record`, to deliveries. */
+/** The contract of `record` in every DeliveryQueue, for deliveries. */
 export const records = (it: It) => {
-  it.effect("record: each decision has its state, and the attempt is written down", () =>
+  it.effect("record: each decision sets its state, and the attempt is stored", () =>
     Effect.gen(function* () {
       const now = epoch()
       const cases = [
@@ -57,7 +57,7 @@ export const records = (it: It) => {
     }),
   )
 
-  it.effect("record: attempts are numbered through, and any answer is kept as it is", () =>
+  it.effect("record: attempts are numbered consecutively, and any answer is stored as it is", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now)
@@ -89,13 +89,13 @@ export const records = (it: It) => {
     }),
   )
 
-  it.effect("record: a batch moves each as its own record says, also when a column has nothing in it", () =>
+  it.effect("record: each delivery of a batch follows its own record, even when a whole column is null", () =>
     Effect.gen(function* () {
       const now = epoch()
       yield* record([], now)
       const { orgId } = yield* insertReceiver(now, 6)
       const claimed = yield* claim(plus(now, 9))
-      // All without an answer: five columns of the batch are null throughout.
+      // No attempt has an answer, so five columns of the batch are all null.
       const nothing = claimed
         .slice(0, 3)
         .map((one) => attempt(one, "Exhausted", now, { ...failure("dns"), failure: null }))
@@ -126,7 +126,7 @@ export const records = (it: It) => {
     }),
   )
 
-  it.effect("record: no text that a receiver sends can keep a batch from being recorded", () =>
+  it.effect("record: no text that a receiver sends can prevent the record of a batch", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 2)
@@ -139,7 +139,7 @@ export const records = (it: It) => {
     }),
   )
 
-  it.effect("record: a worker whose lease ran out cannot record over the one that took it up", () =>
+  it.effect("record: a worker whose lease expired cannot overwrite the record of the next claim", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 2)
@@ -150,44 +150,46 @@ export const records = (it: It) => {
         yield* record([attempt(stale!, decision, now)], now)
         assert.deepStrictEqual(yield* findDelivery(orgId, stale!.deliveryId), before)
       }
-      // Nor does what it has seen tell of the endpoint.
+      // The late record does not change the health of the endpoint either.
       assert.isTrue((yield* endpointsOf(orgId)).every(({ active }) => active))
       assert.isNull((yield* findDelivery(orgId, other!.deliveryId)).attempt_log[0] ?? null)
       yield* record([attempt(fresh!, { retryAt: plus(now, 70) }, plus(now, 62))], plus(now, 62))
       const again = yield* claim(plus(now, 200), { laneCap: 1000 })
       assert.deepInclude(again[0], { attempts: 1, endpointId: endpoint, failingSince: plus(now, 62) })
-      // Once is once: the same record again changes nothing.
+      // The same record again changes nothing.
       yield* record([attempt(fresh!, "Delivered", now)], now)
       const { state, attempts } = yield* findDelivery(orgId, fresh!.deliveryId)
       assert.deepStrictEqual([state, attempts], ["pending", 1])
     }),
   )
 
-  it.effect("record: canceled in flight, the attempt is written down; canceled it stays, unless it was delivered", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      for (const end of [
-        (orgId: string, endpoint: string) => removeEndpoint(orgId, endpoint, now),
-        (orgId: string, endpoint: string) => updateEndpoint(orgId, endpoint, now, { active: false }),
-      ]) {
-        const { orgId, endpoint } = yield* insertReceiver(now, 4)
-        const claimed = yield* claim(plus(now, 9))
-        yield* end(orgId, endpoint)
-        for (const { deliveryId } of claimed) {
-          const { state, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
-          assert.deepStrictEqual([state, next_attempt_at], ["canceled", null])
+  it.effect(
+    "record: an attempt canceled in flight is stored, and the delivery stays canceled unless it was delivered",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        for (const end of [
+          (orgId: string, endpoint: string) => removeEndpoint(orgId, endpoint, now),
+          (orgId: string, endpoint: string) => updateEndpoint(orgId, endpoint, now, { active: false }),
+        ]) {
+          const { orgId, endpoint } = yield* insertReceiver(now, 4)
+          const claimed = yield* claim(plus(now, 9))
+          yield* end(orgId, endpoint)
+          for (const { deliveryId } of claimed) {
+            const { state, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
+            assert.deepStrictEqual([state, next_attempt_at], ["canceled", null])
+          }
+          const decisions = ["Delivered", { retryAt: plus(now, 10) }, "Exhausted", "Deactivate"] as const
+          yield* record(
+            claimed.map((one, n) => attempt(one, decisions[n]!, now)),
+            now,
+          )
+          for (const [n, { deliveryId }] of claimed.entries()) {
+            const { state, attempts, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
+            assert.deepStrictEqual([state, attempts, next_attempt_at], [n === 0 ? "delivered" : "canceled", 1, null])
+          }
+          assert.deepStrictEqual(yield* claim(plus(now, 1000)), [])
         }
-        const decisions = ["Delivered", { retryAt: plus(now, 10) }, "Exhausted", "Deactivate"] as const
-        yield* record(
-          claimed.map((one, n) => attempt(one, decisions[n]!, now)),
-          now,
-        )
-        for (const [n, { deliveryId }] of claimed.entries()) {
-          const { state, attempts, next_attempt_at } = yield* findDelivery(orgId, deliveryId)
-          assert.deepStrictEqual([state, attempts, next_attempt_at], [n === 0 ? "delivered" : "canceled", 1, null])
-        }
-        assert.deepStrictEqual(yield* claim(plus(now, 1000)), [])
-      }
-    }),
+      }),
   )
 }

@@ -25,10 +25,10 @@ import {
   updateEndpoint,
 } from "./webhookSupport.ts"
 
-/** What every DeliveryLogRepository does to start deliveries again. */
+/** The contract of resends in every DeliveryLogRepository. */
 export const retries = (it: It) => {
   it.effect(
-    "retry: whatever its state, it is due now, with the schedule from its start; attempts are numbered on",
+    "retry: a delivery in any state is due now, starts its schedule again, and continues its attempt numbers",
     () =>
       Effect.gen(function* () {
         for (const decision of ["Delivered", "Exhausted", "Retry"] as const) {
@@ -56,7 +56,7 @@ export const retries = (it: It) => {
       }),
   )
 
-  it.effect("retry: is refused while an attempt is in flight, and not when its lease has run out", () =>
+  it.effect("retry: is refused while an attempt is in flight, unless its lease has expired", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now)
@@ -69,7 +69,7 @@ export const retries = (it: It) => {
     }),
   )
 
-  it.effect("retry: of a delivery whose turn has not come in its lane makes it no second one", () =>
+  it.effect("retry: a parked delivery is not queued twice", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId } = yield* insertReceiver(now, 3)
@@ -82,7 +82,7 @@ export const retries = (it: It) => {
     }),
   )
 
-  it.effect("retry, recover: are refused for an endpoint that is inactive or deleted, and change nothing", () =>
+  it.effect("retry, recover: are refused for an inactive or deleted endpoint, and change nothing", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now)
@@ -110,21 +110,23 @@ export const retries = (it: It) => {
     }),
   )
 
-  it.effect("retry: of one that was canceled in flight waits for that attempt's lease, and no longer", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now)
-      const claimed = yield* claimOne(now)
-      yield* updateEndpoint(orgId, endpoint, now, { active: false })
-      yield* updateEndpoint(orgId, endpoint, now, { active: true })
-      assert.strictEqual(yield* failureOf(retry(orgId, claimed.deliveryId, plus(now, 59))), inFlight)
-      // The worker that had it is gone: nothing is ever recorded.
-      yield* retry(orgId, claimed.deliveryId, plus(now, 60))
-      assert.strictEqual((yield* claimOne(plus(now, 60))).deliveryId, claimed.deliveryId)
-    }),
+  it.effect(
+    "retry: a delivery that was canceled in flight waits until the lease of that attempt ends, and no longer",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId, endpoint } = yield* insertReceiver(now)
+        const claimed = yield* claimOne(now)
+        yield* updateEndpoint(orgId, endpoint, now, { active: false })
+        yield* updateEndpoint(orgId, endpoint, now, { active: true })
+        assert.strictEqual(yield* failureOf(retry(orgId, claimed.deliveryId, plus(now, 59))), inFlight)
+        // The worker with the claim is gone, so nothing is ever recorded.
+        yield* retry(orgId, claimed.deliveryId, plus(now, 60))
+        assert.strictEqual((yield* claimOne(plus(now, 60))).deliveryId, claimed.deliveryId)
+      }),
   )
 
-  it.effect("recover: everything of the endpoint since then that was not delivered, and nothing else", () =>
+  it.effect("recover: resends all unsuccessful deliveries of the endpoint in the range of time, and nothing else", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 5)
@@ -156,7 +158,7 @@ export const retries = (it: It) => {
     }),
   )
 
-  it.effect("recover: an attempt in flight is not made twice, and what it says counts", () =>
+  it.effect("recover: an attempt in flight is not repeated, and its result counts", () =>
     Effect.gen(function* () {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 2)

@@ -4,7 +4,7 @@ import { insertOrg } from "../support.ts"
 import type { It } from "./webhookSupport.ts"
 import { type ClaimOptions, claim, claimWithMore, epoch, insertEndpoint, makeEvent, plus } from "./webhookSupport.ts"
 
-/** An org with so many endpoints, and so many events for all of them. */
+/** An org with a number of endpoints, and a number of events for all of them. */
 const insertCrowd = Effect.fnUntraced(function* (now: ReturnType<typeof epoch>, endpoints: number, events: number) {
   const { orgId } = yield* insertOrg()
   for (let n = 0; n < endpoints; n++) yield* insertEndpoint(orgId, { now })
@@ -12,16 +12,16 @@ const insertCrowd = Effect.fnUntraced(function* (now: ReturnType<typeof epoch>, 
   return orgId
 })
 
-/** How many deliveries of each org a claim takes. */
+/** The number of deliveries that a claim takes from each org. */
 const countsOf = Effect.fnUntraced(function* (...[now, options]: Parameters<typeof claim>) {
   const counts = new Map<string, number>()
   for (const { orgId } of yield* claim(now, options)) counts.set(orgId, (counts.get(orgId) ?? 0) + 1)
   return counts
 })
 
-/** What every DeliveryQueue does in `claim`, between orgs. */
+/** The contract of `claim` between orgs, in every DeliveryQueue. */
 export const shares = (it: It) => {
-  it.effect("shares: each org gives one delivery before any gives two, whatever came first", () =>
+  it.effect("shares: a claim takes one delivery of each org before a second of any, whatever came first", () =>
     Effect.gen(function* () {
       const now = epoch()
       const large = yield* insertCrowd(now, 20, 3)
@@ -29,14 +29,14 @@ export const shares = (it: It) => {
       const other = yield* insertCrowd(plus(now, 1), 1, 1)
       const counts = yield* countsOf(plus(now, 2), { limit: 8 })
       assert.deepStrictEqual([counts.get(large), counts.get(small), counts.get(other)], [5, 2, 1])
-      // The same of what is parked by now.
+      // The same holds for parked deliveries.
       const later = yield* insertCrowd(plus(now, 3), 2, 2)
       const next = yield* countsOf(plus(now, 4), { limit: 8 })
       assert.deepStrictEqual([next.get(large), next.get(later)], [4, 4])
     }),
   )
 
-  it.effect("shares: an org takes so much that three times as much as stays free is its own, and the rest waits", () =>
+  it.effect("shares: an org gets at most three times the slots that stay free, and the rest waits", () =>
     Effect.gen(function* () {
       const now = epoch()
       const orgId = yield* insertCrowd(now, 30, 1)
@@ -49,35 +49,37 @@ export const shares = (it: It) => {
       assert.deepStrictEqual([short.deliveries.length, short.short], [12, true])
       assert.deepStrictEqual((yield* claim(now, share(4, 12))).length, 0)
       assert.deepStrictEqual((yield* claim(now, share(10, 6))).length, 6)
-      // A claim leaves room for the other orgs with a backlog, those of the tests before.
+      // A claim leaves slots for the other orgs with a backlog, which earlier tests created.
       const rest = yield* Effect.replicateEffect(claimWithMore(now, share(1_000, 0)), 5)
       assert.strictEqual(rest.flatMap(({ deliveries }) => deliveries).length, 12)
       assert.isFalse(rest.some((one) => one.short))
     }),
   )
 
-  it.effect("shares: beyond three quarters of a share a lane gets more only if it works, or has nothing", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId } = yield* insertOrg()
-      const [hangs, works, fresh] = [
-        yield* insertEndpoint(orgId, { now }),
-        yield* insertEndpoint(orgId, { now }),
-        yield* insertEndpoint(orgId, { now }),
-      ]
-      for (let n = 0; n < 6; n++) yield* makeEvent(orgId, now)
-      const claimed = yield* claim(now, {
-        lanes: new Map([
-          [hangs!, { count: 8, cap: 20, works: false }],
-          [works!, { count: 4, cap: 20, works: true }],
-        ]),
-        // Sixteen in all, of which the org may have twelve, and has them.
-        free: { count: 12, bytes: 2 ** 30 },
-        reserve: 1 / 3,
-        orgs: new Map([[orgId, { count: 12, bytes: 0 }]]),
-      })
-      const counts = [hangs, works, fresh].map((id) => claimed.filter(({ endpointId }) => endpointId === id).length)
-      assert.deepStrictEqual(counts, [0, 5, 1])
-    }),
+  it.effect(
+    "shares: past three quarters of a share, a lane gets more only if it succeeds or has nothing in flight",
+    () =>
+      Effect.gen(function* () {
+        const now = epoch()
+        const { orgId } = yield* insertOrg()
+        const [hangs, works, fresh] = [
+          yield* insertEndpoint(orgId, { now }),
+          yield* insertEndpoint(orgId, { now }),
+          yield* insertEndpoint(orgId, { now }),
+        ]
+        for (let n = 0; n < 6; n++) yield* makeEvent(orgId, now)
+        const claimed = yield* claim(now, {
+          lanes: new Map([
+            [hangs!, { count: 8, cap: 20, works: false }],
+            [works!, { count: 4, cap: 20, works: true }],
+          ]),
+          // The org may have twelve of sixteen slots, and has them.
+          free: { count: 12, bytes: 2 ** 30 },
+          reserve: 1 / 3,
+          orgs: new Map([[orgId, { count: 12, bytes: 0 }]]),
+        })
+        const counts = [hangs, works, fresh].map((id) => claimed.filter(({ endpointId }) => endpointId === id).length)
+        assert.deepStrictEqual(counts, [0, 5, 1])
+      }),
   )
 }

@@ -7,7 +7,7 @@ import { claim, day, epoch, insertEndpoint, type It, plus, publish } from "./web
 
 const key = (n: number) => ({ publicKey: `public ${n}`, privateKey: `private ${n}` })
 
-/** What every SigningKeyRepository does. */
+/** The contract of every SigningKeyRepository. */
 export const signingKeys = (it: It) => {
   it.effect("signing keys: the first one stays, and a replaced one signs until its end", () =>
     Effect.gen(function* () {
@@ -45,7 +45,7 @@ export const signingKeys = (it: It) => {
           [hmac, []],
         ].toSorted(),
       )
-      // Rotating is also the first key of an org without one.
+      // A rotation also creates the first key of an org.
       yield* keys.rotate(foreign, key(4), plus(now, day), now, newEntry())
       assert.deepStrictEqual(yield* keys.find(foreign, now), ["public 4"])
     }),

@@ -49,7 +49,7 @@ const insertSchedule = Effect.fnUntraced(function* (orgId: string, overrides: Pa
 })
 const removeSchedule = (orgId: string, id: string) =>
   JobScheduleRepository.use((schedules) => schedules.remove(orgId, id, newEntry()))
-/** The orgs of a test whose schedules fire. */
+/** Fires the schedules of a test's orgs. */
 const fire = (now: DateTime.Utc, orgs: ReadonlyArray<string>) =>
   JobScheduleRepository.use((schedules) =>
     Effect.map(schedules.fireDue({ now, limit: 100, after: null }), (fired) =>
@@ -62,9 +62,9 @@ const overLimit = (orgs: ReadonlyArray<string>) =>
   )
 const usedBy = (orgId: string) => Effect.map(findWithUsage(orgId), ({ used }) => used)
 
-/** What every repository does of the limits of the webhook interface. */
+/** The contract of the limits of the webhook interface in every repository. */
 export const webhookLimits = (it: It) => {
-  it.effect("limits: an org has no more endpoints and schedules than it may have", () =>
+  it.effect("limits: an org at its limit of endpoints or schedules gets no more", () =>
     Effect.gen(function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       yield* updateOrg(orgId, { limits: { endpoints: 2, schedules: 3 } })
@@ -82,29 +82,27 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  it.effect(
-    "limits: an org has no more unfinished jobs than it may have; one that is finished makes room at once",
-    () =>
-      Effect.gen(function* () {
-        const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
-        yield* updateOrg(orgId, { limits: { unfinishedJobs: 3 } })
-        const first = yield* insertJob(orgId, { idempotencyKey: "first" })
-        assert.deepStrictEqual(yield* together(insertJob(orgId), 10), { ok: 2, "3 unfinished jobs": 8 })
-        assert.strictEqual(yield* refusal(insertJob(other.orgId)), "ok")
-        // What was made before is no new job.
-        assert.strictEqual(yield* insertJob(orgId, { idempotencyKey: "first" }), first)
-        assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 3)
-        yield* finish(orgId, first, completed(), at(1))
-        assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 2)
-        assert.deepStrictEqual(yield* together(insertJob(orgId), 3), { ok: 1, "3 unfinished jobs": 2 })
-      }),
+  it.effect("limits: an org at its limit of unfinished jobs gets no more, and a finished job counts no longer", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
+      yield* updateOrg(orgId, { limits: { unfinishedJobs: 3 } })
+      const first = yield* insertJob(orgId, { idempotencyKey: "first" })
+      assert.deepStrictEqual(yield* together(insertJob(orgId), 10), { ok: 2, "3 unfinished jobs": 8 })
+      assert.strictEqual(yield* refusal(insertJob(other.orgId)), "ok")
+      // A repeated creation is no new job.
+      assert.strictEqual(yield* insertJob(orgId, { idempotencyKey: "first" }), first)
+      assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 3)
+      yield* finish(orgId, first, completed(), at(1))
+      assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 2)
+      assert.deepStrictEqual(yield* together(insertJob(orgId), 3), { ok: 1, "3 unfinished jobs": 2 })
+    }),
   )
 
   it.effect("limits: inputs are counted in bytes, and refused past the limit", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       yield* updateOrg(orgId, { limits: { storedBytes: 100 } })
-      // Two bytes in UTF-8, and two quotes.
+      // Each character has two bytes in UTF-8, and the JSON has two quotes.
       const input = "ñ".repeat(14)
       assert.deepStrictEqual(yield* together(insertJob(orgId, { input }), 10), { ok: 3, "100 stored bytes": 7 })
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
@@ -115,7 +113,7 @@ export const webhookLimits = (it: It) => {
       assert.strictEqual(yield* refusal(insertJob(orgId)), "ok")
       yield* removeSchedule(orgId, scheduled)
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, 90)
-      // Made before: nothing is stored a second time.
+      // The job exists, so nothing is stored a second time.
       const again = { idempotencyKey: "k", input: 1 }
       assert.strictEqual(yield* insertJob(orgId, again), yield* insertJob(orgId, again))
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, 91)
@@ -141,7 +139,7 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: a schedule makes no job for which its org has no room, and moves on", () =>
+  it.effect("limits: a schedule of an org at its limit creates no job and moves to its next firing", () =>
     Effect.gen(function* () {
       const now = epoch()
       const [jobs, bytes, other] = [yield* insertOrg(), yield* insertOrg(), yield* insertOrg()]
@@ -160,7 +158,7 @@ export const webhookLimits = (it: It) => {
     }),
   )
 
-  it.effect("limits: of an org with too many pending deliveries, the endpoint with the most is found", () =>
+  it.effect("limits: in an org with too many pending deliveries, the endpoint with the most is found", () =>
     Effect.gen(function* () {
       const now = epoch()
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
@@ -201,7 +199,7 @@ export const webhookLimits = (it: It) => {
       assert.deepStrictEqual([last!.orgId, last!.limit, last!.endpointId, others], [orgId, 0, second, []])
       assert.isAbove(last!.pending, 0)
 
-      // Once it is activated again, its new deliveries count, and the canceled ones do not.
+      // After its activation, new deliveries of the endpoint count, and canceled ones do not.
       yield* updateEndpoint(orgId, first, now, { active: true })
       yield* updateEndpoint(orgId, second, now, { active: false })
       yield* makeEvent(orgId, now)

@@ -24,7 +24,7 @@ import { answer } from "../../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
 import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
 
-/** `it` with the repositories of the webhook interface of one backend. */
+/** `it` with the webhook interface's repositories of one backend. */
 export type It = Vitest.MethodsNonLive<
   | AuditRepository
   | DeliveryQueue
@@ -42,8 +42,8 @@ export type It = Vitest.MethodsNonLive<
 
 let epochs = 0
 /**
- * A time forty days before that of every other test. Queues are one for all orgs: what the tests before have left is not
- * due yet for this one.
+ * A time forty days before that of every other test. All tests share one queue, and so what earlier tests left is not
+ * due yet.
  */
 export const epoch = () => DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17, 0, 0, 123) - ++epochs * 40 * 86_400_000)
 export const plus = (time: DateTime.Utc, seconds: number) => DateTime.add(time, { seconds })
@@ -121,7 +121,7 @@ export const report = (
   now: DateTime.Utc,
   options: { nonce?: string } = {},
 ) => JobRepository.use((jobs) => jobs.report({ orgId, jobId, nonce: options.nonce ?? nonce, now }, reported))
-/** Reports an outcome; without an attempt, from any worker. */
+/** Reports an outcome. Without an attempt, the report comes from any worker. */
 export const finish = (
   orgId: string,
   jobId: string,
@@ -151,14 +151,14 @@ export const jobsOf = (orgId: string) =>
     Effect.map(itemsOf(jobs.list(orgId, {}, { limit: 100 })), (all) => all.map((job) => job.job_id)),
   )
 
-/** Finishes a new job of the org, which makes an event. */
+/** Finishes a new job of the org, which creates an event. */
 export const makeEvent = Effect.fnUntraced(function* (orgId: string, now: DateTime.Utc, job: Partial<NewJob> = {}) {
   const jobId = yield* insertJob(orgId, { now, ...job })
   yield* finish(orgId, jobId, completed(), now)
   return jobId
 })
 
-/** An org with an endpoint, and so many events for it, a second apart from `now` on. */
+/** An org with an endpoint and a number of events for it, a second apart from `now` on. */
 export const insertReceiver = Effect.fnUntraced(function* (now: DateTime.Utc, events = 1) {
   const { orgId } = yield* insertOrg()
   const endpoint = yield* insertEndpoint(orgId, { now })
@@ -202,12 +202,12 @@ const plenty: OrgShare = { count: 100_000, bytes: 2 ** 40 }
 export interface ClaimOptions extends Partial<
   Pick<Claim, "claimId" | "leaseUntil" | "limit" | "laneCap" | "free" | "reserve" | "orgs">
 > {
-  /** How many each lane has in flight, of as many as any may have. */
+  /** The number of deliveries in flight of each lane. */
   readonly inFlight?: ReadonlyMap<string, number>
   readonly lanes?: Claim["lanes"]
 }
 
-/** What a claim takes, and whether it left some of the backlog unread. */
+/** The result of a claim, and whether it left some of the backlog unread. */
 export const claimWithMore = Effect.fnUntraced(function* (now: DateTime.Utc, options: ClaimOptions = {}) {
   const { inFlight = new Map(), laneCap = 10, ...others } = options
   const queue = yield* DeliveryQueue
@@ -219,7 +219,7 @@ export const claimWithMore = Effect.fnUntraced(function* (now: DateTime.Utc, opt
 })
 export const claim = (now: DateTime.Utc, options?: ClaimOptions) =>
   Effect.map(claimWithMore(now, options), ({ deliveries }) => deliveries)
-/** The one delivery that is due. */
+/** Claims the one delivery that is due. */
 export const claimOne = (now: DateTime.Utc) => Effect.map(claim(now), (claimed) => claimed[0]!)
 
 const outcomes: Record<RetryDecision["_tag"], AttemptOutcome> = {
@@ -253,7 +253,7 @@ export const record = (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc)
 export const release = (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
   DeliveryQueue.use((queue) => queue.release(deliveries, now))
 
-/** Since when the endpoint fails, as its next delivery is told; it takes up a new one, in the far future of `now`. */
+/** How long before `now` the endpoint began to fail, read from a new delivery that is claimed far after `now`. */
 export const failingSince = Effect.fnUntraced(function* (orgId: string, endpoint: string, now: DateTime.Utc) {
   const later = plus(now, 30 * day)
   yield* makeEvent(orgId, later)
