@@ -6,7 +6,7 @@ import * as BoundedCache from "#src/domain/BoundedCache.ts"
 const always = () => true
 
 describe("a bounded cache", () => {
-  it.effect("keeps what was used last, up to its bytes", () =>
+  it.effect("keeps the most recently used values, up to its bytes", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<string, never>(100)
       const made: Array<string> = []
@@ -20,7 +20,7 @@ describe("a bounded cache", () => {
       expect(made).toEqual(["a", "b", "c"])
       yield* get("b")
       expect(made).toEqual(["a", "b", "c", "b"])
-      // Larger than all of the room: given, and neither kept nor an end to the others.
+      // Larger than the whole cache: returned, not cached, and nothing is evicted for it.
       expect(yield* get("huge", 101)).toBe("HUGE")
       yield* get("huge", 101)
       expect([made.slice(4), cache.bytes()]).toEqual([["huge", "huge"], 80])
@@ -29,7 +29,7 @@ describe("a bounded cache", () => {
     }),
   )
 
-  it.effect("an owner who has more than half replaces its own", () =>
+  it.effect("an owner with more than half of the bytes replaces its own values", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<string, never>(100)
       const made: Array<string> = []
@@ -41,14 +41,14 @@ describe("a bounded cache", () => {
       yield* get("b1")
       expect(made).toEqual([])
       yield* Effect.forEach(["b2", "b3"], get)
-      // Beside others that have no more than half, the oldest goes.
+      // When no other owner has more than half, the oldest value is evicted.
       yield* get("a7")
       yield* get("a4")
       expect(made).toEqual(["b2", "b3", "a4"])
     }),
   )
 
-  it.effect("makes anew what is no longer fresh, from what was there", () =>
+  it.effect("refreshes a stale value from the previous one", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<number, never>(100)
       const next = (fresh: boolean) =>
@@ -63,7 +63,7 @@ describe("a bounded cache", () => {
     }),
   )
 
-  it.effect("makes a value once for all, and goes on when the first leaves", () =>
+  it.effect("creates a value once for concurrent reads, even when the first reader leaves", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<string, never>(100)
       const gate = yield* Deferred.make<void>()
@@ -82,7 +82,7 @@ describe("a bounded cache", () => {
     }),
   )
 
-  it.effect("keeps no failure: everyone who waited gets it, and the next one tries again", () =>
+  it.effect("does not keep a failure: all waiting readers get it, and the next read tries again", () =>
     Effect.gen(function* () {
       const cache = yield* BoundedCache.make<string, string>(100)
       let fails = true

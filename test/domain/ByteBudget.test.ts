@@ -6,7 +6,7 @@ import * as ByteBudget from "#src/domain/ByteBudget.ts"
 
 const options = { bytes: 100, deadline: "10 seconds", maxWaiting: 3, error: "Full." } as const
 
-/** A budget, and requests at it: each keeps its bytes until it is ended. */
+/** A budget, and requests to it: each keeps its bytes until its `end` runs. */
 const worldWith = (more: Partial<ByteBudget.ByteBudgetOptions>) =>
   Effect.sync(() => {
     const budget = ByteBudget.make({ ...options, ...more })
@@ -27,12 +27,12 @@ const worldWith = (more: Partial<ByteBudget.ByteBudgetOptions>) =>
 const world = worldWith({})
 
 describe("a budget of bytes", () => {
-  it.effect("grants what is free, and has the others wait in their order", () =>
+  it.effect("grants what is free, and queues further requests in order", () =>
     Effect.gen(function* () {
       const { budget, granted, request } = yield* world
       const first = yield* request("a1", 60)
       const second = yield* request("a2", 60)
-      // It would fit, and its owner's turn has not come.
+      // It would fit, but its owner's earlier request comes first.
       const third = yield* request("a3", 10)
       expect([granted, budget.used()]).toEqual([["a1"], 60])
       yield* first.end
@@ -43,7 +43,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("keeps reserved bytes for small requests, also while a large one waits", () =>
+  it.effect("keeps reserved bytes for small requests, even while a large one waits", () =>
     Effect.gen(function* () {
       const { granted, request } = yield* worldWith({ reserved: { bytes: 20, maxSmall: 10 } })
       const a1 = yield* request("a1", 100)
@@ -57,7 +57,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("grants an owner no more than its share while another waits", () =>
+  it.effect("grants an owner no more than its share while another owner waits", () =>
     Effect.gen(function* () {
       const { granted, request } = yield* world
       const [a1, a2] = [yield* request("a1", 50), yield* request("a2", 50)]
@@ -70,7 +70,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("grants an owner its part, or one request that is larger", () =>
+  it.effect("grants an owner its limit, or one larger request", () =>
     Effect.gen(function* () {
       const { granted, request } = yield* worldWith({ perOwner: 30 })
       const a1 = yield* request("a1", 50)
@@ -84,7 +84,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("reclaims what nobody uses before it has a request wait, and no more than that", () =>
+  it.effect("reclaims idle bytes before a request waits, and no more than it needs", () =>
     Effect.gen(function* () {
       let idle = 0
       const leases: Array<ByteBudget.Reservation> = []
@@ -101,7 +101,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("has what is larger than all of it wait for all of it, and nothing passes it", () =>
+  it.effect("a request larger than the budget waits for all of it, and no later request overtakes it", () =>
     Effect.gen(function* () {
       const { budget, granted, request } = yield* world
       const small = yield* request("a1", 10)
@@ -115,7 +115,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("refuses after ten seconds, and at once when too many of the owner wait", () =>
+  it.effect("refuses a request after ten seconds, and at once when too many of its owner wait", () =>
     Effect.gen(function* () {
       const { budget, granted, request } = yield* world
       const holder = yield* request("a0", 100)
@@ -125,7 +125,7 @@ describe("a budget of bytes", () => {
         error: "Full.",
       })
       const other = yield* request("b1", 1)
-      // The deadlines begin when the requests have had their turn.
+      // The deadlines start once the requests have run.
       yield* Effect.yieldNow
       yield* TestClock.adjust("10 seconds")
       expect(budget.used()).toBe(100)
@@ -137,7 +137,7 @@ describe("a budget of bytes", () => {
     }),
   )
 
-  it.effect("forgets a request that goes away", () =>
+  it.effect("drops a request that is interrupted", () =>
     Effect.gen(function* () {
       const { budget, granted, request } = yield* world
       const holder = yield* request("a1", 100)

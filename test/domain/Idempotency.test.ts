@@ -25,7 +25,7 @@ const once = <E, R>(
 const encode = Schema.encodeUnknownSync(Schema.Union([Conflict, IdempotencyKeyReused]))
 
 describe("an operation under an idempotency key", () => {
-  it.effect("is run once, and its answer given again for a day, byte for byte", () =>
+  it.effect("runs once, and returns the same answer for a day, byte for byte", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* once(Effect.succeed(answer)), { ...answer, replayed: false })
       yield* TestClock.adjust("86399999 millis")
@@ -36,7 +36,7 @@ describe("an operation under an idempotency key", () => {
     }).pipe(Effect.provide(service())),
   )
 
-  it.effect("is its caller's and its own: others' keys are other keys", () =>
+  it.effect("belongs to one principal and one operation: the same key of another is another key", () =>
     Effect.gen(function* () {
       yield* once(Effect.succeed(answer))
       for (const change of [{ caller: "another" }, { operation: "orgs.create" }, { key: "Once" }]) {
@@ -45,7 +45,7 @@ describe("an operation under an idempotency key", () => {
     }).pipe(Effect.provide(service())),
   )
 
-  it.effect("is for one request: any other is refused, and changes nothing", () =>
+  it.effect("is for one request: another request with the key is refused and changes nothing", () =>
     Effect.gen(function* () {
       yield* once(Effect.succeed(answer))
       for (const other of [request.replace("orgs/1", "orgs/2"), request.replace('"a"', '"b"'), `${request} `]) {
@@ -59,7 +59,7 @@ describe("an operation under an idempotency key", () => {
     }).pipe(Effect.provide(service())),
   )
 
-  it.effect("may be tried again when it failed, also with another request", () =>
+  it.effect("can run again after a failure, also with another request", () =>
     Effect.gen(function* () {
       const taken = Effect.fail(new Conflict({ error: "Taken." }))
       assert.strictEqual(yield* outcomeOf(once(taken)), "Conflict")
@@ -67,7 +67,7 @@ describe("an operation under an idempotency key", () => {
     }).pipe(Effect.provide(service())),
   )
 
-  it.effect("is a conflict while it is under way", () =>
+  it.effect("is a conflict while it runs", () =>
     Effect.gen(function* () {
       const inside = once(Effect.die("run"))
       const failure = yield* Effect.flip(once(inside))
@@ -78,7 +78,7 @@ describe("an operation under an idempotency key", () => {
     }).pipe(Effect.provide(service())),
   )
 
-  it.effect("leaves a record that opens for its caller, operation and key alone", () => {
+  it.effect("leaves a record that only its principal, operation and key can decrypt", () => {
     const records: Array<string> = []
     const forgetful = Layer.succeed(IdempotencyRepository, {
       once: (_keyed, _times, operation) =>
@@ -103,7 +103,7 @@ describe("an operation under an idempotency key", () => {
 
 const down: Effect.Effect<number, Unavailable> = Effect.fail(new Unavailable({ error: "down" }))
 
-it.effect("what has expired is forgotten, in batches, to the last", () => {
+it.effect("expired records are removed in batches, to the last one", () => {
   const limits: Array<number> = []
   const deleted = [1000, 1000, 3]
   const counted = Layer.succeed(IdempotencyRepository, {
@@ -116,7 +116,7 @@ it.effect("what has expired is forgotten, in batches, to the last", () => {
   }).pipe(Effect.provide(service(counted)))
 })
 
-it.effect("a batch of expired records that fails is halved the next time, and grows again", () => {
+it.effect("a failed batch of expired records is halved the next time, and grows again", () => {
   const limits: Array<number> = []
   const outcomes = [down, down, Effect.succeed(250), Effect.succeed(500), Effect.succeed(1)]
   const slow = Layer.succeed(IdempotencyRepository, {

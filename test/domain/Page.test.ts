@@ -33,7 +33,7 @@ describe("pageQuery", () => {
       { limit: 100, cursor: ulid },
       { limit: 100, cursor: ulid },
     ],
-  ])("takes %j", (query, page) => assert.deepStrictEqual(decode(query), decode(page)))
+  ])("accepts %j", (query, page) => assert.deepStrictEqual(decode(query), decode(page)))
 
   it.each([
     ...[0, 101, -1, 1.5, Number.NaN, Infinity, "5", null].map((limit) => ({ limit })),

@@ -91,7 +91,7 @@ it.effect.each([
 )
 
 describe("the words of a refusal", () => {
-  it.effect("say the same of an org that is another's and of none", () =>
+  it.effect("are the same for an org of another tenant and for an unknown org", () =>
     Effect.gen(function* () {
       assert.strictEqual(yield* failureOf(requireOrg("foreign")), yield* failureOf(requireOrg("missing")))
     }).pipe(as(callers["org key"])),

@@ -8,7 +8,7 @@ const decode = Schema.decodeUnknownOption(Timestamp)
 const encode = Schema.encodeSync(Timestamp)
 
 describe("Text", () => {
-  it.each(["", "a", "😀", "\u{10ffff}", "e\u0301", "\u200b", "\n\t", "x".repeat(10_000)])("takes %j", (text) => {
+  it.each(["", "a", "😀", "\u{10ffff}", "e\u0301", "\u200b", "\n\t", "x".repeat(10_000)])("accepts %j", (text) => {
     assert.isTrue(isText(text))
     assert.strictEqual(isNonEmptyText(text), text !== "")
   })
@@ -25,7 +25,7 @@ describe("Text", () => {
     Arbitrary.schema(Schema.Literals([0, 0x41, 0xd83d, 0xde00, 0xd800, 0xdfff, 0xffff, 0x20ac])),
     { maxLength: 8 },
   )
-  it.prop("takes just what UTF-8 gives back and PostgreSQL stores", [CodeUnits], ([units]) => {
+  it.prop("accepts exactly the text that UTF-8 preserves and PostgreSQL stores", [CodeUnits], ([units]) => {
     const text = String.fromCharCode(...units)
     const survives = Buffer.from(text, "utf8").toString("utf8") === text
     assert.strictEqual(isText(text), survives && !text.includes("\0"))
@@ -38,14 +38,14 @@ describe("Timestamp", () => {
   const Millis = Schema.Int.check(Schema.isBetween({ minimum: first, maximum: last }))
   const Offset = Schema.Int.check(Schema.isBetween({ minimum: -14 * 60, maximum: 14 * 60 }))
 
-  it.prop("goes out as it came in", [Millis], ([millis]) => {
+  it.prop("is encoded as it was decoded", [Millis], ([millis]) => {
     const text = new Date(millis).toISOString()
     const time = Option.getOrThrow(decode(text))
     assert.strictEqual(DateTime.toEpochMillis(time), millis)
     assert.strictEqual(encode(time), text)
   })
 
-  it.prop("reads a zone as an offset from UTC, and what it takes it gives back readable", [Millis, Offset], (input) => {
+  it.prop("reads a zone as an offset from UTC, and can decode what it encodes", [Millis, Offset], (input) => {
     const [millis, offset] = input
     const digits = (n: number) => String(Math.floor(Math.abs(n))).padStart(2, "0")
     const zone = `${offset < 0 ? "-" : "+"}${digits(offset / 60)}:${digits(Math.abs(offset) % 60)}`
@@ -86,7 +86,7 @@ describe("Timestamp", () => {
     "2026-11-20T17:00:00+24:00",
     "2026-11-20T17:00:00+01:60",
     "+010000-01-01T00:00:00Z",
-    // Within the form, and in UTC outside of its four digits of year.
+    // Valid in form, but in UTC outside the years of four digits.
     "9999-12-31T23:59:59-14:00",
     "0000-01-01T00:00:00+14:00",
     "20261120T170000Z",
@@ -100,7 +100,7 @@ describe("Timestamp", () => {
     null,
   ])("refuses %j", (text) => assert.isTrue(Option.isNone(decode(text))))
 
-  it("keeps what it was given out of the words it refuses it with", () => {
+  it("does not repeat the refused value in its error", () => {
     const result = Schema.decodeUnknownResult(Timestamp)("secret")
     assert.isTrue(result._tag === "Failure" && !String(result.failure).includes("secret"))
   })

@@ -14,7 +14,7 @@ const page = { limit: 10 }
 type Services = ApiKeys | CurrentPrincipal | Deployments | Orgs | Projects
 type Call = (tenant: Tenant) => Effect.Effect<unknown, { readonly _tag: string }, Services>
 
-/** Every operation, on the resources of a tenant. */
+/** Every operation, with the resources of a tenant. */
 const operations = {
   "create org": () => Orgs.use((orgs) => orgs.create({ name: "new" })),
   "list orgs": () => Orgs.use((orgs) => orgs.list(page)),
@@ -37,7 +37,7 @@ const operations = {
 type Operation = keyof typeof operations
 const callOf = (operation: Operation): Call => operations[operation]
 
-/** What an org key gets on its own org and on another. */
+/** The answers to an org key, in its own org and in another. */
 const orgKeyGets: Record<Operation, readonly [own: string, foreign: string]> = {
   "create org": ["Forbidden", "Forbidden"],
   "list orgs": ["ok", "ok"],
@@ -73,7 +73,7 @@ const expectedOf = (operation: Operation, caller: (typeof names)[number], side: 
 
 const cases = (Object.keys(operations) as Array<Operation>).map((operation) => ({ operation }))
 
-describe("who may call what", () => {
+describe("who may call which operation", () => {
   it.effect.each(cases)("$operation", ({ operation }) =>
     Effect.gen(function* () {
       for (const caller of names) {
@@ -91,7 +91,7 @@ describe("who may call what", () => {
   )
 
   const foreign = cases.filter(({ operation }) => orgKeyGets[operation][1] === "NotFound")
-  it.effect.each(foreign)("$operation: another's is the 404 of one that does not exist, byte for byte", (_) =>
+  it.effect.each(foreign)("$operation: another tenant's resource gets the 404 of a missing one, byte for byte", (_) =>
     Effect.gen(function* () {
       const [own, other] = [yield* makeTenant, yield* makeTenant]
       const missing = { ...other, orgId: unknownId, projectId: unknownId }
@@ -101,7 +101,7 @@ describe("who may call what", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("remove key: another's key, asked for in one's own org, is the 404 of one that does not exist", () =>
+  it.effect("remove key: another tenant's key under one's own org gets the 404 of a missing one", () =>
     Effect.gen(function* () {
       const [own, other] = [yield* makeTenant, yield* makeTenant]
       const keys = yield* ApiKeys
@@ -112,7 +112,7 @@ describe("who may call what", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("an org key's lists have its own org's rows only", () =>
+  it.effect("an org key's lists have the rows of its own org only", () =>
     Effect.gen(function* () {
       const [own, other] = [yield* makeTenant, yield* makeTenant]
       const lists = Effect.gen(function* () {

@@ -25,7 +25,7 @@ const privateAddresses = [
   "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 ]
 
-/** Refused whatever the mode. */
+/** Refused in both modes. */
 const specialAddresses = [
   "0.0.0.0",
   "0.1.2.3",
@@ -110,7 +110,9 @@ const publicAddresses = [
   "3ffd::1",
 ]
 
-/** What is no address in the one notation of `mayCall`: refused, so that no reader's leniency opens a gap. */
+/**
+ * Not in the one notation that `mayCall` accepts. All are refused, because other programs may read them as addresses.
+ */
 const noAddresses = [
   "",
   "localhost",
@@ -143,7 +145,7 @@ describe("addresses", () => {
     assert.isTrue(mayCall(address, guarded))
     assert.isTrue(mayCall(address, open))
   })
-  it.each(noAddresses)("are none: %j", (address) => {
+  it.each(noAddresses)("are invalid: %j", (address) => {
     assert.isFalse(mayCall(address, guarded))
     assert.isFalse(mayCall(address, open))
   })

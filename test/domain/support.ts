@@ -22,7 +22,7 @@ import * as CiTokenVerifier from "../fakes/CiTokenVerifier.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fakes from "../fakes/repositories.ts"
 
-/** Every service over the fakes; `options` replace what they stand on. */
+/** Every service over the fakes; `options` replace single layers. */
 export const services = (
   options: {
     readonly allowedOwners?: RegistrationRules["allowedOwners"]
@@ -45,7 +45,7 @@ export const services = (
     ]),
   )
 
-/** Runs as this caller, in guarded mode unless `open`. */
+/** Runs as this principal, in guarded mode unless `open`. */
 export const as = (principal: Principal, open = false) => Effect.provideService(CurrentPrincipal, { principal, open })
 export const asAdministrator = as(Principal.Administrator())
 export const asAnonymous = as(Principal.Anonymous())
@@ -62,7 +62,7 @@ const Failure = Schema.Union([
 ])
 const encode = Schema.encodeUnknownSync(Failure)
 
-/** What the operation fails with, byte for byte as the caller gets it. */
+/** The error of the operation, as the body of the answer. */
 export const failureOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.map(Effect.flip(effect), (error) => JSON.stringify(encode(error)))
 

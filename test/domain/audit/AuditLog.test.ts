@@ -15,14 +15,14 @@ import * as Webhooks from "../webhooks/webhookSupport.ts"
 
 const listOf = (orgId: string, page = {}) =>
   AuditLog.use((audit) => asAdministrator(audit.list(orgId, { limit: 100, ...page })))
-/** The org's entries since it was made, oldest first: action, target and details. */
-const told = (orgId: string) =>
+/** The action, target and details of the org's entries since its creation, oldest first. */
+const entriesOf = (orgId: string) =>
   Effect.map(listOf(orgId), ({ entries }) =>
     entries.toReversed().map(({ action, target, details }) => [action, target, details] as const),
   )
 
-describe("what the platform's operations write down", () => {
-  it.effect("every change, with what it was and without a secret", () =>
+describe("the audit log of the platform's operations", () => {
+  it.effect("has every change, with the previous values and without secrets", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       const [keys, projects] = [yield* ApiKeys, yield* Projects]
@@ -39,7 +39,7 @@ describe("what the platform's operations write down", () => {
         }),
       )
       const key = { expiresAt: null, rateLimit: null }
-      assert.deepStrictEqual(yield* told(orgId), [
+      assert.deepStrictEqual(yield* entriesOf(orgId), [
         ["org.create", orgId, { name: "Acme" }],
         ["project.create", projectId, { name: "docs" }],
         ["key.create", orgKey.id, { name: "org", prefix: orgKey.prefix, projectId: null, ...key }],
@@ -56,7 +56,7 @@ describe("what the platform's operations write down", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("who it was, when, and under which request", () =>
+  it.effect("says who made a change, when, and with which request", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       const { create } = yield* Projects
@@ -76,7 +76,7 @@ describe("what the platform's operations write down", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("nothing of what was refused, only read, or part of a gateway's day", () =>
+  it.effect("has no entry for refused operations, reads, or the daily work of a gateway", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey } = yield* makeTenant
       const [keys, orgs, projects] = [yield* ApiKeys, yield* Orgs, yield* Projects]
@@ -99,8 +99,8 @@ describe("what the platform's operations write down", () => {
   )
 })
 
-describe("who reads it", () => {
-  it.effect("is who reads the org's keys, page by page, newest first", () =>
+describe("access to the audit log", () => {
+  it.effect("those who may read the org's keys read it page by page, newest first", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       const { list } = yield* AuditLog
@@ -126,8 +126,8 @@ describe("who reads it", () => {
   )
 })
 
-describe("what the webhook interface's operations write down", () => {
-  it.effect("endpoints and schedules, by the key that made the change, without their secrets", () =>
+describe("the audit log of the webhook interface's operations", () => {
+  it.effect("has changes of endpoints and schedules, by the key that made them, without secrets", () =>
     Effect.gen(function* () {
       const [endpoints, schedules] = [yield* WebhookEndpoints, yield* JobSchedules]
       const orgId = yield* Webhooks.makeOrg("o")
@@ -149,7 +149,7 @@ describe("what the webhook interface's operations write down", () => {
           return { endpoint, schedule }
         }),
       )
-      assert.deepStrictEqual(yield* told(orgId), [
+      assert.deepStrictEqual(yield* entriesOf(orgId), [
         ["webhook_endpoint.create", endpoint, { host: "example.com:8443", active: true }],
         ["webhook_endpoint.update", endpoint, { active: false, secretChanged: true }],
         ["webhook_endpoint.update", endpoint, { host: "example.org", description: null, secretChanged: false }],

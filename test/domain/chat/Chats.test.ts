@@ -25,7 +25,7 @@ const documents = Layer.succeed(Documents, {
   skill: ({ url }) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
 })
 
-/** Chats over fakes; without a `model`, none is configured. */
+/** Chats over fakes, with a model only when `model` is set. */
 const chats = (
   model?: (request: ModelRequest) => Stream.Stream<AnswerPart>,
   rates = { projectKey: 1_000, address: 2 },
@@ -47,8 +47,8 @@ const textOf = (request: ChatRequest) =>
     Effect.map(({ text }) => text),
   )
 
-/** A model that keeps what it was asked. */
-const listening = () => {
+/** A model that records its requests. */
+const recordingModel = () => {
   const asked: Array<ModelRequest> = []
   const model = (request: ModelRequest) => {
     asked.push(request)
@@ -80,11 +80,11 @@ describe("who may chat", () => {
   }
 })
 
-describe("how often", () => {
+describe("the rate limit of chats", () => {
   const anonymous = as(Principal.Anonymous(), true)
   const refused = (address: string) => Effect.flip(answer(ask("key"), address)).pipe(anonymous)
 
-  it.effect("per client address: then a 429 that says when to come back, and no one else is held up", () =>
+  it.effect("counts per client address, answers 429 with the time to wait, and does not limit other addresses", () =>
     Effect.gen(function* () {
       yield* answer(ask("key"), "a").pipe(anonymous)
       yield* answer(ask("key"), "a").pipe(anonymous)
@@ -98,7 +98,7 @@ describe("how often", () => {
     }).pipe(Effect.provide(chats())),
   )
 
-  it.effect("per key, whatever the address; a request that is wrong counts, too", () =>
+  it.effect("counts per key from any address, including invalid requests", () =>
     Effect.gen(function* () {
       for (const address of ["a", "b", "c"]) yield* answer(ask("key"), address).pipe(as(projectKey))
       yield* Effect.flip(answer(ask(" "), "d")).pipe(as(projectKey))
@@ -113,7 +113,7 @@ describe("how often", () => {
 describe("the answer without a model", () => {
   const text = (request: ChatRequest) => textOf(request).pipe(as(projectKey))
 
-  it.effect("is the best passages, word for word, with their slugs, and the same every time", () =>
+  it.effect("is the best passages, verbatim, with their slugs, and always the same", () =>
     Effect.gen(function* () {
       const request = { ...ask("How do I rotate a key?"), docsPages }
       const said = yield* text(request)
@@ -128,7 +128,7 @@ describe("the answer without a model", () => {
     }).pipe(Effect.provide(chats())),
   )
 
-  it.effect("makes nothing up where there is nothing to say", () =>
+  it.effect("invents nothing when no passage fits", () =>
     Effect.gen(function* () {
       expect(yield* text(ask("How do I rotate a key?"))).toMatch(/^No language model .* no documentation was given/)
       const noMatch = /^No language model .* nothing in the documentation matches the question\.$/
@@ -137,7 +137,7 @@ describe("the answer without a model", () => {
     }).pipe(Effect.provide(chats())),
   )
 
-  it.effect("prefers the page being read, and a page of docsPages to the zip's of the same slug", () =>
+  it.effect("prefers the current page, and a page of docsPages to the zip's page with the same slug", () =>
     Effect.gen(function* () {
       const own = { "guides/keys": "# Keys\n\nRotating a key is different here." }
       const said = yield* text({ ...ask("rotating a key"), docsPages: own, docsZipUrl: "https://example.com/docs.zip" })
@@ -148,7 +148,7 @@ describe("the answer without a model", () => {
     }).pipe(Effect.provide(chats())),
   )
 
-  it.effect("answers what was asked last, in either form of message", () =>
+  it.effect("answers the last question, in either form of message", () =>
     Effect.gen(function* () {
       const before = [
         { role: "user" as const, content: "webhook secrets" },
@@ -161,10 +161,10 @@ describe("the answer without a model", () => {
   )
 })
 
-describe("what a model is asked", () => {
-  it.effect("instructions, tools for what there is, eight steps", () =>
+describe("the request to a model", () => {
+  it.effect("has instructions, tools for the pages and skills, and a limit of eight steps", () =>
     Effect.gen(function* () {
-      const { asked, model } = listening()
+      const { asked, model } = recordingModel()
       const run = (request: ChatRequest) => answer(request).pipe(as(projectKey), Effect.provide(chats(model)))
       yield* run({
         ...ask("hello"),
@@ -191,9 +191,9 @@ describe("what a model is asked", () => {
     }),
   )
 
-  it.effect("gives no more than there is room for, however often it looks", () =>
+  it.effect("gives tools a limit of characters, however often they are called", () =>
     Effect.gen(function* () {
-      const { asked, model } = listening()
+      const { asked, model } = recordingModel()
       const huge = "word ".repeat(100_000)
       yield* answer({ ...ask("hello"), docsPages: { huge } }).pipe(as(projectKey), Effect.provide(chats(model)))
       const read = asked[0]!.tools.find(({ name }) => name === "read_page")!
@@ -204,7 +204,7 @@ describe("what a model is asked", () => {
     }),
   )
 
-  it.effect("a fault of ours in the middle is an error part, and the stream ends well", () =>
+  it.effect("a defect during the answer becomes an error part, and the stream ends normally", () =>
     Effect.gen(function* () {
       const broken = () =>
         Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
@@ -213,9 +213,9 @@ describe("what a model is asked", () => {
     }),
   )
 
-  it.effect("a reference that cannot be had fails before the answer begins", () =>
+  it.effect("a reference that cannot be fetched fails before the answer begins", () =>
     Effect.gen(function* () {
-      const { asked, model } = listening()
+      const { asked, model } = recordingModel()
       const request = { ...ask("hello"), docsZipUrl: "https://example.com/missing.zip" }
       const error = yield* Effect.flip(answer(request)).pipe(as(projectKey), Effect.provide(chats(model)))
       expect(error).toMatchObject({ _tag: "UnprocessableContent", code: "unprocessable" })
@@ -225,7 +225,7 @@ describe("what a model is asked", () => {
 })
 
 describe("the messages", () => {
-  it.effect("the last is from the user, says something, and is not too long: else 400 with its index", () =>
+  it.effect("end with one from the user that has text and is not too long, or get a 400 with its index", () =>
     Effect.gen(function* () {
       const refusal = (...messages: ChatRequest["messages"]) =>
         Effect.flip(answer({ messages })).pipe(
@@ -245,7 +245,7 @@ describe("the messages", () => {
     }).pipe(Effect.provide(chats())),
   )
 
-  it("are cut from the oldest on, and begin with the user's", () => {
+  it("are dropped oldest first, and begin with a message of the user", () => {
     const turn = (role: "user" | "assistant" | "system", n: number) => ({ role, content: String(n).padEnd(100, ".") })
     const conversation = [
       turn("system", 0),

@@ -5,7 +5,7 @@ import { passagesOf } from "#src/domain/chat/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
 import { docs, docsPages, manyPages } from "../../support/docs.ts"
 
-/** Questions as readers ask them, the page that answers each, and words of the passage that does. */
+/** Questions of readers, the page with the answer, and words of its passage. */
 const questions: ReadonlyArray<readonly [question: string, slug: string, words: string]> = [
   ["How do I rotate an API key?", "guides/keys", "Create a second key"],
   ["I lost my key, can I see it again?", "quickstart", "nobody can show it to you again"],
@@ -33,7 +33,7 @@ const index = DocsSearch.make(docs)
 const slugs = (found: ReadonlyArray<{ readonly slug: string }>) => found.map(({ slug }) => slug)
 
 describe("search", () => {
-  it.effect("finds the passage for most of twenty questions, mostly first", () =>
+  it.effect("finds the passage for most of twenty questions, usually first", () =>
     Effect.gen(function* () {
       const { search } = index
       const places = questions.map(([question, slug, words]) => {
@@ -46,7 +46,7 @@ describe("search", () => {
     }),
   )
 
-  it.effect("finds it whichever page the reader is on", () =>
+  it.effect("finds it from every page of the reader", () =>
     Effect.gen(function* () {
       const { search } = index
       for (const pageSlug of Object.keys(docsPages)) {
@@ -61,7 +61,7 @@ describe("search", () => {
     }),
   )
 
-  it.effect("headings weigh more than text, and the page being read more still", () =>
+  it.effect("weighs headings more than text, and the current page even more", () =>
     Effect.gen(function* () {
       const filler = "Many other words stand here beside the one that matters."
       const { search } = DocsSearch.make([
@@ -75,7 +75,7 @@ describe("search", () => {
     }),
   )
 
-  it.effect("the page being read is known by its slug, with slashes, an ending or folders above it", () =>
+  it.effect("recognizes the current page by its slug, with slashes, an ending or parent folders", () =>
     Effect.gen(function* () {
       const { page } = DocsSearch.make([
         { slug: "docs/guides/keys", markdown: "keys" },
@@ -91,7 +91,7 @@ describe("search", () => {
     }),
   )
 
-  it.effect("forgives spelling, endings and case, and reads scripts without spaces", () =>
+  it.effect("tolerates misspellings, endings and case, and reads scripts without spaces", () =>
     Effect.gen(function* () {
       const { search } = DocsSearch.make([
         ...docs,
@@ -104,7 +104,7 @@ describe("search", () => {
     }),
   )
 
-  it.effect("finds nothing where there is nothing, whatever is asked", () =>
+  it.effect("finds nothing when nothing matches", () =>
     Effect.gen(function* () {
       const { search } = index
       const nothing = [
@@ -126,8 +126,8 @@ describe("search", () => {
   )
 })
 
-describe("memory", () => {
-  it.effect("of text in which every word is another is bounded: later words are not searchable", () =>
+describe("the memory of an index", () => {
+  it.effect("is bounded for text in which every word differs: later words are not searchable", () =>
     Effect.gen(function* () {
       const words = Array.from({ length: 160_000 }, (_, n) => `w${n.toString(36)}`)
       const pages = [words.slice(0, 80_000), words.slice(80_000)].map((some, n) => ({
@@ -137,14 +137,14 @@ describe("memory", () => {
       const { search, bytes } = DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
       expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
       expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
-      expect(slugs(search(words[0]!, { limit: 3 })), "a word that is known is known on every page").toContain("last")
+      expect(slugs(search(words[0]!, { limit: 3 })), "an indexed word is found on every page").toContain("last")
       expect(bytes).toBeLessThan(150_000_000)
     }),
   )
 })
 
-describe("memory that is short", () => {
-  it("has the first passages searched, and every page read", () => {
+describe("an index that may use little memory", () => {
+  it("searches the first passages, and reads every page", () => {
     const pages = manyPages(200)
     const whole = DocsSearch.make(pages)
     const part = DocsSearch.make(pages, whole.bytes / 2)
@@ -153,7 +153,7 @@ describe("memory that is short", () => {
     expect(slugs(part.search("subject7", { limit: 1 }))).toEqual(["pages/page-7"])
     expect(slugs(part.search("subject199", { limit: 1 }))).not.toEqual(["pages/page-199"])
     expect(part.page("pages/page-199")).toEqual(pages[199])
-    // A page whose every line has a heading of its own has more of passages than of text.
+    // A page with a heading before every line has more bytes of passages than of text.
     const headings = { slug: "headings", markdown: "# a\nb\n".repeat(50_000) }
     expect(DocsSearch.make([headings], 10_000_000)).toMatchObject({ isWhole: false })
   })
@@ -162,7 +162,7 @@ describe("memory that is short", () => {
 describe("passages", () => {
   const texts = (markdown: string) => passagesOf({ slug: "s", markdown }).map(({ text }) => text)
 
-  it("have the title and the headings above them, and not what is program text or front matter", () => {
+  it("have the title and the headings above them, without program text or front matter", () => {
     const markdown = [
       "---\r\ntitle: 'The title'\r\n---\r\n",
       'import { Card } from "./Card"',
@@ -198,7 +198,7 @@ describe("passages", () => {
     expect(passagesOf({ slug: "s", markdown: "---\ntitle: a\n\nno end" })[0]).toMatchObject({ title: "s" })
   })
 
-  it("are of a few hundred words, and together the whole text", () => {
+  it("have a few hundred words each, and together the whole text", () => {
     const words = Array.from({ length: 3_000 }, (_, n) => `word${n}`)
     for (const separator of [" ", "\n", "\n\n"]) {
       const found = texts(words.join(separator))
@@ -210,7 +210,7 @@ describe("passages", () => {
     expect(emoji.every((text) => text.length <= 1_600)).toBe(true)
   })
 
-  it("do not take long over text that is made to be slow", () => {
+  it("are found quickly in text made to be slow", () => {
     const hostile = [
       " ".repeat(1_000_000),
       "#".repeat(1_000_000),
@@ -224,7 +224,7 @@ describe("passages", () => {
       "# a\n".repeat(250_000),
       "###### a\n".repeat(100_000),
     ]
-    /** The microseconds of CPU that it takes, whatever else the machine does. */
+    /** Measures CPU time in microseconds, so that other processes do not count. */
     const cost = (markdown: string) => {
       const before = process.threadCpuUsage()
       texts(markdown)

@@ -16,7 +16,7 @@ describe("a quoted passage", () => {
     expect(readable(passage(text))).toBe("Mind this.\n\n Oneline, linked.")
   })
 
-  it("keeps examples, inline code and what only looks like a tag", () => {
+  it("keeps examples, inline code and text that only resembles a tag", () => {
     const text = "`<Note>` and Promise<String> for <orgId>, a < b > c\n\n```tsx\n<Note>{/* x */}</Note>\n```"
     expect(readable(passage(text))).toBe(text)
   })
@@ -37,7 +37,7 @@ describe("a quoted passage", () => {
 describe("passages", () => {
   const texts = (markdown: string) => passagesOf({ slug: "s", markdown }).map(({ text }) => text)
 
-  it("have lists, tables and examples whole, with their introduction", () => {
+  it("keep lists, tables and examples whole, with their introduction", () => {
     const list = Array.from({ length: 60 }, (_, n) => `- item ${n} of a list that is longer than a passage of prose`)
     const table = [
       "| name | meaning |",
@@ -52,7 +52,7 @@ describe("passages", () => {
     expect(texts(`# T\n\n${"word ".repeat(318)}\n\n${loose}`)[1]).toBe(loose)
   })
 
-  it("of a page that has only a title are its title or description", () => {
+  it("are the title or description of a page without text", () => {
     expect(texts("# Only a title")).toEqual(["Only a title"])
     expect(texts("---\ntitle: T\ndescription: What it is\n---\n")).toEqual(["What it is"])
     expect(texts("")).toEqual([])

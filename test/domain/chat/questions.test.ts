@@ -3,7 +3,7 @@ import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
 import { figuresOf, judge } from "../../../bench/questions/judge.ts"
 import { questionSets } from "../../../bench/questions/sets.ts"
 
-it("finds the answers of the public question set, all names, and nothing for what is not answered", () => {
+it("finds the answers of the public question set and all names, and nothing for unanswerable questions", () => {
   const judged = questionSets().flatMap(({ pages, questions }) => {
     const index = DocsSearch.make(pages)
     return questions.map((question) => judge(index, question))
@@ -13,6 +13,6 @@ it("finds the answers of the public question set, all names, and nothing for wha
   expect(recallAt1).toBeGreaterThanOrEqual(0.9)
   expect(recallAt3).toBeGreaterThanOrEqual(0.95)
   expect(exactNames).toBe(1)
-  // Two of 43: pages of this repository, which change, are one of the sets. The bench reports the figure.
+  // At most two of 43. One set has pages of this repository, which change. The bench reports the figure.
   expect(falseAnswers).toBeLessThan(0.05)
 })

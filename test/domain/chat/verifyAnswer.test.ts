@@ -15,7 +15,7 @@ const fallback = Effect.succeed<ReadonlyArray<AnswerPart>>([
   { type: "text-end", id: "f" },
 ])
 
-/** What the reader gets when a model says these pieces. */
+/** The text that the reader gets for these pieces of a model's answer. */
 const verified = (pieces: ReadonlyArray<string>, unverified: Unverified = "mark", docsUrl?: string) => {
   const parts: ReadonlyArray<AnswerPart> = [
     { type: "start" },
@@ -32,7 +32,7 @@ const verified = (pieces: ReadonlyArray<string>, unverified: Unverified = "mark"
 }
 
 describe("an answer of a model", () => {
-  it.effect("has a source for each sentence whose quotation is in the page, however it is cut into pieces", () =>
+  it.effect("has a source for each sentence whose quotation is in the page, however it is split into pieces", () =>
     Effect.gen(function* () {
       const said =
         'Make another key first. [[guides/keys "Create a second key"]] It lasts 90 days. [[guides/keys "A key lasts 90 days."]]'
@@ -74,7 +74,7 @@ describe("an answer of a model", () => {
     "an example that the page does not have": '```sh\nkeys burn now please\n```\n[[guides/keys "Create a second key"]]',
   }
   for (const [what, said] of Object.entries(wrong)) {
-    it.effect(`${what}: marked, or left out`, () =>
+    it.effect(`${what}: is marked or left out`, () =>
       Effect.gen(function* () {
         const marked = yield* verified([said])
         expect(marked.text).toContain(" *(not verified)*")
@@ -96,14 +96,14 @@ describe("an answer of a model", () => {
     }),
   )
 
-  it.effect("says that the documentation does not say it", () =>
+  it.effect("says when the documentation has no answer", () =>
     Effect.gen(function* () {
       for (const mode of ["mark", "omit"] as const)
         expect((yield* verified(["[[noth", "ing]]"], mode)).text).toBe("The documentation does not say.")
     }),
   )
 
-  it.effect("without text is replaced", () =>
+  it.effect("is replaced when it has no text", () =>
     Effect.gen(function* () {
       expect((yield* verified([])).text).toBe("The best passages.")
     }),
@@ -121,7 +121,7 @@ describe("the units of an answer", () => {
     return found
   }
 
-  it("are sentences and lines, not abbreviations, numbers or code", () => {
+  it("are sentences and lines; abbreviations, numbers and code do not end one", () => {
     expect(units("Use e.g. version 1.5 of `a. b`. Then go.\n1. One item\n2. Two")).toEqual([
       "Use e.g. version 1.5 of `a. b`. ",
       "Then go.\n",
@@ -130,7 +130,7 @@ describe("the units of an answer", () => {
     ])
   })
 
-  it("are the whole text together, whatever it is", () => {
+  it("together are the whole text", () => {
     for (const text of ["[[", "[[a", "a [[b]] c", "`", "```", "```\nx", "...", "\n\n", "[[[[]]]]", "a".repeat(10_000)])
       expect(units(text).join("").length, text.slice(0, 10)).toBeLessThanOrEqual(text.length)
     expect(units("[[not a citation")).toEqual(["[[not a citation"])

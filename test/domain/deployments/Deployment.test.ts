@@ -30,7 +30,7 @@ const matrix: ReadonlyArray<readonly [Overrides, readonly [string, boolean, numb
   [event("pull_request", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42]],
   [event("pull_request", "refs/pull/42/merge", "main", "main"), ["main", true, 42]],
   [event("pull_request", "refs/pull/42/merge", "fix"), ["fix", true, 42]],
-  // A merged pull request's "closed" runs on the branch that it went into.
+  // The "closed" event of a merged pull request runs on the base branch.
   [event("pull_request", "refs/heads/main", "fix", "main"), ["fix", true, null]],
   [event("pull_request", "refs/pull/9999999999/merge", "fix", "main"), ["fix", true, null]],
   [event("pull_request_review", "refs/pull/42/merge", "fix", "main"), ["fix", true, 42]],
@@ -78,7 +78,7 @@ describe("runFromGitHub", () => {
     assert.isTrue(Result.isFailure(result) && sentence.test(result.failure.error))
   })
 
-  it("gives the rest of the record, and never reads sub", () => {
+  it("returns the other fields of the record, and never reads sub", () => {
     const full = run({ sub: "repo:stranger/other:ref:refs/heads/x", environment: "production" })
     assert.deepStrictEqual(Result.getOrThrow(full), {
       owner: "octo-org",
@@ -100,7 +100,7 @@ describe("runFromGitHub", () => {
     })
   })
 
-  it("has null for what the claims leave out or empty", () => {
+  it("returns null for claims that are missing or empty", () => {
     const { workflow: _, head_ref: __, base_ref: ___, ...sparse } = githubClaims("https://issuer.example", "aud", 0)
     const result = readGitHub({ ...sparse, actor: "" })
     const nothing = { workflow: null, actor: null, environment: null, branch: "main" }
@@ -109,17 +109,13 @@ describe("runFromGitHub", () => {
 
   const Event = Schema.Literals(["push", "pull_request", "merge_group", "workflow_run", "schedule", "create"])
   const Prefix = Schema.Literals(["refs/heads/", "refs/tags/", "refs/pull/", "", "heads/", "refs/heads"])
-  it.prop(
-    "lets nothing but a push to a branch be production",
-    [GitHubClaims, Event, Prefix],
-    ([claims, event, prefix]) => {
-      const ref = prefix + claims.ref
-      const result = runFromGitHub({ ...claims, repository: "a/b", repository_owner: "a", event_name: event, ref })
-      const production = Result.isSuccess(result) && !result.success.preview
-      assert.strictEqual(production, event === "push" && ref.startsWith("refs/heads/") && ref !== "refs/heads/")
-      if (production) assert.strictEqual(`refs/heads/${result.success.branch}`, ref)
-    },
-  )
+  it.prop("only a push to a branch can be production", [GitHubClaims, Event, Prefix], ([claims, event, prefix]) => {
+    const ref = prefix + claims.ref
+    const result = runFromGitHub({ ...claims, repository: "a/b", repository_owner: "a", event_name: event, ref })
+    const production = Result.isSuccess(result) && !result.success.preview
+    assert.strictEqual(production, event === "push" && ref.startsWith("refs/heads/") && ref !== "refs/heads/")
+    if (production) assert.strictEqual(`refs/heads/${result.success.branch}`, ref)
+  })
 })
 
 describe("subdomainFor", () => {

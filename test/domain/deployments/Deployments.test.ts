@@ -26,14 +26,14 @@ const link = (hostOwner: string, hostRepo: string) =>
   })
 
 describe("registering a run", () => {
-  it.effect("says the project, the branch, and preview only when it is one", () =>
+  it.effect("returns the project and the branch, and preview only when it is one", () =>
     Effect.gen(function* () {
       const first = yield* register()
       const { projectId } = first
       assert.deepStrictEqual(first, { ok: true, projectId: projectId!, branch: "main" })
       const expected = { ok: true, projectId: projectId!, branch: "fix", preview: true }
       assert.deepStrictEqual(yield* register({ ...pullRequest, run_id: "2" }), expected)
-      // The same run again is told the same.
+      // The same run again gets the same answer.
       assert.deepStrictEqual(yield* register(), first)
       assert.strictEqual((yield* World).deployments.size, 2)
     }).pipe(Effect.provide(services())),
@@ -66,7 +66,7 @@ describe("registering a run", () => {
     },
     { allowed: [], unlinked: "Unauthorized", linked: "Unauthorized" },
   ]
-  it.effect.each(policies)("lets in whom the policy names: $allowed", ({ allowed, unlinked, linked }) =>
+  it.effect.each(policies)("allows the owners of the policy: $allowed", ({ allowed, unlinked, linked }) =>
     Effect.gen(function* () {
       const projects = (yield* World).projects
       assert.strictEqual(yield* outcomeOf(register()), unlinked)
@@ -98,7 +98,7 @@ describe("registering a run", () => {
     { allowed: "linked", claims: { repository: `octo-org/${secret}` } },
     { allowed: [], claims: { repository: `octo-org/${secret}` } },
     { allowed: "any", claims: { repository: "octo-org/reused", ref: `refs/heads/${secret}` } },
-  ] as const)("refuses with words that have nothing of the token: $claims, %#", ({ allowed, claims }) =>
+  ] as const)("refuses in words that repeat nothing of the token: $claims, %#", ({ allowed, claims }) =>
     Effect.gen(function* () {
       yield* link("octo-org", "reused")
       if (allowed === "any") yield* register({ repository: "octo-org/reused", repository_id: "99" })
@@ -113,7 +113,7 @@ describe("registering a run", () => {
 })
 
 describe("listing deployments", () => {
-  it.effect("gives pages, newest first, and nothing of a project that does not exist", () =>
+  it.effect("returns pages, newest first, and nothing for an unknown project", () =>
     Effect.gen(function* () {
       const deployments = yield* Deployments
       const { projectId } = yield* register({ run_id: "1" })

@@ -8,14 +8,14 @@ type Overrides = Readonly<Record<string, unknown>>
 const bitbucketIssuer = "https://api.bitbucket.org/2.0/workspaces/acme/pipelines-config/identity/oidc"
 const read = (name: CiName, overrides: Overrides = {}) => {
   const issuer = name === "bitbucket" ? bitbucketIssuer : "https://issuer.example"
-  // As in a token: what is undefined is not there.
+  // JSON drops undefined claims, as a token does.
   const claims = JSON.stringify({ ...ciClaims[name](issuer, "aud", 1_800_000_000), ...overrides })
   return presetOf(name).read(issuer)(JSON.parse(claims))
 }
 const circle = (claims: Overrides) =>
   Object.fromEntries(Object.entries(claims).map(([name, value]) => [`oidc.circleci.com/${name}`, value]))
 
-/** A run on main: whose, which, and where from. */
+/** A run on main for each provider, with its repository, owner and workflow. */
 const runs: ReadonlyArray<readonly [CiName, Overrides]> = [
   [
     "gitlab",
@@ -154,7 +154,7 @@ const refusals: ReadonlyArray<readonly [CiName, Overrides, RegExp]> = [
 ]
 
 describe("presets", () => {
-  it.each(runs)("%s gives a run", (name, expected) => {
+  it.each(runs)("%s returns a run", (name, expected) => {
     assert.deepInclude(Result.getOrThrow(read(name)), { branch: "main", ref: "refs/heads/main", ...expected })
   })
 
@@ -229,7 +229,7 @@ describe("claim maps", () => {
     assert.strictEqual(Result.getOrThrow(run({ ...acmeClaims, ...overrides })).preview, preview)
   })
 
-  it("without production every run is a preview", () => {
+  it("without a production rule every run is a preview", () => {
     assert.isTrue(Result.getOrThrow(readByMap({ claims: acme.claims })(acmeClaims)).preview)
   })
 
@@ -247,7 +247,7 @@ describe("claim maps", () => {
     assert.isTrue(Result.isFailure(result) && sentence.test(result.failure.error))
   })
 
-  it("never read what is not the token's own", () => {
+  it("read only the token's own properties", () => {
     const map = { ...acme, claims: { ...acme.claims, runId: "constructor.name" } }
     assert.isTrue(Result.isFailure(readByMap(map)(acmeClaims)))
   })

@@ -41,8 +41,8 @@ const fail = (attempt?: number, retry = false): JobReport => ({
 const cancel: JobReport = { _tag: "Canceled" }
 const expired: JobReport = { _tag: "LeaseExpired" }
 
-/** What becomes of a report: the decision, or the sentence of the conflict. */
-const say = (job: JobState, report: JobReport, now = at(0)) => {
+/** The decision on a report, or the sentence of the conflict. */
+const decisionOn = (job: JobState, report: JobReport, now = at(0)) => {
   const decision = decide(job, report, now)
   if (Result.isFailure(decision)) return decision.failure.error
   const { success } = decision
@@ -58,44 +58,44 @@ const over = (attempt: number) =>
 describe("the end of a job", () => {
   it("without an attempt, any worker ends a queued or running job, and the first outcome stays", () => {
     for (const job of [queued, running]) {
-      assert.deepStrictEqual([say(job, complete()), say(job, fail())], ["completed", "failed"])
+      assert.deepStrictEqual([decisionOn(job, complete()), decisionOn(job, fail())], ["completed", "failed"])
     }
     for (const finishedAttempt of [null, 2]) {
-      assert.strictEqual(say(ended("completed", finishedAttempt), complete()), "Unchanged")
-      assert.strictEqual(say(ended("completed", finishedAttempt), fail()), other)
-      assert.strictEqual(say(ended("failed", finishedAttempt), complete()), other)
-      assert.strictEqual(say(ended("failed", finishedAttempt), fail()), "Unchanged")
+      assert.strictEqual(decisionOn(ended("completed", finishedAttempt), complete()), "Unchanged")
+      assert.strictEqual(decisionOn(ended("completed", finishedAttempt), fail()), other)
+      assert.strictEqual(decisionOn(ended("failed", finishedAttempt), complete()), other)
+      assert.strictEqual(decisionOn(ended("failed", finishedAttempt), fail()), "Unchanged")
     }
     for (const report of [complete(), fail(), fail(undefined, true)]) {
-      assert.strictEqual(say(canceled, report), "The job is canceled: stop the work.")
+      assert.strictEqual(decisionOn(canceled, report), "The job is canceled: stop the work.")
     }
   })
 
-  it("with an attempt, only the running one ends the job", () => {
-    assert.deepStrictEqual([say(running, complete(2)), say(running, fail(2))], ["completed", "failed"])
+  it("with an attempt, only the running attempt ends the job", () => {
+    assert.deepStrictEqual([decisionOn(running, complete(2)), decisionOn(running, fail(2))], ["completed", "failed"])
     for (const attempt of [1, 3, 2_000_000_000]) {
       for (const report of [complete(attempt), fail(attempt), fail(attempt, true)]) {
         for (const job of [queued, running, { ...queued, attempt: 1 }, ended("completed", 2), ended("failed", null)]) {
-          assert.strictEqual(say(job, report), over(attempt))
+          assert.strictEqual(decisionOn(job, report), over(attempt))
         }
       }
     }
     // Its lease expired, and the job waits for the next claim.
-    assert.strictEqual(say({ ...queued, attempt: 2 }, complete(2)), over(2))
-    assert.strictEqual(say(canceled, complete(2)), "The job is canceled: stop the work.")
+    assert.strictEqual(decisionOn({ ...queued, attempt: 2 }, complete(2)), over(2))
+    assert.strictEqual(decisionOn(canceled, complete(2)), "The job is canceled: stop the work.")
   })
 
-  it("the attempt that ended the job may say the same again, and nothing else", () => {
-    assert.strictEqual(say(ended("completed", 2), complete(2)), "Unchanged")
-    assert.strictEqual(say(ended("failed", 2), fail(2)), "Unchanged")
-    assert.strictEqual(say(ended("failed", 2), fail(2, true)), "Unchanged")
-    assert.strictEqual(say(ended("completed", 2), fail(2)), other)
-    assert.strictEqual(say(ended("failed", 2), complete(2)), other)
-    // Somebody without an attempt finished it while it was queued.
-    assert.strictEqual(say(ended("completed", null), complete(2)), over(2))
+  it("the attempt that ended the job can repeat its report, but not change it", () => {
+    assert.strictEqual(decisionOn(ended("completed", 2), complete(2)), "Unchanged")
+    assert.strictEqual(decisionOn(ended("failed", 2), fail(2)), "Unchanged")
+    assert.strictEqual(decisionOn(ended("failed", 2), fail(2, true)), "Unchanged")
+    assert.strictEqual(decisionOn(ended("completed", 2), fail(2)), other)
+    assert.strictEqual(decisionOn(ended("failed", 2), complete(2)), other)
+    // A worker without an attempt finished it while it was queued.
+    assert.strictEqual(decisionOn(ended("completed", null), complete(2)), over(2))
   })
 
-  it("an attempt that failed with a retry may say so again, also after the next claims", () => {
+  it("an attempt that failed with a retry can repeat its report, also after later claims", () => {
     const retried = attemptBit(1) | attemptBit(2)
     for (const job of [
       { ...queued, attempt: 2, retriedAttempts: retried },
@@ -103,22 +103,22 @@ describe("the end of a job", () => {
       { ...ended("completed", 3), attempt: 3, retriedAttempts: retried },
     ]) {
       for (const attempt of [1, 2]) {
-        assert.strictEqual(say(job, fail(attempt, true)), "Unchanged")
-        assert.strictEqual(say(job, fail(attempt)), over(attempt))
-        assert.strictEqual(say(job, complete(attempt)), over(attempt))
+        assert.strictEqual(decisionOn(job, fail(attempt, true)), "Unchanged")
+        assert.strictEqual(decisionOn(job, fail(attempt)), over(attempt))
+        assert.strictEqual(decisionOn(job, complete(attempt)), over(attempt))
       }
     }
-    assert.strictEqual(say({ ...running, attempt: 3, retriedAttempts: retried }, fail(33, true)), over(33))
+    assert.strictEqual(decisionOn({ ...running, attempt: 3, retriedAttempts: retried }, fail(33, true)), over(33))
   })
 
-  it("a retry puts the job back after a delay, until its last attempt", () => {
-    assert.strictEqual(say({ ...running, attempt: 1 }, fail(1, true), at(100)), 110)
-    assert.strictEqual(say(running, fail(2, true), at(100)), 120)
-    assert.strictEqual(say(running, fail(undefined, true), at(100)), 120)
-    assert.strictEqual(say({ ...running, attempt: 3 }, fail(3, true)), "failed")
-    // A job that was never claimed has nothing to retry; one that is queued again already stays.
-    assert.strictEqual(say(queued, fail(undefined, true)), "failed")
-    assert.strictEqual(say({ ...queued, attempt: 1 }, fail(undefined, true)), "Unchanged")
+  it("a retry queues the job again after a delay, until its last attempt", () => {
+    assert.strictEqual(decisionOn({ ...running, attempt: 1 }, fail(1, true), at(100)), 110)
+    assert.strictEqual(decisionOn(running, fail(2, true), at(100)), 120)
+    assert.strictEqual(decisionOn(running, fail(undefined, true), at(100)), 120)
+    assert.strictEqual(decisionOn({ ...running, attempt: 3 }, fail(3, true)), "failed")
+    // A job that was never claimed fails at once. A job that is already queued again stays so.
+    assert.strictEqual(decisionOn(queued, fail(undefined, true)), "failed")
+    assert.strictEqual(decisionOn({ ...queued, attempt: 1 }, fail(undefined, true)), "Unchanged")
   })
 
   it("the delay of a retry doubles with each attempt, up to an hour", () => {
@@ -129,9 +129,9 @@ describe("the end of a job", () => {
     assert.strictEqual(retryDelay(86_400, 1), 3600)
   })
 
-  it("only an unfinished job is canceled, and canceling again changes nothing", () => {
+  it("only an unfinished job can be canceled, and canceling again changes nothing", () => {
     assert.deepStrictEqual(
-      [queued, running, canceled, ended("completed", 2), ended("failed", null)].map((job) => say(job, cancel)),
+      [queued, running, canceled, ended("completed", 2), ended("failed", null)].map((job) => decisionOn(job, cancel)),
       [
         "Cancel",
         "Cancel",
@@ -142,12 +142,12 @@ describe("the end of a job", () => {
     )
   })
 
-  it("a job fails for its lease only while it is running and its lease has expired", () => {
-    assert.strictEqual(say(running, expired, at(60)), "Expired")
-    assert.strictEqual(say(running, expired, at(59.999)), notRunning)
-    for (const job of [queued, canceled]) assert.strictEqual(say(job, expired, at(60)), notRunning)
-    assert.strictEqual(say(ended("failed", 2), expired), "Unchanged")
-    assert.strictEqual(say(ended("completed", 2), expired), other)
+  it("a running job fails when its lease has expired, and no other job does", () => {
+    assert.strictEqual(decisionOn(running, expired, at(60)), "Expired")
+    assert.strictEqual(decisionOn(running, expired, at(59.999)), notRunning)
+    for (const job of [queued, canceled]) assert.strictEqual(decisionOn(job, expired, at(60)), notRunning)
+    assert.strictEqual(decisionOn(ended("failed", 2), expired), "Unchanged")
+    assert.strictEqual(decisionOn(ended("completed", 2), expired), other)
   })
 
   it("a refused heartbeat says why", () => {

@@ -16,7 +16,7 @@ const fireDue = JobSchedules.use((schedules) => schedules.fireDue)
 const refusal = (error: string) => JSON.stringify({ error, code: "invalid_request" })
 
 describe("JobSchedules", () => {
-  it.effect("a schedule is in UTC and carries nothing, when no more is said; the clock says when it fires next", () =>
+  it.effect("a schedule is in UTC and has no input by default, and its next firing follows the clock", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const schedule_id = yield* create({ workflow: "w", cron: "0 4 * * *" })
@@ -45,7 +45,7 @@ describe("JobSchedules", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("what cannot fire or be called is refused by its name, and not kept", () =>
+  it.effect("an invalid cron, zone or callback is refused by name, and nothing is stored", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const valid = { workflow: "w", cron: "* * * * *" }
@@ -66,7 +66,7 @@ describe("JobSchedules", () => {
   )
 
   it.effect(
-    "a firing creates a job, and wakes who waits for one; its callback's secret opens for the schedule's id",
+    "a firing creates a job and wakes a waiting claim, and its callback's secret is encrypted for the schedule",
     () =>
       Effect.gen(function* () {
         yield* makeOrg("o")
@@ -103,7 +103,7 @@ describe("JobSchedules", () => {
       }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("no schedule is another org's to see or delete", () =>
+  it.effect("no org can read or delete a schedule of another org", () =>
     Effect.gen(function* () {
       const schedules = yield* JobSchedules
       yield* makeOrg("a")

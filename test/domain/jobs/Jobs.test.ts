@@ -17,7 +17,7 @@ const after = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)
 const error = (code: string, sentence: string) => JSON.stringify({ error: sentence, code })
 
 describe("Jobs", () => {
-  it.effect("the secret of a callback is encrypted for the job, and in no answer", () =>
+  it.effect("the secret of a callback is encrypted for the job, and is in no answer", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const jobs = yield* Jobs
@@ -30,7 +30,7 @@ describe("Jobs", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect.each([true, false])("a callback's url has to be https when that is so: %s", (httpsOnly) =>
+  it.effect.each([true, false])("a callback's url must use https where that is required: %s", (httpsOnly) =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const refused = yield* failureOf(create({ callback_url: "ftp://example.com" }))
@@ -44,20 +44,22 @@ describe("Jobs", () => {
     }).pipe(as("o"), Effect.provide(services({ httpsOnly }))),
   )
 
-  // Seen failing: it was taken, and the callback failed.
-  it.effect.each([false, true])("a callback's literal address is one that is called; private networks: %s", (allowed) =>
-    Effect.gen(function* () {
-      yield* makeOrg("o")
-      const fault = "callback_url must not have a private, reserved or special address as its host."
-      for (const host of Object.values(literalHosts).flat()) {
-        const outcome = yield* Effect.result(create({ callback_url: `https://${host}/cb` }))
-        const expected = refusedHosts(allowed).includes(host) ? fault : null
-        assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected, host)
-      }
-    }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks: allowed }))),
+  // Seen failing when the job was created, and its callback failed later.
+  it.effect.each([false, true])(
+    "a callback's literal address must be one that may be called; private networks: %s",
+    (allowed) =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        const fault = "callback_url must not have a private, reserved or special address as its host."
+        for (const host of Object.values(literalHosts).flat()) {
+          const outcome = yield* Effect.result(create({ callback_url: `https://${host}/cb` }))
+          const expected = refusedHosts(allowed).includes(host) ? fault : null
+          assert.strictEqual(Result.isSuccess(outcome) ? null : outcome.failure.error, expected, host)
+        }
+      }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks: allowed }))),
   )
 
-  it.effect("a claim is for one job and a minute, when no more is said; a heartbeat starts the lease anew", () =>
+  it.effect("a claim takes one job for a minute by default, and a heartbeat starts the lease again", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const jobs = yield* Jobs
@@ -76,7 +78,7 @@ describe("Jobs", () => {
   )
 
   it.effect(
-    "a lease that runs out puts the job back; after three it fails, with its event, unless it was finished",
+    "an expired lease queues the job again, and the third one fails it with its event, unless it was finished",
     () =>
       Effect.gen(function* () {
         yield* makeOrg("o")
@@ -102,8 +104,8 @@ describe("Jobs", () => {
       }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("a job that goes on after all is not failed", () => {
-    // Between the look at the leases and the end of a job, its worker may be heard from.
+  it.effect("a job whose lease is extended in time does not fail", () => {
+    // A heartbeat arrives between the read of the expired leases and the end of the job.
     const stale = Layer.effect(
       JobRepository,
       Effect.map(JobRepository, (repository) => ({
@@ -130,7 +132,7 @@ describe("Jobs", () => {
     }).pipe(as("o"), Effect.provide(services({ repositories: stale })))
   })
 
-  it.effect("the nonce of an event is 32 hex characters, of its own", () =>
+  it.effect("each event has a nonce of its own, of 32 hex characters", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const jobs = yield* Jobs
@@ -145,7 +147,7 @@ describe("Jobs", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("no job is another org's to see or touch", () =>
+  it.effect("no org can read or change a job of another org", () =>
     Effect.gen(function* () {
       const jobs = yield* Jobs
       yield* makeOrg("a")

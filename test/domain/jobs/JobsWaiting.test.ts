@@ -12,9 +12,9 @@ import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 const create = (input: Partial<typeof CreateJob.Type> = {}) =>
   Jobs.use((jobs) => jobs.create({ workflow: "w", ...input }))
 const claim = (input: Parameters<Jobs["Service"]["claim"]>[0] = {}) => Jobs.use((jobs) => jobs.claim(input))
-/** A claim that is waiting. */
+/** A claim that waits. */
 const waiting = (...input: Parameters<typeof claim>) => Effect.tap(Effect.forkChild(claim(...input)), () => settle)
-/** A job as a repository is given it. */
+/** A job as the service stores it. */
 const queued = {
   orgId: "o",
   workflow: "w",
@@ -32,7 +32,7 @@ const queued = {
 }
 
 describe("a claim that waits", () => {
-  it.effect("is answered at once when there is a job, and when one is created", () =>
+  it.effect("is answered at once when a job exists, and as soon as one is created", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const there = yield* create()
@@ -43,7 +43,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("goes on when the job is of another workflow or org, and gives up in its time", () =>
+  it.effect("ignores jobs of other workflows and orgs, and ends after its time", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       yield* as("other")(Effect.andThen(makeOrg("other"), create()))
@@ -57,11 +57,11 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("finds what another replica made within a second", () =>
+  it.effect("finds a job that another replica created within a second", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const claiming = yield* waiting({ wait_seconds: 30 })
-      // Kept without a word to anybody here.
+      // Stores a job without a notification in this process.
       yield* JobRepository.use((jobs) => jobs.insert({ ...queued, jobId: "made" }))
       yield* TestClock.adjust("999 millis")
       assert.isUndefined(claiming.pollUnsafe())
@@ -70,7 +70,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("of many that wait, each job is one's", () =>
+  it.effect("never shares a job with another waiting claim", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const claiming = yield* Effect.replicateEffect(waiting({ wait_seconds: 30 }), 5)
@@ -87,7 +87,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("answers what it has claimed, also when the time runs out meanwhile", () => {
+  it.effect("returns the jobs that it claimed, even when its time ends meanwhile", () => {
     const slow = Layer.effect(
       JobRepository,
       Effect.map(JobRepository, (repository) => ({
@@ -110,7 +110,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services({ repositories: slow })))
   })
 
-  it.effect("a thousand that wait share one poll; jobs go to the first that came, up to the limit of each", () => {
+  it.effect("shares one poll with a thousand others; jobs go to the first, up to the limit of each", () => {
     const claims: Array<number> = []
     const counted = Layer.effect(
       JobRepository,
@@ -152,7 +152,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services({ repositories: counted })))
   })
 
-  it.effect("jobs claimed for one that has gone meanwhile go to the next, and else back into the queue", () => {
+  it.effect("jobs claimed for a claim that has gone go to the next one, else back to the queue", () => {
     const gate = Deferred.makeUnsafe<void>()
     const slow = Layer.effect(
       JobRepository,
@@ -177,7 +177,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services({ repositories: slow })))
   })
 
-  it.effect("those of another lease do not share: each has the lease that it asked for", () =>
+  it.effect("claims with different leases do not share: each gets the lease that it asked for", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const short = yield* waiting({ wait_seconds: 30, lease_seconds: 5 })
@@ -189,7 +189,7 @@ describe("a claim that waits", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("all of them fail when the database is away", () => {
+  it.effect("all waiting claims fail when the database is unavailable", () => {
     const away = Layer.effect(
       JobRepository,
       Effect.map(JobRepository, (repository) => ({
@@ -208,14 +208,14 @@ describe("a claim that waits", () => {
   })
 })
 
-describe("how jobs are handed out", () => {
-  it("a statement claims for the first waiters, a hundred jobs at most", () => {
+describe("the distribution of jobs", () => {
+  it("a statement claims for the first waiting claims, a hundred jobs at most", () => {
     const waiters = [{ limit: 60 }, { limit: 30 }, { limit: 30 }, { limit: 1 }]
     assert.deepStrictEqual(nextToServe(waiters), { served: waiters.slice(0, 3), limit: 100 })
     assert.deepStrictEqual(nextToServe(waiters.slice(3)), { served: waiters.slice(3), limit: 1 })
   })
 
-  it("each takes up to its limit in turn, and what nobody takes is left", () => {
+  it("each claim in turn gets jobs up to its limit, and the rest is returned", () => {
     const [two, one] = [{ limit: 2 }, { limit: 1 }]
     assert.deepStrictEqual(distribute([two, one], [1]), { shares: [[two, [1]]], left: [] })
     assert.deepStrictEqual(distribute([two, one], [1, 2, 3, 4]), {

@@ -7,7 +7,7 @@ import { type ExhaustedJob, makeExpiry, type LeaseBatch } from "#src/domain/jobs
 const job = (orgId: string, n: number): ExhaustedJob => ({ orgId, jobId: `${orgId}${n}` })
 const ended = [job("a", 1), job("a", 2), job("a", 3), job("b", 1), job("c", 1)]
 
-/** One batch with these jobs, and then none. */
+/** One batch with these jobs, then empty batches. */
 const once = (jobs: ReadonlyArray<ExhaustedJob>) => {
   const asked: Array<LeaseBatch> = []
   const expire = (batch: LeaseBatch) =>
@@ -15,7 +15,7 @@ const once = (jobs: ReadonlyArray<ExhaustedJob>) => {
   return { asked, expire }
 }
 
-it.effect("jobs whose last lease ran out are failed, the first of each org before the second of any", () =>
+it.effect("jobs whose last lease expired are failed, one of each org before a second of any", () =>
   Effect.gen(function* () {
     const failed: Array<string> = []
     const { asked, expire } = once(ended)
@@ -25,8 +25,8 @@ it.effect("jobs whose last lease ran out are failed, the first of each org befor
   }),
 )
 
-// Seen failing: one that could not be failed ended the run, and those after it never were.
-it.effect("a job that cannot be failed holds up no other, and is logged", () =>
+// Seen failing when a job that could not be failed ended the batch, so that later jobs never failed.
+it.effect("a job that cannot be failed does not delay others, and is logged", () =>
   Effect.gen(function* () {
     const log: Array<string> = []
     const failed: Array<string> = []
@@ -45,7 +45,7 @@ it.effect("a job that cannot be failed holds up no other, and is logged", () =>
   }),
 )
 
-it.effect("a batch's jobs are failed for half a second; the others are for the next batch", () =>
+it.effect("a batch fails jobs for half a second, and leaves the rest to the next batch", () =>
   Effect.gen(function* () {
     let failed = 0
     const many = Array.from({ length: 100 }, (_, n) => job("a", n))

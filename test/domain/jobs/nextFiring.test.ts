@@ -8,7 +8,7 @@ const next = (cron: string, timezone: string, after: string) =>
     onFailure: (sentence) => sentence,
   })
 
-/** So many firings in a row, without their date when that is the first one's. */
+/** The next firings, without their date when it is the same as that of the first. */
 const firings = (count: number, cron: string, timezone: string, after: string) => {
   const all: Array<string> = []
   for (let at = after; all.length < count; all.push(at)) at = next(cron, timezone, at)
@@ -28,7 +28,7 @@ describe("the next firing", () => {
     ["0 9 * * mon-fri", "UTC", "2026-11-20T17:00:00.000Z", "2026-11-23T09:00:00.000Z"],
     ["0 9 * * 7", "UTC", "2026-11-20T17:00:00.000Z", "2026-11-22T09:00:00.000Z"],
     ["0 0 1 jan *", "UTC", "2026-11-20T17:00:00.000Z", "2027-01-01T00:00:00.000Z"],
-    // Day of the month or day of the week, as cron has it when both are given.
+    // Day of the month or day of the week, as in cron, when both are set.
     ["0 0 13 * 5", "UTC", "2026-11-20T17:00:00.000Z", "2026-11-27T00:00:00.000Z"],
     ["0 0 31 * *", "UTC", "2026-11-20T17:00:00.000Z", "2026-12-31T00:00:00.000Z"],
     ["0 0 29 2 *", "UTC", "2026-11-20T17:00:00.000Z", "2028-02-29T00:00:00.000Z"],
@@ -48,7 +48,7 @@ describe("the next firing", () => {
     ["30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00.000Z", "2026-10-25T00:30Z", "2026-10-26T01:30Z"],
     ["30 1 * * *", "America/New_York", "2026-10-31T12:00:00.000Z", "2026-11-01T05:30Z", "2026-11-02T06:30Z"],
     ["0 3 * * *", "Europe/Berlin", "2026-10-24T12:00:00.000Z", "2026-10-25T02:00Z", "2026-10-26T02:00Z"],
-  ])("of %j in %s, where the clock is changed, is one a day", (cron, timezone, after, ...expected) => {
+  ])("of %j in %s is once a day, also when the clock changes", (cron, timezone, after, ...expected) => {
     assert.deepStrictEqual(firings(2, cron, timezone, after), expected)
   })
 
@@ -68,12 +68,12 @@ describe("the next firing", () => {
     ["0 * * * *", "America/New_York", "2026-11-01T04:30:00.000Z", ["T05:00Z", "T06:00Z", "T07:00Z"]],
     ["*/30 * * * *", "America/New_York", "2026-11-01T05:00:00.000Z", ["T05:30Z", "T06:00Z", "T06:30Z", "T07:00Z"]],
     ["0 */20 * * * *", "Australia/Lord_Howe", "2026-04-04T14:30:00.000Z", ["T14:40Z", "T15:10Z", "T15:30Z", "T15:50Z"]],
-  ])("of %j in %s goes on by the hour while the clock is changed", (cron, timezone, after, expected) => {
+  ])("of %j in %s continues every hour when the clock changes", (cron, timezone, after, expected) => {
     assert.deepStrictEqual(firings(expected.length, cron, timezone, after), expected)
   })
 
   const Moment = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4e12 })))
-  it.prop("is always later, on a whole minute of five fields", [Moment], ([millis]) => {
+  it.prop("is always in the future; with five fields, on a whole minute", [Moment], ([millis]) => {
     for (const timezone of ["Europe/Berlin", "America/New_York", "Pacific/Apia"]) {
       for (const cron of ["*/7 * * * *", "30 2 * * *"]) {
         const found = DateTime.toEpochMillis(Result.getOrThrow(nextFiring(cron, timezone, DateTime.makeUnsafe(millis))))
@@ -88,8 +88,8 @@ describe("the next firing", () => {
     }
   })
 
-  // Seen failing (by time) when `Cron.next` decided it: that tries 10,000 dates, a second of CPU in some zones.
-  it("of a date that never comes, or not within ten years, is refused without a search, in every zone", () => {
+  // Seen failing (by time) with `Cron.next`, which tries 10,000 dates: a second of CPU in some zones.
+  it("a date that never comes, or not within ten years, is refused without a search, in every zone", () => {
     for (const cron of ["0 0 30 2 *", "0 * 30 2 *", "59 59 23 31 2,4 *", "0 0 30 2 */2"]) {
       for (const timezone of Intl.supportedValuesOf("timeZone")) {
         assert.strictEqual(next(cron, timezone, "2026-11-20T17:00:00.000Z"), "cron names dates that never come")
@@ -121,7 +121,7 @@ describe("the next firing", () => {
     ]),
   )
   const Future = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 1.7e12, maximum: 4e12 })))
-  it.prop("is the one that a search of all dates finds", [Expression, Zone, Future], ([cron, timezone, millis]) => {
+  it.prop("is the same as a search of all dates finds", [Expression, Zone, Future], ([cron, timezone, millis]) => {
     const searched = Result.try(() => {
       const onDstOverlap = cron.split(" ")[1]!.startsWith("*") ? "both" : "earlier"
       const parsed = Result.getOrThrow(Cron.parse(cron, timezone, { onDstOverlap }))
@@ -145,11 +145,11 @@ describe("the next firing", () => {
     ["* * * 13 *", "Expected a value between 1 and 12"],
     ["* * * * 8", "Expected a value between 0 and 7"],
     ["5-1 * * * *", "Invalid value range"],
-  ])("of %j is no cron expression, and the sentence says why", (cron, why) => {
+  ])("refuses %j with the reason", (cron, why) => {
     assert.strictEqual(next(cron, "UTC", "2026-11-20T17:00:00.000Z"), `cron is not a cron expression: ${why}`)
   })
 
-  it.each(["", "Berlin", "Europe/Nowhere", "CEST!", " UTC"])("in %j is in no time zone", (timezone) => {
+  it.each(["", "Berlin", "Europe/Nowhere", "CEST!", " UTC"])("refuses the unknown time zone %j", (timezone) => {
     assert.strictEqual(
       next("* * * * *", timezone, "2026-11-20T17:00:00.000Z"),
       "timezone must be an IANA time zone, as in Europe/Berlin",

@@ -4,7 +4,7 @@ import { limitWaitingClaims } from "#src/domain/jobs/waitingClaimLimit.ts"
 import { outcomeOf } from "../support.ts"
 import { settle } from "../webhooks/webhookSupport.ts"
 
-it.effect("so many claims of an org wait at one time, however they end; those of other orgs do not count", () =>
+it.effect("an org has a limit of waiting claims; ended claims and other orgs' claims do not count", () =>
   Effect.gen(function* () {
     const waiting = limitWaitingClaims(2)
     const end = yield* Deferred.make<void, Error>()
@@ -23,7 +23,7 @@ it.effect("so many claims of an org wait at one time, however they end; those of
   }),
 )
 
-it.effect("a limit of none lets no claim wait", () =>
+it.effect("a limit of zero lets no claim wait", () =>
   Effect.gen(function* () {
     assert.strictEqual(yield* outcomeOf(limitWaitingClaims(0)("a", Effect.void)), "LimitReached")
   }),

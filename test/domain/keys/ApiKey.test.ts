@@ -8,7 +8,7 @@ const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const Byte = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })))
 const Bytes = Arbitrary.array(Byte, { minLength: 30, maxLength: 64 })
 
-/** The checksum of a key's random part, worked out apart from the service. */
+/** The checksum of a key's random part, computed without the code of the service. */
 const checksumOf = (random: string) => {
   const base62 = (n: bigint): string => (n < 62n ? "" : base62(n / 62n)) + alphabet[Number(n % 62n)]!
   return base62(BigInt(crc32(random))).padStart(6, "0")
@@ -18,7 +18,7 @@ const bytes = seededBytes(3)
 const generate = (): string => fromRandomBytes(bytes(48)) ?? generate()
 
 describe("fromRandomBytes", () => {
-  it.prop("makes a key that passes the check, of 36 bytes below 248", [Bytes], ([values]) => {
+  it.prop("creates a key that passes the check, from 36 bytes below 248", [Bytes], ([values]) => {
     const key = fromRandomBytes(Uint8Array.from(values))
     const usable = values.filter((value) => value < 248)
     assert.strictEqual(key === undefined, usable.length < 36)
@@ -30,7 +30,7 @@ describe("fromRandomBytes", () => {
     assert.strictEqual(displayPrefix(key), key.slice(0, 12))
   })
 
-  it("gives every character to as many bytes as any other", () => {
+  it("gives every character the same number of bytes", () => {
     const counts = new Map<string, number>()
     for (let value = 0; value < 256; value++) {
       const character = fromRandomBytes(new Uint8Array(36).fill(value))?.charAt(4) ?? "none"
@@ -48,19 +48,19 @@ describe("fromRandomBytes", () => {
     }
     const expected = (keys * 36) / 62
     const chiSquare = [...counts.values()].reduce((sum, count) => sum + (count - expected) ** 2 / expected, 0)
-    // 61 degrees of freedom: above 113 once in 20,000 times by chance, and the bytes are the same in every run.
+    // With 61 degrees of freedom, chance exceeds 113 once in 20,000 times; every run has the same bytes.
     assert.isBelow(chiSquare, 113)
   })
 })
 
 describe("isWellFormed", () => {
-  // Checksums by Python's zlib.crc32.
+  // The checksums come from Python's zlib.crc32.
   it.each([
     "svc_0000000000000000000000000000000000000etOEM",
     "svc_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ0TyBiU",
     "svc_QRSTUVWXYZabcdefghijklmnopqrstuvwxyz0SXxQG",
     "svc_zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz1ej79G",
-  ])("knows %s", (key) => assert.isTrue(isWellFormed(key)))
+  ])("accepts %s", (key) => assert.isTrue(isWellFormed(key)))
 
   it("refuses a key with any one character changed, left out, doubled, or swapped with its neighbour", () => {
     for (const key of [generate(), generate(), generate(), "svc_0000000000000000000000000000000000000etOEM"]) {
@@ -83,7 +83,7 @@ describe("isWellFormed", () => {
   })
 
   it.each([(key: string) => `${key}\n`, (key: string) => ` ${key}`, (key: string) => key.toUpperCase()])(
-    "refuses a key that something was done to, %#",
+    "refuses a changed key, %#",
     (change) => assert.isFalse(isWellFormed(change(generate()))),
   )
 })

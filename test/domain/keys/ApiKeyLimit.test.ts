@@ -15,7 +15,7 @@ const anonymous = Principal.Anonymous()
 const validate = (key: string, address: string, caller: Principal = anonymous, open = false) =>
   ApiKeys.use((keys) => as(caller, open)(keys.validate(Redacted.make(key), address)))
 
-/** What so many wrong keys in a row get: each outcome once, in order. */
+/** The outcomes of many wrong keys in a row: each distinct outcome once, in order. */
 const outcomes = (times: number, ...args: [address: string, caller?: Principal, open?: boolean]) =>
   Effect.map(
     Effect.forEach(Array.from({ length: times }), () => outcomeOf(validate(wrong, ...args))),
@@ -30,26 +30,28 @@ const refusedFor = (seconds: number) =>
     retryAfterSeconds: seconds,
   })
 
-describe("failures of callers without a credential", () => {
-  it.effect.each([{ open: false }, { open: true }])("are 600 a minute per address, open: $open", ({ open }) =>
-    Effect.gen(function* () {
-      const { orgKey } = yield* makeTenant
-      assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
-      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
-      // A key that is valid waits, too: else the limit would say which one is.
-      assert.strictEqual(yield* failureOf(validate(orgKey.key, "a", anonymous, open)), refusedFor(60))
-      yield* TestClock.adjust("20500 millis")
-      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(40))
-      yield* TestClock.adjust("39499 millis")
-      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(1))
-      // The minute is over, whatever was tried in it; the next has 600 again.
-      yield* TestClock.adjust("1 millis")
-      assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
-      assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
-    }).pipe(Effect.provide(services())),
+describe("failures of requests without a credential", () => {
+  it.effect.each([{ open: false }, { open: true }])(
+    "are limited to 600 a minute per address, open: $open",
+    ({ open }) =>
+      Effect.gen(function* () {
+        const { orgKey } = yield* makeTenant
+        assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
+        assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
+        // A valid key is refused too: otherwise the limit would reveal which key is valid.
+        assert.strictEqual(yield* failureOf(validate(orgKey.key, "a", anonymous, open)), refusedFor(60))
+        yield* TestClock.adjust("20500 millis")
+        assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(40))
+        yield* TestClock.adjust("39499 millis")
+        assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(1))
+        // After the minute the next 600 are allowed, however many were refused.
+        yield* TestClock.adjust("1 millis")
+        assert.deepStrictEqual(yield* outcomes(600, "a", anonymous, open), ["Unauthorized"])
+        assert.strictEqual(yield* failureOf(validate(wrong, "a", anonymous, open)), refusedFor(60))
+      }).pipe(Effect.provide(services())),
   )
 
-  it.effect("count from the first of them", () =>
+  it.effect("count in a minute that starts with the first", () =>
     Effect.gen(function* () {
       yield* outcomes(1, "a")
       yield* TestClock.adjust("59 seconds")
@@ -60,7 +62,7 @@ describe("failures of callers without a credential", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("shut out no other address, and nobody with a credential at the same one", () =>
+  it.effect("do not limit other addresses, or requests with a credential from the same address", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       assert.deepStrictEqual(yield* outcomes(601, "a"), ["Unauthorized", "TooManyRequests"])
@@ -74,14 +76,14 @@ describe("failures of callers without a credential", () => {
       for (const caller of credentials) {
         assert.deepStrictEqual(yield* outcomes(700, "a", caller), ["Unauthorized"])
         yield* validate(orgKey.key, "a", caller)
-        // Nor do theirs use up what strangers at the address have.
+        // Nor do they use up the failures of requests without a credential from the same address.
         assert.deepStrictEqual(yield* outcomes(601, "c", caller), ["Unauthorized"])
       }
       assert.deepStrictEqual(yield* outcomes(600, "c"), ["Unauthorized"])
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("are all that counts: successes do not", () =>
+  it.effect("are the only thing that counts: successes do not", () =>
     Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
       yield* outcomes(599, "a")
@@ -97,7 +99,7 @@ describe("failures of callers without a credential", () => {
     ),
   ).pipe(Layer.provideMerge(fakes.layer))
 
-  it.effect("are the caller's: a database out of reach is not one", () =>
+  it.effect("an unavailable database is no failure of the client", () =>
     Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
       for (let i = 0; i < 601; i++) assert.strictEqual(yield* outcomeOf(validate(orgKey.key, "a")), "Unavailable")
@@ -106,7 +108,7 @@ describe("failures of callers without a credential", () => {
 })
 
 describe("FailureLimit", () => {
-  it.effect("remembers 10,000 addresses at most, and forgets those that began first", () =>
+  it.effect("remembers at most 10,000 addresses, and forgets the oldest first", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(1)
       const isLimited = (n: number) => Effect.map(outcomeOf(limit.check(`address ${n}`)), (tag) => tag !== "ok")
@@ -120,8 +122,8 @@ describe("FailureLimit", () => {
   const isRefused = (limit: ReturnType<typeof FailureLimit.make>, address: string) =>
     Effect.map(outcomeOf(limit.check(address)), (tag) => tag === "TooManyRequests")
 
-  // Seen failing: the worst address was forgotten first, and could go on.
-  it.effect("a flood of addresses evicts those with the fewest failures, not the worst", () =>
+  // Seen failing when the address with the most failures was evicted, and could continue.
+  it.effect("a flood of addresses evicts those with the fewest failures, not the most", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(3)
       for (let n = 0; n < 3; n++) yield* limit.record("203.0.113.1")
@@ -133,7 +135,7 @@ describe("FailureLimit", () => {
     }),
   )
 
-  it.effect("windows that have ended make room first, however bad they were", () =>
+  it.effect("evicts ended windows first, however many failures they have", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(2)
       for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
@@ -145,8 +147,8 @@ describe("FailureLimit", () => {
     }),
   )
 
-  // Seen failing: each address of a network had all failures of its own, and there are 2 to the 64 of them.
-  it.effect("counts a /64 network of IPv6 as one, and an IPv4-mapped address as its IPv4", () =>
+  // Seen failing when each address of a network could fail 600 times: a network has 2 to the 64 of them.
+  it.effect("counts a /64 network of IPv6 as one address, and an IPv4-mapped address as its IPv4", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(4)
       for (const address of [
@@ -172,7 +174,7 @@ describe("FailureLimit", () => {
     }),
   )
 
-  it.effect("gives an address that comes back after a minute a new place in the order", () =>
+  it.effect("an address that returns after a minute counts as the newest", () =>
     Effect.gen(function* () {
       const limit = FailureLimit.make(1)
       for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)

@@ -9,7 +9,7 @@ import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
 import { asAdministrator, failureOf, makeTenant, nowPlus, services } from "../support.ts"
 
-/** Services whose writes of key usage are seen, and can be held up or made to fail. */
+/** Services that record their writes of key usage. `control.before` delays a write or makes it fail. */
 const watched = () => {
   const writes: Array<Record<string, number>> = []
   const control: { before: Effect.Effect<void, Unavailable> } = { before: Effect.void }
@@ -41,7 +41,7 @@ const lastUse = (id: string) =>
 const down = Effect.fail(new Unavailable({ error: "down" }))
 
 describe("the times of last use", () => {
-  it.effect("are written behind the requests, all of them in one go, the newest of each key", () => {
+  it.effect("are written in the background, all in one batch, the newest of each key", () => {
     const { layer, writes } = watched()
     return Effect.gen(function* () {
       const { orgKey: a, projectKey: b } = yield* makeTenant
@@ -58,7 +58,7 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are of keys that were valid", () => {
+  it.effect("are only of keys that were valid", () => {
     const { layer, writes } = watched()
     return Effect.gen(function* () {
       const { orgId, orgKey } = yield* makeTenant
@@ -72,7 +72,7 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are kept when they cannot be written, and the newest wins the next time", () => {
+  it.effect("are kept when a write fails, and the newest is written the next time", () => {
     const { layer, writes, control } = watched()
     return Effect.gen(function* () {
       const { orgKey: a, projectKey: b } = yield* makeTenant
@@ -91,7 +91,7 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("go to the next write when they come during one, and count when that one fails", () => {
+  it.effect("are written next time when they come during a write, also when that write fails", () => {
     const { layer, writes, control } = watched()
     return Effect.gen(function* () {
       const { orgKey: a, projectKey: b } = yield* makeTenant
@@ -114,7 +114,7 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are kept when the write is cut short, as at shutdown", () => {
+  it.effect("are kept when a write is interrupted, as at shutdown", () => {
     const { layer, control } = watched()
     return Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
@@ -131,7 +131,7 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are written every five seconds, after a fault too, and a last time at the end", () => {
+  it.effect("are written every five seconds, also after a failure, and once more at the end", () => {
     const { layer, control } = watched()
     return Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
@@ -150,8 +150,8 @@ describe("the times of last use", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  // Seen failing: with one statement for all keys.
-  it.effect("are written a thousand keys at a time, and what was written before a failure is not written again", () => {
+  // Seen failing with one statement for all keys.
+  it.effect("are written a thousand keys at a time, and a failure does not repeat earlier writes", () => {
     const { control, layer, writes } = watched()
     return Effect.gen(function* () {
       const { orgId } = yield* makeTenant

@@ -16,7 +16,7 @@ const startOfTest = Date.UTC(2026, 10, 20, 17)
 const refusal = JSON.stringify({ error: "The key is not valid.", code: "unauthorized" })
 const validate = (key: string) => ApiKeys.use((keys) => asAnonymous(keys.validate(Redacted.make(key), "::1")))
 
-/** Randomness whose first key cannot be made. */
+/** Randomness whose first bytes make no key. */
 const uselessAtFirst = Layer.sync(SecureRandom.SecureRandom, () => {
   const useful = seededBytes(4)
   let draws = 0
@@ -24,7 +24,7 @@ const uselessAtFirst = Layer.sync(SecureRandom.SecureRandom, () => {
 })
 
 describe("creating a key", () => {
-  it.effect("shows it once, and keeps its SHA-256 alone", () =>
+  it.effect("shows the key once, and stores only its SHA-256", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(startOfTest)
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
@@ -41,7 +41,7 @@ describe("creating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("takes an expiresAt in the future, and no other", () =>
+  it.effect("accepts an expiresAt in the future, and no other", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(startOfTest)
       const { orgId, projectId } = yield* makeTenant
@@ -62,7 +62,7 @@ describe("creating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("draws again when too many bytes were of no use", () =>
+  it.effect("draws again when too few bytes were usable", () =>
     Effect.gen(function* () {
       const { orgKey } = yield* makeTenant
       assert.isTrue(isWellFormed(orgKey.key))
@@ -71,7 +71,7 @@ describe("creating a key", () => {
 })
 
 describe("validating a key", () => {
-  it.effect("says whose it is", () =>
+  it.effect("returns the owner of the key", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey, projectKey } = yield* makeTenant
       assert.deepStrictEqual(yield* validate(projectKey.key), { keyId: projectKey.id, orgId, projectId })
@@ -79,7 +79,7 @@ describe("validating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("refuses a key from the very moment that it expires", () =>
+  it.effect("refuses a key from the exact moment that it expires", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(startOfTest)
       const { orgId } = yield* makeTenant
@@ -96,7 +96,7 @@ describe("validating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("refuses every key that is not valid with the same bytes", () =>
+  it.effect("refuses every invalid key with the same bytes", () =>
     Effect.gen(function* () {
       const { orgId, orgKey, projectKey } = yield* makeTenant
       const keys = yield* ApiKeys
@@ -116,7 +116,7 @@ describe("validating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("asks the database about no key that cannot be one", () => {
+  it.effect("does not ask the database about malformed keys", () => {
     let queries = 0
     const counted = Layer.effect(
       ApiKeyRepository,
@@ -135,7 +135,7 @@ describe("validating a key", () => {
 })
 
 describe("listing keys", () => {
-  it.effect("gives pages, without a secret, and nothing of an org that does not exist", () =>
+  it.effect("returns pages without secrets, and nothing for an unknown org", () =>
     Effect.gen(function* () {
       const { orgId, orgKey, projectKey } = yield* makeTenant
       const keys = yield* ApiKeys

@@ -7,13 +7,13 @@ import type { Credits, RateLimit } from "#src/domain/keys/KeySettings.ts"
 const day = 86_400_000
 const ask = { need: 0, waiting: 0, want: 0, unused: null }
 
-/** What happens next: a replica needs units, uses its portion, returns it, or dies; then time passes. */
+/** A step of a replica: it needs units, uses its portion, returns it, or dies; then time passes. */
 interface Step {
   readonly replica: number
   readonly what: "use" | "return" | "die"
   readonly cost: number
   readonly want: number
-  /** Milliseconds, and whether the database's clock steps back instead. */
+  /** In milliseconds; or the database's clock steps back instead. */
   readonly passes: number
 }
 
@@ -28,7 +28,7 @@ const steps = Arbitrary.array(
   { minLength: 1, maxLength: 400 },
 )
 
-/** Three replicas with one counter: each uses its portion as late as it may. */
+/** Three replicas share one counter, and each uses its portion as late as possible. */
 const play = (
   limits: { readonly rateLimit: RateLimit | null; readonly credits: Credits | null },
   all: ReadonlyArray<Step>,
@@ -70,7 +70,7 @@ const play = (
   return { uses, lost, counter, now, held }
 }
 
-/** The largest cost of the uses in any span of so many milliseconds. */
+/** The largest cost of the uses in any span of this many milliseconds. */
 const mostWithin = (uses: ReadonlyArray<{ at: number; cost: number }>, span: number) => {
   let [most, sum, first] = [0, 0, 0]
   for (const { at, cost } of uses) {
@@ -89,7 +89,7 @@ const holds = (property: (all: ReadonlyArray<Step>) => void) =>
     (result) => assert.isUndefined(Arbitrary.formatCheckFailure(result)),
   )
 
-describe("a counter of three replicas", () => {
+describe("a counter that three replicas share", () => {
   for (const rateLimit of [
     { limit: 5, window: 1 },
     { limit: 100, window: 1 },
@@ -97,7 +97,7 @@ describe("a counter of three replicas", () => {
     { limit: 1_000, window: 1 },
   ]) {
     it.effect(
-      `never lets through twice a limit of ${rateLimit.limit} in ${rateLimit.window} s, nor more than its flow`,
+      `never allows twice a limit of ${rateLimit.limit} in ${rateLimit.window} s, nor more than its rate over time`,
       () => {
         return holds((all) => {
           const { now, uses } = play({ rateLimit, credits: null }, all)
@@ -108,7 +108,7 @@ describe("a counter of three replicas", () => {
     )
   }
 
-  it.effect("never lets through more credits than there are, and loses none but those that died", () => {
+  it.effect("never allows more credits than there are, and loses only those of replicas that died", () => {
     return holds((all) => {
       const { counter, held, lost, uses } = play({ rateLimit: null, credits: { remaining: 1_300 } }, all)
       const out = held.reduce((sum, one) => sum + (one?.portion.units ?? 0), 0)
@@ -116,10 +116,10 @@ describe("a counter of three replicas", () => {
     })
   })
 
-  it.effect("lets through no more credits in a day than its refill, whatever is leased over midnight", () => {
+  it.effect("allows at most its refill of credits in a day, also when portions are leased over midnight", () => {
     return holds((all) => {
       const refill = { amount: 200, every: "day" } as const
-      // Each step takes hours: portions live 10 seconds.
+      // Each step takes hours, because portions live for 10 seconds.
       const slow = all.map((step) => ({ ...step, passes: step.passes * 3_000 }))
       const { uses } = play({ rateLimit: null, credits: { remaining: 150, refill } }, slow)
       const days = Map.groupBy(uses, ({ at }) => Math.floor(at / day))
@@ -127,7 +127,7 @@ describe("a counter of three replicas", () => {
     })
   })
 
-  it.effect("keeps both limits", () => {
+  it.effect("enforces a rate limit and credits together", () => {
     return holds((all) => {
       const rateLimit = { limit: 150, window: 1 }
       const { uses } = play({ rateLimit, credits: { remaining: 400 } }, all)
@@ -155,7 +155,7 @@ describe("a portion", () => {
     assert.deepStrictEqual(refused.counter, large)
   })
 
-  it("says when credits are refilled: at midnight, of the first day of a month, or never", () => {
+  it("tells when credits are refilled: at midnight, on the first day of a month, or never", () => {
     const at = Date.UTC(2027, 11, 30, 23, 59, 59)
     const retry = (credits: Credits) =>
       lease(newCounter({ rateLimit: null, credits }, at), { ...ask, need: 1, waiting: 1 }, at).lease
@@ -164,7 +164,7 @@ describe("a portion", () => {
     assert.strictEqual(retry({ remaining: 0, refill: { amount: 1, every: "month" } }).retryMillis, day + 1_000)
   })
 
-  it("of an older version is worth nothing", () => {
+  it("of an older version is not valid", () => {
     const counter = newCounter({ rateLimit: null, credits: { remaining: 500 } }, 0)
     const { counter: after, lease: leased } = lease(counter, { ...ask, need: 1, waiting: 1, want: 10 }, 0)
     assert.strictEqual(leased.units, 10)

@@ -11,7 +11,7 @@ import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
 import { asAdministrator, makeTenant, outcomeOf, services } from "../support.ts"
 
-/** Services whose questions to counters are seen, and can be made to fail. */
+/** Services that record their leases of counters. `control.before` makes them fail. */
 const watched = () => {
   const asks: Array<LeaseAsk> = []
   const control: { before: Effect.Effect<void, Unavailable> } = { before: Effect.void }
@@ -39,7 +39,7 @@ const create = Effect.fnUntraced(function* (input: Omit<typeof CreateOrgKey.Type
     ...{ id, orgId, keys, use },
     uses: (times: number) =>
       Effect.map(Effect.replicateEffect(use(), times), (all) => all.filter((one) => one === "ok").length),
-    /** What is neither used nor held. */
+    /** Units that are neither used nor leased. */
     left: World.use(({ counters }) => Effect.sync(() => counters.get(id)!.counter.credits?.remaining)),
   }
 })
@@ -56,7 +56,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("of a slow key stay small, and below 100 each use asks", () => {
+  it.effect("of a slow key stay small, and below 100 each use asks the database", () => {
     const { asks, layer } = watched()
     return Effect.gen(function* () {
       const slow = yield* create({ rateLimit: { limit: 10_000, window: 60 } })
@@ -72,7 +72,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are returned when idle, and at shutdown, to the unit", () =>
+  it.effect("are returned when idle and at shutdown, to the unit", () =>
     Effect.gen(function* () {
       const { left, uses } = yield* create({ credits: { remaining: 50_000 } })
       yield* uses(20)
@@ -88,7 +88,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("while the database is away, what is held may be used, and no unit more", () => {
+  it.effect("can be used while the database is unavailable, and no unit more", () => {
     const { control, layer } = watched()
     return Effect.gen(function* () {
       const { left, use, uses } = yield* create({ credits: { remaining: 5_000 } })
@@ -104,7 +104,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("end with their lifetime, also while the database is away", () => {
+  it.effect("end with their lifetime, also while the database is unavailable", () => {
     const { control, layer } = watched()
     return Effect.gen(function* () {
       const { use, uses } = yield* create({ rateLimit: { limit: 1_000, window: 10 } })
@@ -115,7 +115,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are not asked for while a refusal is known", () => {
+  it.effect("are not requested while a refusal is known", () => {
     const { asks, layer } = watched()
     return Effect.gen(function* () {
       const { use, uses } = yield* create({ rateLimit: { limit: 200, window: 100 } })
@@ -129,7 +129,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a use that is too dear does not hold a cheaper one up", () =>
+  it.effect("a use that costs too much does not delay a cheaper one", () =>
     Effect.gen(function* () {
       const { use } = yield* create({ credits: { remaining: 5 } })
       const all = yield* Effect.all([use(6), use(2), use(4), use(3)], { concurrency: "unbounded" })
@@ -137,7 +137,7 @@ describe("portions", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("a change of the limits ends them", () =>
+  it.effect("end when the limits change", () =>
     Effect.gen(function* () {
       const { id, keys, orgId, uses } = yield* create({ credits: { remaining: 5_000 } })
       yield* uses(20)

@@ -16,7 +16,7 @@ describe("validating a key with a rate limit", () => {
   const validate = (key: string, by = asAnonymous) =>
     ApiKeys.use((keys) => by(keys.validate(Redacted.make(key), "::1")))
 
-  it.effect("answers as ever within it, and says how long to wait beyond it, whoever asks", () =>
+  it.effect("answers normally within the limit, and tells anyone beyond it how long to wait", () =>
     Effect.gen(function* () {
       const { orgId, projectId, orgKey } = yield* makeTenant
       const keys = yield* ApiKeys
@@ -33,13 +33,13 @@ describe("validating a key with a rate limit", () => {
       assert.strictEqual(yield* failureOf(validate(limited.key)), refusedFor(1))
       yield* TestClock.adjust("1 second")
       assert.strictEqual(yield* outcomeOf(validate(limited.key)), "ok")
-      // As a credential of this service it is not counted.
+      // The use of a key as a credential of this service does not count.
       for (let n = 0; n < 10; n++) yield* keys.authenticate(Redacted.make(limited.key))
     }).pipe(Effect.provide(services())),
   )
 
-  // Seen failing: counted by the wall clock, a key at its limit was shut out until the clock was there again.
-  it.effect("gives back what has passed, also when the wall clock is set back an hour", () =>
+  // Seen failing with the wall clock: a key at its limit was refused until the clock had caught up.
+  it.effect("frees units as time passes, even when the wall clock steps back an hour", () =>
     Effect.gen(function* () {
       const { orgId } = yield* makeTenant
       const { key } = yield* asAdministrator(
@@ -54,7 +54,7 @@ describe("validating a key with a rate limit", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("is no failure of the caller: strangers keep their 600 bad keys", () =>
+  it.effect("a refusal for the limit is no failure: the address keeps its 600 failures", () =>
     Effect.gen(function* () {
       const { orgId } = yield* makeTenant
       const keys = yield* ApiKeys

@@ -16,7 +16,7 @@ const validate = (key: string) => ApiKeys.use((keys) => asAnonymous(keys.validat
 const expiryOf = (keyId: string) => Effect.map(World, ({ keys }) => keys.get(keyId)!.row.expiresAt)
 
 describe("rotating a key", () => {
-  it.effect("gives a new one for the same, and leaves the old one good for a day", () =>
+  it.effect("creates a new key with the same scope, and keeps the old one valid for a day", () =>
     Effect.gen(function* () {
       const { orgId, projectId, projectKey } = yield* makeTenant
       const next = yield* rotate(orgId, projectKey.id)
@@ -32,7 +32,7 @@ describe("rotating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("without an overlap ends the old one with the same breath", () =>
+  it.effect("without an overlap ends the old key at once", () =>
     Effect.gen(function* () {
       const { orgId, orgKey } = yield* makeTenant
       const next = yield* rotate(orgId, orgKey.id, { overlapSeconds: 0 })
@@ -41,7 +41,7 @@ describe("rotating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("takes an expiresAt in the future, or none at all", () =>
+  it.effect("accepts an expiresAt in the future, or none", () =>
     Effect.gen(function* () {
       const { orgId, orgKey, projectKey } = yield* makeTenant
       for (const milliseconds of [-1, 0]) {
@@ -56,7 +56,7 @@ describe("rotating a key", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("is refused once the key was rotated, its end included; the new one can be", () =>
+  it.effect("is refused for a rotated key, also after its end; the new key can be rotated", () =>
     Effect.gen(function* () {
       const { orgId, orgKey } = yield* makeTenant
       const next = yield* rotate(orgId, orgKey.id, { overlapSeconds: 60 })
@@ -70,9 +70,9 @@ describe("rotating a key", () => {
   )
 })
 
-describe("rotating a key that is held in memory", () => {
-  /** Services that hear, so that they hold keys in memory; `slow` look-ups wait until they are let go. */
-  const hearing = (gate?: Deferred.Deferred<void>) => {
+describe("the rotation of a cached key", () => {
+  /** Services with a connected key cache; with a `gate`, look-ups wait until it opens. */
+  const withCache = (gate?: Deferred.Deferred<void>) => {
     const slow = Layer.effect(
       ApiKeyRepository,
       ApiKeyRepository.use((repository) =>
@@ -90,17 +90,17 @@ describe("rotating a key that is held in memory", () => {
         Layer.effect(
           KeyRevocations,
           Effect.gen(function* () {
-            const told = yield* Queue.unbounded<Revocation>()
-            yield* Queue.offer(told, Revocation.Connected())
-            return Stream.fromQueue(told)
+            const revocations = yield* Queue.unbounded<Revocation>()
+            yield* Queue.offer(revocations, Revocation.Connected())
+            return Stream.fromQueue(revocations)
           }),
         ),
       ),
     )
   }
 
-  // Seen failing without the cache's forgetting: the old key stays good for ever.
-  it.effect("ends it here without waiting for word of it", () =>
+  // Seen failing when a rotation did not clear the cache: the old key stayed valid for ever.
+  it.effect("ends the old key in this replica without a notification", () =>
     Effect.gen(function* () {
       yield* settle
       const { orgId, orgKey } = yield* makeTenant
@@ -110,10 +110,10 @@ describe("rotating a key that is held in memory", () => {
       assert.strictEqual(yield* outcomeOf(validate(orgKey.key)), "ok")
       yield* TestClock.adjust("1 millis")
       assert.strictEqual(yield* outcomeOf(validate(orgKey.key)), "Unauthorized")
-    }).pipe(Effect.provide(hearing())),
+    }).pipe(Effect.provide(withCache())),
   )
 
-  it.effect("a validation under way meanwhile is answered, and what it looked up is not kept", () =>
+  it.effect("answers a concurrent validation, and does not cache what that read", () =>
     Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       yield* Effect.gen(function* () {
@@ -125,13 +125,13 @@ describe("rotating a key that is held in memory", () => {
         yield* Deferred.succeed(gate, undefined)
         assert.strictEqual((yield* Fiber.join(asking)).keyId, orgKey.id)
         assert.strictEqual(yield* outcomeOf(validate(orgKey.key)), "Unauthorized")
-      }).pipe(Effect.provide(hearing(gate)))
+      }).pipe(Effect.provide(withCache(gate)))
     }),
   )
 })
 
-// What a rotation gives is in one answer and nowhere else.
-it.effect("the new key is not among what is kept", () =>
+// The answer of the rotation is the only place with the new key.
+it.effect("the new key is not stored", () =>
   Effect.gen(function* () {
     const { orgId, orgKey } = yield* makeTenant
     const { key } = yield* rotate(orgId, orgKey.id)

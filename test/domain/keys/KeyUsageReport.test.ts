@@ -44,7 +44,7 @@ const validate = (key: string, use: object = {}) =>
   ApiKeys.use((keys) => outcomeOf(asAdministrator(keys.validate(Redacted.make(key), "::1", use))))
 
 describe("the usage of keys", () => {
-  it.effect("is counted by outcome and hour, and also when a write failed", () => {
+  it.effect("is counted by outcome and hour, also when a write failed", () => {
     const { control, layer } = world()
     return Effect.gen(function* () {
       yield* TestClock.setTime(time("2026-11-20T17:59:59.000Z").epochMilliseconds)
@@ -75,14 +75,14 @@ describe("the usage of keys", () => {
           ["2026-11-20T00:00:00.000Z", 5],
         ],
       )
-      // As a credential of this service it is not counted.
+      // The use of a key as a credential of this service does not count.
       yield* (yield* ApiKeys).authenticate(Redacted.make(orgKey.key))
       yield* flushUsage
       assert.deepStrictEqual(used((yield* usageOf(orgId, orgKey.id)).usage), [first, second])
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("is of keys and orgs that are there, in at most 1,000 intervals", () =>
+  it.effect("exists for known keys and orgs, in at most 1,000 intervals", () =>
     Effect.gen(function* () {
       const { orgId, orgKey } = yield* makeTenant
       const from = time("2026-01-01T00:00:00Z")

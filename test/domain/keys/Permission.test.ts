@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { isPermission, PermissionSet } from "#src/domain/keys/Permission.ts"
 
 describe("permissions", () => {
-  it("are segments joined by dots, of which the last may be *", () => {
+  it("are segments joined by dots, and the last segment may be *", () => {
     for (const text of ["a", "a.b", "models.gpt-5.use", "0_-", "*", "a.*", "a.b.*", "a".repeat(128)])
       assert.isTrue(isPermission(text), text)
     const bad = [
@@ -25,7 +25,7 @@ describe("permissions", () => {
     for (const text of bad) assert.isFalse(isPermission(text), text)
   })
 
-  it("cover what they name, * at the end everything below, * alone everything", () => {
+  it("cover what they name, with * at the end everything below, and * alone everything", () => {
     const cases: ReadonlyArray<
       readonly [list: ReadonlyArray<string>, needed: ReadonlyArray<string>, missing: string | undefined]
     > = [

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import type { RateLimit } from "#src/domain/keys/KeySettings.ts"
 import * as RateBucket from "#src/domain/keys/RateBucket.ts"
 
-/** A bucket, and how many of so many uses at a time are within the limit. */
+/** A bucket, and a function that returns how many of a number of uses at one time are within the limit. */
 const makeUses = (rateLimit: RateLimit) => {
   let bucket = RateBucket.emptyBucket(0)
   return {
@@ -17,18 +17,18 @@ const makeUses = (rateLimit: RateLimit) => {
 }
 
 describe("the rate limit of a key", () => {
-  it("lets a rested key be used so often at once, and evenly from then on", () => {
+  it("allows a full burst after idle time, then an even rate", () => {
     const { wait, within } = makeUses({ limit: 10, window: 60 })
     assert.strictEqual(within(0, 15), 10)
     assert.strictEqual(wait(0), 6_000)
     assert.strictEqual(wait(5_999), 1)
     assert.strictEqual(within(6_000, 3), 1)
     assert.strictEqual(within(30_000, 9), 4)
-    // However long it rests, it gathers no more than the limit.
+    // A long rest adds no more than the limit.
     assert.strictEqual(within(86_400_000, 20), 10)
   })
 
-  it("never lets through more than its even flow and one burst, whatever comes", () => {
+  it("never allows more than its even rate and one burst", () => {
     const { within } = makeUses({ limit: 7, window: 3 })
     let taken = 0
     for (let now = 0; now <= 60_000; now += 13) {
@@ -38,7 +38,7 @@ describe("the rate limit of a key", () => {
     assert.isAtLeast(taken, 7 + (60_000 * 7) / 3000 - 2)
   })
 
-  it("is exact at its ends", () => {
+  it("is exact at its limits", () => {
     assert.strictEqual(makeUses({ limit: 1_000_000, window: 1 }).within(5, 1_000_001), 1_000_000)
     assert.strictEqual(makeUses({ limit: 1_000_000, window: 86_400 }).within(5, 1_000_001), 1_000_000)
     const { wait, within } = makeUses({ limit: 1, window: 86_400 })
@@ -48,8 +48,8 @@ describe("the rate limit of a key", () => {
     assert.strictEqual(within(10_000 + 86_400_000, 1), 1)
   })
 
-  // Guards against leased units that drain from the lease on, uses at the end of their lifetime come on top.
-  it("leased units drain after the longest time for which they may be used", () => {
+  // If leased units drained from the time of the lease, uses at the end of their lifetime would exceed the limit.
+  it("drains leased units from the latest time at which they may be used", () => {
     const rateLimit = { limit: 1_000, window: 10 }
     const lifetime = RateBucket.lifetimeOf(rateLimit)
     assert.strictEqual(lifetime, 500)
@@ -58,13 +58,13 @@ describe("the rate limit of a key", () => {
       bucket = RateBucket.takeUnits(bucket, rateLimit, 1_000)
       bucket = RateBucket.advance(bucket, rateLimit, leasedAt + lifetime)
       assert.strictEqual(RateBucket.unitsLeft(bucket, rateLimit), 0)
-      // 98 in a second, from the end of the next slot on.
+      // From the end of the next slot on, 98 drain in a second.
       bucket = RateBucket.advance(bucket, rateLimit, 2_000)
       assert.strictEqual(RateBucket.unitsLeft(bucket, rateLimit), 98)
     }
   })
 
-  it("keeps what is taken when the database's clock steps back, and goes on from there", () => {
+  it("keeps used units when the database's clock steps back, and continues from there", () => {
     const { within } = makeUses({ limit: 10, window: 10 })
     const hour = 3_600_000
     assert.strictEqual(within(hour, 10), 10)
@@ -73,7 +73,7 @@ describe("the rate limit of a key", () => {
     assert.strictEqual(within(1_010, 5), 1)
   })
 
-  it("keeps what is taken under another limit", () => {
+  it("keeps used units when the limit changes", () => {
     const [from, to] = [
       { limit: 1_000, window: 10 },
       { limit: 100, window: 60 },

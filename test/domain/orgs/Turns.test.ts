@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { inTurns, type TurnBatch, type TurnResult } from "#src/domain/orgs/Turns.ts"
 
-/** A sweep whose batches come to this, one after the other, and what was asked of it. */
+/** A sweep with these results of its batches, one after the other, and the arguments of each batch. */
 const sweepOf = (...batches: ReadonlyArray<TurnResult | "down">) => {
   const asked: Array<TurnBatch> = []
   const left = [...batches]
@@ -17,7 +17,7 @@ const sweepOf = (...batches: ReadonlyArray<TurnResult | "down">) => {
   return { run, after: () => asked.map(({ after }) => after), limits: () => asked.map(({ limit }) => limit) }
 }
 
-it.effect("a batch that is not full is all there is", () =>
+it.effect("a batch that is not full ends the sweep", () =>
   Effect.gen(function* () {
     const sweep = sweepOf({ moved: 7, next: null })
     yield* sweep.run
@@ -25,7 +25,7 @@ it.effect("a batch that is not full is all there is", () =>
   }),
 )
 
-// Seen failing: with full batches of the oldest alone another org came after all of one org's rows.
+// Seen failing when full batches took the oldest rows: another org came after all rows of the first.
 it.effect("after each full batch every org has its turn", () =>
   Effect.gen(function* () {
     const full = { moved: 8, next: "" }
@@ -35,7 +35,7 @@ it.effect("after each full batch every org has its turn", () =>
   }),
 )
 
-it.effect("what cannot be done now is not tried again at once", () =>
+it.effect("a batch that moves nothing is not repeated at once", () =>
   Effect.gen(function* () {
     const sweep = sweepOf({ moved: 0, next: "" }, { moved: 0, next: null })
     yield* sweep.run
@@ -43,7 +43,7 @@ it.effect("what cannot be done now is not tried again at once", () =>
   }),
 )
 
-it.effect("a batch that fails is halved the next time, and the org whose turn it was comes first", () =>
+it.effect("a failed batch is halved the next time, and starts with the org whose turn it was", () =>
   Effect.gen(function* () {
     const full = { moved: 1, next: "" }
     const sweep = sweepOf(full, { moved: 1, next: "b" }, "down", "down", full, { moved: 1, next: null })

@@ -11,7 +11,7 @@ import { as, asAdministrator, failureOf, makeTenant, services, unknownId } from 
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
 
 describe("Projects", () => {
-  it.effect("come into the org named, else the org key's own, else the default org", () =>
+  it.effect("are created in the named org, else in the org of the org key, else in the default org", () =>
     Effect.gen(function* () {
       const projects = yield* Projects
       const { orgId } = yield* makeTenant
@@ -28,7 +28,7 @@ describe("Projects", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("are refused in another's org with the same bytes, whether there is one or not", () =>
+  it.effect("in another org are refused with the same bytes, whether it exists or not", () =>
     Effect.gen(function* () {
       const projects = yield* Projects
       const [own, other] = [yield* makeTenant, yield* makeTenant]
@@ -41,7 +41,7 @@ describe("Projects", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("have the times of the clock", () =>
+  it.effect("have times from the clock", () =>
     Effect.gen(function* () {
       const projects = yield* Projects
       yield* TestClock.setTime(1_000)
@@ -53,7 +53,7 @@ describe("Projects", () => {
     }).pipe(asAdministrator, Effect.provide(services())),
   )
 
-  it.effect("are listed in pages, of every org or of one; an org that does not exist has none to list", () =>
+  it.effect("are listed in pages, of every org or of one; an unknown org has none", () =>
     Effect.gen(function* () {
       const projects = yield* Projects
       const [a, b] = [yield* makeTenant, yield* makeTenant]
@@ -80,7 +80,7 @@ describe("UpdateProject", () => {
     { subdomain: null, name: "b" },
     { hostOwner: "Octo", hostRepo: ".github" },
     { hostOwner: null, hostRepo: null },
-  ])("takes %j", (update) => assert.deepStrictEqual(decode(update), decode({ ...update, unknown: 1 })))
+  ])("accepts %j", (update) => assert.deepStrictEqual(decode(update), decode({ ...update, unknown: 1 })))
 
   it.each([
     {},
@@ -100,7 +100,7 @@ describe("UpdateProject", () => {
 })
 
 describe("Orgs", () => {
-  it.effect("are made with a ULID and the time of the clock, and listed in pages", () =>
+  it.effect("are created with a ULID and the time of the clock, and listed in pages", () =>
     Effect.gen(function* () {
       const orgs = yield* Orgs
       yield* TestClock.setTime(1_000)

@@ -8,7 +8,7 @@ import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, makeOrg, services, settle } from "./webhookSupport.ts"
 
-/** An org with an endpoint, and so many events for it. */
+/** An org with an endpoint and a number of events for it. */
 const makeReceiver = Effect.fnUntraced(
   function* (orgId: string, events: number) {
     yield* makeOrg(orgId)
@@ -36,7 +36,7 @@ const wakes = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, 
 })
 
 describe("DeliveryLog", () => {
-  it.effect("lists in pages, newest first, and shows each with its payload and attempts", () =>
+  it.effect("lists in pages, newest first, and returns each with its payload and attempts", () =>
     Effect.gen(function* () {
       yield* makeReceiver("o", 3)
       const { list, get } = yield* log
@@ -53,7 +53,7 @@ describe("DeliveryLog", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("retry and recover make due now, and wake the worker", () =>
+  it.effect("retry and recover make deliveries due now, and wake the worker", () =>
     Effect.gen(function* () {
       const endpoint = yield* makeReceiver("o", 3)
       const [endpoints, { list, get, retry, recover }] = [yield* WebhookEndpoints, yield* log]
@@ -64,7 +64,7 @@ describe("DeliveryLog", () => {
       const now = yield* DateTime.now
       assert.isTrue(yield* wakes(retry(newest!.delivery_id)))
       assert.deepInclude(yield* get(newest!.delivery_id), { state: "pending", next_attempt_at: now })
-      // Of the two that are left, the one that came a second after the first.
+      // Recovers one of the two others: the one that was created a second after the first.
       const since = DateTime.makeUnsafe(1000)
       assert.isTrue(
         yield* wakes(
@@ -88,7 +88,7 @@ describe("DeliveryLog", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("no delivery is another org's to see or send again", () =>
+  it.effect("no org can read or resend a delivery of another org", () =>
     Effect.gen(function* () {
       const endpoint = yield* makeReceiver("a", 1)
       yield* makeOrg("b")

@@ -36,7 +36,7 @@ const delivery: ClaimedDelivery = {
 }
 const attempt = (changes: Partial<ClaimedDelivery> = {}) =>
   Dispatcher.use((dispatcher) => dispatcher.attempt({ ...delivery, ...changes }))
-/** The waits without their jitter. */
+/** Makes the waits exact, without jitter. */
 const exact = Effect.provideService(Random.Random, { nextIntUnsafe: () => 0, nextDoubleUnsafe: () => 0.5 })
 const answers = (...outcomes: ReadonlyArray<ReturnType<typeof answer>>) =>
   Receiver.use((receiver) =>
@@ -44,7 +44,7 @@ const answers = (...outcomes: ReadonlyArray<ReturnType<typeof answer>>) =>
       receiver.answers = outcomes.map((outcome) => Effect.succeed(outcome))
     }),
   )
-/** How many seconds after now it is tried again. */
+/** The seconds until the next attempt. */
 const nextIn = Effect.fnUntraced(function* (changes?: Partial<ClaimedDelivery>) {
   const { nextAttemptAt, decision } = yield* exact(attempt(changes))
   const now = yield* DateTime.now
@@ -54,7 +54,7 @@ const run = <A, E>(effect: Effect.Effect<A, E, Dispatcher | Receiver>) =>
   effect.pipe(as("o"), Effect.provide(services()))
 
 describe("an attempt", () => {
-  it.effect("is signed for every receiver: ours, Standard Webhooks', and those who know the body alone", () =>
+  it.effect("is signed for every kind of receiver: ours, Standard Webhooks, and those that check only the body", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(Date.now())
       const { decision, nextAttemptAt, startedAt, outcome } = yield* attempt()
@@ -79,7 +79,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("is signed with both secrets while one replaces the other, each by the id that it is kept for", () =>
+  it.effect("is signed with both secrets during a change of the secret, each decrypted with the id of its owner", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(Date.now())
       yield* attempt({ secrets: [kept(secret), kept(old)] })
@@ -88,9 +88,9 @@ describe("an attempt", () => {
       const plain = { "x-webhook-signature": headers["x-webhook-signature"]! }
       verifyWebhook({ headers: plain, body, secret })
       assert.throws(() => verifyWebhook({ headers: plain, body, secret: old }))
-      // A callback's secret is the job's, or its schedule's.
+      // The owner of a callback's secret is its job or its schedule.
       yield* attempt({ endpointId: null, secrets: [kept(old, "schedule")] })
-      // One that cannot be read is a failed attempt, tried again: nothing is sent, and nothing is hidden.
+      // A secret that cannot be decrypted fails the attempt, which is retried. Nothing is sent, and the log shows why.
       const sent = (yield* Receiver).requests.length
       const { outcome, decision } = yield* attempt({ secrets: [{ ...kept(old, "another"), owner: "endpoint" }] })
       assert.deepStrictEqual([outcome.failure?.kind, decision._tag], ["secret", "Retry"])
@@ -98,7 +98,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("has the id and body of the first one, and a time and a signature of its own", () =>
+  it.effect("has the id and body of the first attempt, with its own time and signature", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(1_800_000_000_999)
       yield* attempt()
@@ -117,7 +117,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("that fails is made again after the schedule's wait, from the end of it, ten times in all", () =>
+  it.effect("is retried after the wait of the schedule, counted from its end, ten times in all", () =>
     Effect.gen(function* () {
       const receiver = yield* Receiver
       receiver.answers = [Effect.delay(Effect.succeed(failure("timeout")), "15 seconds")]
@@ -131,7 +131,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("follows another schedule when there is one", () =>
+  it.effect("follows the retry delays of its endpoint", () =>
     Effect.gen(function* () {
       yield* answers(answer(500))
       assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ attemptsSinceResend: 1 })], [2, "Exhausted"])
@@ -160,7 +160,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("ends the endpoint with a 410, or when it has failed for five days", () =>
+  it.effect("deactivates the endpoint after a 410, or after five days of failures", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(1_800_000_000_000)
       const now = yield* DateTime.now

@@ -5,7 +5,7 @@ import { EndpointHeaders } from "#src/domain/webhooks/EndpointHeaders.ts"
 const is = Schema.is(EndpointHeaders)
 
 describe("extra headers of an endpoint", () => {
-  it("are at most ten, with names of HTTP and values of visible ASCII", () => {
+  it("are at most ten, with valid HTTP names and values of visible ASCII", () => {
     const ten = Object.fromEntries(Array.from({ length: 10 }, (_, n) => [`x-${n}`, "v"]))
     for (const good of [{}, ten, { Authorization: "Bearer a b" }, { "x-a": "~" }, { "x-a": "x".repeat(1024) }]) {
       assert.isTrue(is(good), JSON.stringify(good))
@@ -17,7 +17,7 @@ describe("extra headers of an endpoint", () => {
     assert.isFalse(is({ "X-A": "v", "x-a": "w" }))
   })
 
-  it("are none that the service or the connection sets, in any case", () => {
+  it("exclude those that the service or the connection sets, in any case", () => {
     const reserved = [
       "Host",
       "content-type",

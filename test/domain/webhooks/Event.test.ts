@@ -4,7 +4,7 @@ import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
 describe("eventBody", () => {
   const job = { job_id: "j", workflow: "w", deployment_id: null, error: null, mapped_stack: null }
 
-  it("has the nine fields in their order, null where empty", () => {
+  it("has the nine fields in order, null where empty", () => {
     const completed = { ...job, status: "completed", result: null } as const
     assert.strictEqual(
       eventBody(completed, "n"),
@@ -33,12 +33,12 @@ describe("eventBody", () => {
     (result) => {
       const body = eventBody({ ...job, status: "completed", result }, "n")
       assert.deepStrictEqual(JSON.parse(body).result, result)
-      // What is signed is sent: the text has one form in bytes.
+      // The signed bytes are those that are sent: the text has one form in UTF-8.
       assert.isTrue(body.isWellFormed() && !body.includes("\0"))
     },
   )
 
-  it("is of the event that the status names", () => {
+  it("has the event type of the job's status", () => {
     assert.deepStrictEqual([eventType("completed"), eventType("failed")], ["job.completed", "job.failed"])
   })
 })

@@ -11,7 +11,7 @@ import {
 
 const isType = Schema.is(EventType)
 const isPattern = (pattern: string) => Schema.is(EventPatterns)([pattern])
-/** What a pattern means, by its definition. */
+/** The meaning of a pattern, by its definition. */
 const matches = (pattern: string, type: string) =>
   pattern === "*"
     ? !isServiceEvent(type)
@@ -24,17 +24,17 @@ const texts = (most: number): ReadonlyArray<string> =>
   most === 0 ? [] : ["a", "b-_1", "key"].flatMap((one) => [one, ...texts(most - 1).map((rest) => `${one}.${rest}`)])
 
 describe("event types", () => {
-  it("a type of the user's own has two segments or more, and none of the service's first words", () => {
+  it("your own type has two segments or more, and does not begin with a word of the service", () => {
     for (const good of ["invoice.paid", "a.b", "a-b_c.1.2", `a.${"b".repeat(126)}`]) assert.isTrue(isType(good), good)
     const bad = ["invoice", "", ".", "a.", ".a", "a..b", "A.b", "a.b ", "a.*", "a.ü", "*", `a.${"b".repeat(127)}`]
     for (const one of [...bad, "job.completed", "job.mine", ...serviceEventTypes, "key.mine"]) {
       assert.isFalse(isType(one), one)
     }
-    // Only the first word is reserved.
+    // Only the first segment is reserved.
     for (const good of ["jobs.done", "my.key.created", "invoice.job"]) assert.isTrue(isType(good), good)
   })
 
-  it("a pattern is a type, the segments before a last *, or *; the service's own are exact or a first word", () => {
+  it("a pattern is a type, or segments and a last *, or *; of the service's own events it is a type or the first word and *", () => {
     const good = ["*", "invoice.*", "invoice.a.*", "invoice.paid", "job.*", "job.failed", "key.*", ...serviceEventTypes]
     for (const one of good) assert.isTrue(isPattern(one), one)
     for (const one of [
@@ -63,7 +63,7 @@ describe("event types", () => {
     assert.isFalse(receives(["invoice.a"], topicsOf("invoice.a.b")))
   })
 
-  it("* and no patterns are every event but the service's own", () => {
+  it("* and no patterns match every event but the service's own", () => {
     for (const patterns of [null, ["*"]]) {
       for (const one of ["invoice.paid", "job.completed", "job.failed"])
         assert.isTrue(receives(patterns, topicsOf(one)))

@@ -14,7 +14,7 @@ const publish = (type: string, data: unknown, idempotency_key?: string) =>
   )
 
 describe("Events", () => {
-  it.effect("the body has the five fields, in their order, with the data as it was sent", () =>
+  it.effect("the body has the five fields in order, with the data as it was sent", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       yield* TestClock.setTime(Date.UTC(2026, 10, 20, 17, 0, 0, 123))
@@ -42,7 +42,7 @@ describe("Events", () => {
       const max = 256 * 1024 - 2
       assert.strictEqual(yield* outcomeOf(publish("a.b", "x".repeat(max))), "ok")
       assert.include(yield* failureOf(publish("a.b", "x".repeat(max + 1))), "data must have at most 256 KiB")
-      // Bytes, not characters.
+      // The limit counts bytes, not characters.
       assert.include(yield* failureOf(publish("a.b", "é".repeat(max / 2 + 1))), "data must have at most 256 KiB")
     }).pipe(as("o"), Effect.provide(services())),
   )

@@ -28,25 +28,25 @@ describe("decideRetry", () => {
     ["410 of which no more came", { ...failure("timeout"), status: 410 }, retry(), exhausted],
     ["no answer in time", failure("timeout"), retry(), exhausted],
     ["no such host", failure("dns"), retry(), exhausted],
-    ["an address that is not called", failure("refused_address"), retry(), exhausted],
+    ["a refused address", failure("refused_address"), retry(), exhausted],
     ["a bad certificate", failure("tls"), retry(), exhausted],
-    ["a connection refused", failure("connection"), retry(), exhausted],
+    ["a refused connection", failure("connection"), retry(), exhausted],
   ] as const)("%s", (_, outcome, expected, atTheEnd) => {
     const spared = [Duration.zero, almost].map((duration) => ({ duration, failures: 50 }))
-    // One failure long ago, and the next few today.
+    // One failure long ago, and a few more today.
     const rare = { duration: Duration.days(50), failures: 4 }
     for (const failingFor of [undefined, ...spared, rare]) {
       assert.deepEqual(decideRetry(outcome, wait, undefined, failingFor), expected)
       assert.deepEqual(decideRetry(outcome, undefined, undefined, failingFor), atTheEnd)
     }
-    // Five days of failures deactivate an endpoint, whatever its schedule; a success is a success.
+    // Five days of failures deactivate an endpoint with any schedule; a success is a success.
     const ended = expected._tag === "Delivered" ? delivered : deactivate
     for (const failingFor of [5, 50].map((n) => ({ duration: Duration.days(n), failures: n }))) {
       for (const left of [wait, undefined]) assert.deepEqual(decideRetry(outcome, left, undefined, failingFor), ended)
     }
   })
 
-  it("a secret that cannot be read is tried again to the end, and ends no endpoint", () => {
+  it("a secret that cannot be decrypted is retried to the end, and deactivates no endpoint", () => {
     assert.deepEqual(
       decideRetry(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }),
       retry(),

@@ -27,7 +27,7 @@ const whsec = (bytes: Uint8Array) => `whsec_${Buffer.from(bytes).toString("base6
 const KeyBytes = Schema.Uint8Array.check(Schema.isMinLength(1), Schema.isMaxLength(64))
 
 describe("Signer", () => {
-  it.effect("signs the official vector of Standard Webhooks, and nothing more is in the headers", () =>
+  it.effect("signs the official vector of Standard Webhooks, with no other headers", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* sign(official), {
         "content-type": "application/json",
@@ -41,12 +41,12 @@ describe("Signer", () => {
     }),
   )
 
-  it("calls itself by the package's version", () => {
+  it("sends the package's version as its user agent", () => {
     const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8"))
     assert.strictEqual(userAgent, `Gatehouse/${version}`)
   })
 
-  it.effect("signs with the old secret too while it lasts, x-webhook-signature with the new one only", () =>
+  it.effect("also signs with the old secret while it lasts, and x-webhook-signature with the new one only", () =>
     Effect.gen(function* () {
       const secrets = ["the new one", ...official.secrets]
       const headers = yield* sign({ ...official, secrets })
@@ -76,7 +76,7 @@ describe("Signer", () => {
     }),
   )
 
-  it.effect("has no secret to fall back to: none is a defect", () =>
+  it.effect("has no default secret: a missing one is a defect", () =>
     Effect.gen(function* () {
       const exit = yield* Effect.exit(sign({ ...official, secrets: [] }))
       assert.isTrue(Exit.isFailure(exit) && /has no secret/.test(Cause.pretty(exit.cause)))
@@ -85,7 +85,7 @@ describe("Signer", () => {
 })
 
 describe("standardKey", () => {
-  it.prop("is what was encoded, padded or not", [KeyBytes], ([bytes]) => {
+  it.prop("decodes the secret, padded or not", [KeyBytes], ([bytes]) => {
     assert.deepStrictEqual(Buffer.from(standardKey(whsec(bytes))), Buffer.from(bytes))
     assert.deepStrictEqual(Buffer.from(standardKey(whsec(bytes).replace(/=+$/, ""))), Buffer.from(bytes))
   })
@@ -105,7 +105,7 @@ describe("standardKey", () => {
     "whsec_QU JD",
     "WHSEC_QUJD",
     "whsec_pässwörd",
-  ])("of %j is all of it", (secret) => {
+  ])("uses all of %j", (secret) => {
     assert.strictEqual(standardKey(secret), secret)
   })
 })

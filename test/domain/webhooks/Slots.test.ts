@@ -12,7 +12,7 @@ const maxBytes = 10_000
 
 const whole = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
-/** What happens to a worker, one after the other: a claim, the end of an attempt, a record, a release, time. */
+/** The input of a worker: claims, ends of attempts, records, releases and time. */
 const Move = Schema.Union([
   Schema.Struct({
     _tag: Schema.tag("claim"),
@@ -25,7 +25,9 @@ const Move = Schema.Union([
 ])
 const Moves = Schema.Array(Move).check(Schema.isMaxLength(150))
 
-/** The worker's slots with a queue that gives what the claim allows, and every promise checked after each step. */
+/**
+ * Plays moves on the worker's slots, with a queue that respects each claim, and checks every promise after each step.
+ */
 const play = (all: typeof Moves.Type) => {
   let [time, made] = [0, 0]
   const begun = new Set<string>()
@@ -36,7 +38,7 @@ const play = (all: typeof Moves.Type) => {
   const lastBegun = new Map<string, number>()
   const sendAts = new Map<string, number>()
   let claims = 0
-  /** What the last claim left in the queue, and how many claims were asked for before it. */
+  /** Whether the last claim left deliveries in the queue, and the number of claims before it. */
   let lastClaim = { left: false, before: 0 }
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
 
@@ -58,18 +60,18 @@ const play = (all: typeof Moves.Type) => {
         0,
         "two at a time in a lane that sends in order",
       )
-      assert.isAbove(Number(delivery.deliveryId.slice(1)), lastBegun.get(lane) ?? -1, "begun out of order")
+      assert.isAbove(Number(delivery.deliveryId.slice(1)), lastBegun.get(lane) ?? -1, "started out of order")
       lastBegun.set(lane, Number(delivery.deliveryId.slice(1)))
     }
     const sendAt = sendAts.get(delivery.deliveryId)
     if (sendAt !== undefined) {
-      assert.isAtLeast(time, sendAt, "begun before its time")
-      assert.isAtMost(time, sendAt + maxPaceLateMillis, "begun too late for its limit")
+      assert.isAtLeast(time, sendAt, "started before its time")
+      assert.isAtMost(time, sendAt + maxPaceLateMillis, "started too late for its limit")
     }
     assert.isFalse(begun.has(delivery.deliveryId), "begun twice")
     begun.add(delivery.deliveryId)
     const failed = finished.filter((one) => one.delivery.lane === delivery.lane && one.decision._tag !== "Delivered")
-    assert.lengthOf(failed, 0, "begun while a failure of its lane is not recorded")
+    assert.lengthOf(failed, 0, "started while a failure of its lane is not recorded")
     inFlight.push(delivery)
   }
   const record = (count: number) => tell({ _tag: "Recorded", records: finished.splice(0, count), at: time })
@@ -91,10 +93,10 @@ const play = (all: typeof Moves.Type) => {
       const room = Math.ceil((shares.free.count + org - shares.reserve * org) / (1 + shares.reserve)) - org
       const [ordered, isPaced] = [lane === 9 || lane === 11, lane >= 10]
       const wanted = ordered && has + taken > 0 ? 0 : Math.min(count, cap - has - taken)
-      // Whoever has nothing here finds room while any slot is free.
+      // An org with nothing in flight gets a slot while any slot is free.
       if (org === 0 && has === 0) assert.isAbove(room, 0, "an org without a slot has no share")
       const takes = Math.max(0, Math.min(wanted, room, limit - deliveries.length))
-      // The worker claims again at the time of the limit.
+      // The worker claims again when the limit per second allows it.
       left ||= takes < count && !isPaced
       short ||= room < wanted
       for (let n = 0; n < takes; n++) {
@@ -162,32 +164,33 @@ const play = (all: typeof Moves.Type) => {
     check()
   }
 
-  // At the end nothing is lost: what was claimed was attempted or released, and every slot is free.
+  // At the end nothing is lost: each claimed delivery was attempted or released, and every slot is free.
   tell({ _tag: "Stopping" })
   for (let n = 0; n < 10_000 && slots.total > 0; n++) {
     while (inFlight.length > 0) end(0, false)
     record(finished.length)
     for (const one of releasing.splice(0)) {
       tell({ _tag: "Released", deliveries: one })
-      for (const { deliveryId } of one) assert.isFalse(begun.has(deliveryId), "released and begun")
+      for (const { deliveryId } of one) assert.isFalse(begun.has(deliveryId), "released and started")
     }
     tell({ _tag: "Stopping" })
   }
   assert.strictEqual(slots.total, 0)
-  if (lastClaim.left) assert.isAbove(claims, lastClaim.before, "what a claim left in the queue is not claimed")
+  if (lastClaim.left)
+    assert.isAbove(claims, lastClaim.before, "a delivery that a claim left in the queue is never claimed")
   assert.deepStrictEqual([slots.used, slots.usedBytes, slots.orgs.size], [0, 0, 0])
   return claims
 }
 
 it.prop(
-  "slots: never more than the cap in flight, nothing lost or begun twice, and no lane and no org starves",
+  "slots: attempts in flight stay within the cap, no delivery is lost or sent twice, and no lane or org starves",
   { moves: Moves },
   ({ moves }) => void play(moves),
   { arbitrary: { runs: 400, size: 150 } },
 )
 
-// Seen failing: in the order of the claim, so that the other org's lane was the last of four.
-it("lanes begin in turns by org", () => {
+// Seen failing when lanes started in the order of the claim, so that the other org's lane was the last of four.
+it("lanes of several orgs start in turns", () => {
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = ["a1", "a2", "a3", "b1"].map(
     (lane) =>
@@ -212,7 +215,7 @@ it("lanes begin in turns by org", () => {
   assert.deepStrictEqual(commands, [{ _tag: "TakeTurns", lanes: ["a1", "b1", "a2", "a3"] }])
 })
 
-// Seen failing: the early turn was taken for one that is still to come, and the lane stopped.
+// Seen failing when the early turn counted as one still to come, so that the lane stopped.
 it("a lane with a limit per second asks for another turn when one comes early", () => {
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = [0, 20].map(

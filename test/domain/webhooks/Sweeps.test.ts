@@ -9,7 +9,7 @@ interface Stored extends Sweep {
   rows: number
 }
 
-/** Sweeps in memory, each with so many rows, which take a second a batch; and what was done, and logged. */
+/** Sweeps in memory, each with a number of rows and batches of a second. Records the batches and the log. */
 const makeWorld = Effect.gen(function* () {
   const sweeps: Array<Stored> = []
   const batches: Array<{ readonly sweepId: string; readonly limit: number }> = []
@@ -52,7 +52,7 @@ const makeWorld = Effect.gen(function* () {
 
 const tooSlow = Effect.fail(new Unavailable({ error: "The database took too long." }))
 
-it.effect("orgs take turns, batch by batch, with as long a pause as a batch took", () =>
+it.effect("orgs take turns, batch by batch, with a pause as long as the batch", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     world.add("a", "large", 10_000)
@@ -68,7 +68,7 @@ it.effect("orgs take turns, batch by batch, with as long a pause as a batch took
   }),
 )
 
-it.effect("half of the time is the others'", () =>
+it.effect("sweeps use half of the time", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     world.add("a", "large", 20_000)
@@ -78,7 +78,7 @@ it.effect("half of the time is the others'", () =>
   }),
 )
 
-it.effect("an event is delivered without a pause, and many of one org with one", () =>
+it.effect("the first batch of an event has no pause, but further events of the same org have one", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     for (const org of ["a", "b", "c"]) world.add(org, `one of ${org}`, 100, "deliver")
@@ -92,7 +92,7 @@ it.effect("an event is delivered without a pause, and many of one org with one",
   }),
 )
 
-it.effect("a batch that is too slow is halved, and a sweep whose smallest batch fails is set aside for a minute", () =>
+it.effect("a slow batch is halved, and a sweep whose smallest batch fails pauses for a minute", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     world.fails = (sweepId, limit) => (sweepId === "slow" && limit > 600 ? tooSlow : Effect.void)
@@ -128,7 +128,7 @@ it.effect("a batch that is too slow is halved, and a sweep whose smallest batch 
   }),
 )
 
-it.effect("a sweep that waits is looked at again after a minute, and the others go on", () =>
+it.effect("a waiting sweep is tried again after a minute, and others continue", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     world.add("a", "erasure", 1, "erase")

@@ -13,7 +13,7 @@ describe("the fields of an endpoint", () => {
       Result.match(Schema.decodeUnknownResult(schema)(input), { onSuccess: () => "taken", onFailure: String })
   const created = (input: object) => refusal(CreateWebhookEndpoint)({ url, signing_secret: "secret", ...input })
 
-  it("a secret has 1 to 512 characters; a description may be null, active not", () => {
+  it("a secret has 1 to 512 characters; a description may be null, and active may not", () => {
     for (const input of [{}, { signing_secret: "x" }, { signing_secret: "x".repeat(512) }, { description: null }]) {
       assert.strictEqual(created(input), "taken")
     }
@@ -29,8 +29,8 @@ describe("the fields of an endpoint", () => {
     }
   })
 
-  // Seen failing: it was taken, and signed with nothing that a person could see.
-  it("a secret of white space alone is refused, of endpoints and of callbacks", () => {
+  // Seen failing when it was accepted: signatures then used a secret that nobody can see.
+  it("a secret of white space is refused, for endpoints and for callbacks", () => {
     const updated = refusal(UpdateWebhookEndpoint)
     const job = refusal(CreateJob)
     const schedule = refusal(CreateJobSchedule)
@@ -47,7 +47,7 @@ describe("the fields of an endpoint", () => {
     assert.strictEqual(job({ workflow: "w", callback_secret: null }), "taken")
   })
 
-  it("an update with nothing but its id is refused, and says what there is to change", () => {
+  it("an update with only its id is refused, with the fields that it could change", () => {
     const updated = refusal(UpdateWebhookEndpoint)
     for (const input of [{ id: "a" }, { id: "a", other: 1 }]) {
       assert.include(updated(input), "id with at least one of url, signing_secret, description, active")
@@ -58,7 +58,7 @@ describe("the fields of an endpoint", () => {
     assert.notStrictEqual(updated({ url }), "taken")
   })
 
-  it("a refused secret is not repeated in the sentence", () => {
+  it("the error does not repeat a refused secret", () => {
     assert.notInclude(created({ signing_secret: `${"s3cret".repeat(100)}` }), "s3cret")
   })
 })

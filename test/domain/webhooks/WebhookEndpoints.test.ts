@@ -16,7 +16,7 @@ const create = (input: Partial<typeof CreateWebhookEndpoint.Type> = {}) =>
   WebhookEndpoints.use((endpoints) => endpoints.create({ url, signing_secret: secret, ...input }))
 const update = (input: typeof UpdateWebhookEndpoint.Type) =>
   WebhookEndpoints.use((endpoints) => endpoints.update(input))
-/** The sentence that an operation is refused with; null when it is not. */
+/** The sentence of the refusal, or null. */
 const refusalOf = <A, R>(operation: Effect.Effect<A, { readonly error: string }, R>) =>
   Effect.match(operation, { onSuccess: () => null, onFailure: ({ error }) => error })
 const test = (id: string) => WebhookEndpoints.use((endpoints) => endpoints.test(id))
@@ -24,7 +24,7 @@ const listed = WebhookEndpoints.use((endpoints) => Effect.map(endpoints.list(), 
 const missing = JSON.stringify({ error: "There is no such webhook endpoint.", code: "not_found" })
 
 describe("WebhookEndpoints", () => {
-  it.effect("a new one is active, its secret encrypted for its id and in no answer", () =>
+  it.effect("a new endpoint is active, with a secret that is encrypted for its id and in no answer", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const id = yield* create()
@@ -60,7 +60,7 @@ describe("WebhookEndpoints", () => {
       "url must be at most 2,048 characters.",
       "url must be at most 2,048 characters.",
     ],
-  ] as const)("%s is refused by name, when made and when changed: guarded or open", ([given, guarded, open]) =>
+  ] as const)("%s is refused by name at creation and update, in both modes", ([given, guarded, open]) =>
     Effect.forEach([true, false], (httpsOnly) =>
       Effect.gen(function* () {
         yield* makeOrg("o")
@@ -75,9 +75,9 @@ describe("WebhookEndpoints", () => {
     ),
   )
 
-  // Seen failing: every one was taken, and each delivery to it failed.
+  // Seen failing when all were accepted, and each delivery to them failed.
   it.effect.each([false, true])(
-    "a literal address that is never called is refused when made and when changed; private networks: %s",
+    "a literal address that may not be called is refused at creation and update; private networks: %s",
     (allowPrivateNetworks) =>
       Effect.gen(function* () {
         yield* makeOrg("o")
@@ -91,18 +91,18 @@ describe("WebhookEndpoints", () => {
             assert.strictEqual(yield* attempt, expected, host)
           }
         }
-        // One that was made before the rule can still be changed otherwise.
+        // An endpoint from before the rule can still be changed in other fields.
         yield* update({ id, active: false })
       }).pipe(as("o"), Effect.provide(services({ allowPrivateNetworks }))),
   )
 
-  it.effect("an update changes what it names; a new secret signs beside the old one for a day", () =>
+  it.effect("an update changes the fields that it names, and a new secret signs beside the old one for a day", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const id = yield* create({ description: "text" })
       yield* TestClock.adjust("1 hour")
       yield* update({ id, signing_secret: "another" })
-      // The same again, as a client's retry of a lost answer: the one before goes on signing.
+      // The same request again, as after a lost answer, keeps the previous secret.
       yield* update({ id, signing_secret: "another" })
       yield* update({ id, active: false })
       const [endpoint] = yield* listed
@@ -123,7 +123,7 @@ describe("WebhookEndpoints", () => {
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("none is another org's to see, change, test or delete", () =>
+  it.effect("no org can read, change, test or delete an endpoint of another org", () =>
     Effect.gen(function* () {
       const endpoints = yield* WebhookEndpoints
       yield* makeOrg("a")
@@ -145,40 +145,42 @@ describe("WebhookEndpoints", () => {
     }).pipe(Effect.provide(services())),
   )
 
-  it.effect("a test sends a signed job.completed with made-up ids, also to an inactive one, and leaves no trace", () =>
-    Effect.gen(function* () {
-      yield* makeOrg("o")
-      yield* TestClock.setTime(Date.now())
-      const id = yield* create({ active: false })
-      const receiver = yield* Receiver
-      receiver.answers = [Effect.succeed(answer(200, { body: "ok" }))]
-      assert.deepStrictEqual(yield* test(id), { delivered: true, status: 200, body: "ok", error: null })
-      yield* test(id)
-      const [first, second] = receiver.requests
-      assert.strictEqual(first!.url, url)
-      const { event, deliveryId } = verifyWebhook({ ...first!, secret })
-      new Webhook(secret).verify(first!.body, first!.headers)
-      assert.deepStrictEqual(Object.keys(event), [
-        "event",
-        "job_id",
-        "nonce",
-        "workflow",
-        "deployment_id",
-        "status",
-        "result",
-        "error",
-        "mapped_stack",
-      ])
-      assert.deepInclude(event, { event: "job.completed", workflow: "test", status: "completed", error: null })
-      assert.match(event.nonce, /^[0-9a-f]{32}$/)
-      assert.match(`${deliveryId} ${event.job_id}`, /^[0-9A-HJKMNP-TV-Z]{26} [0-9A-HJKMNP-TV-Z]{26}$/)
-      assert.notStrictEqual(second!.headers["webhook-id"], deliveryId)
-      const { deliveries, events, jobs } = yield* WebhookWorld
-      assert.deepStrictEqual([deliveries.size, events.size, jobs.size], [0, 0, 0])
-    }).pipe(as("o"), Effect.provide(services())),
+  it.effect(
+    "a test sends a signed job.completed with example ids, also to an inactive endpoint, and stores nothing",
+    () =>
+      Effect.gen(function* () {
+        yield* makeOrg("o")
+        yield* TestClock.setTime(Date.now())
+        const id = yield* create({ active: false })
+        const receiver = yield* Receiver
+        receiver.answers = [Effect.succeed(answer(200, { body: "ok" }))]
+        assert.deepStrictEqual(yield* test(id), { delivered: true, status: 200, body: "ok", error: null })
+        yield* test(id)
+        const [first, second] = receiver.requests
+        assert.strictEqual(first!.url, url)
+        const { event, deliveryId } = verifyWebhook({ ...first!, secret })
+        new Webhook(secret).verify(first!.body, first!.headers)
+        assert.deepStrictEqual(Object.keys(event), [
+          "event",
+          "job_id",
+          "nonce",
+          "workflow",
+          "deployment_id",
+          "status",
+          "result",
+          "error",
+          "mapped_stack",
+        ])
+        assert.deepInclude(event, { event: "job.completed", workflow: "test", status: "completed", error: null })
+        assert.match(event.nonce, /^[0-9a-f]{32}$/)
+        assert.match(`${deliveryId} ${event.job_id}`, /^[0-9A-HJKMNP-TV-Z]{26} [0-9A-HJKMNP-TV-Z]{26}$/)
+        assert.notStrictEqual(second!.headers["webhook-id"], deliveryId)
+        const { deliveries, events, jobs } = yield* WebhookWorld
+        assert.deepStrictEqual([deliveries.size, events.size, jobs.size], [0, 0, 0])
+      }).pipe(as("o"), Effect.provide(services())),
   )
 
-  it.effect("a test says what the endpoint said, whatever it was", () =>
+  it.effect("a test returns any answer of the endpoint", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const id = yield* create()
@@ -196,13 +198,13 @@ describe("WebhookEndpoints", () => {
         receiver.answers = [Effect.succeed(outcome)]
         assert.deepStrictEqual(yield* test(id), expected)
       }
-      // Not even a 410: a test is no delivery.
+      // Not even a 410 deactivates it: a test is no delivery.
       assert.isTrue((yield* listed)[0]!.active)
     }).pipe(as("o"), Effect.provide(services())),
   )
 
-  // Seen failing: without the bound all of them were sent.
-  it.effect("one test at a time for an endpoint, and four for an org, are in flight; others are conflicts", () =>
+  // Seen failing without the limit: all of them were sent.
+  it.effect("one test per endpoint and four per org are in flight at once; more are conflicts", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
       const receiver = yield* Receiver
@@ -215,7 +217,7 @@ describe("WebhookEndpoints", () => {
       }
       assert.include(yield* failureOf(test(ids[4]!)), "4 tests of your endpoints are in flight")
       assert.strictEqual(receiver.requests.length, 4)
-      // Another org has its own four; a test that ends, however it does, makes room.
+      // Another org has its own limit of four, and a test that ends in any way frees its slot.
       yield* makeOrg("other")
       receiver.answers = [Effect.succeed(answer(200))]
       yield* as("other")(Effect.flatMap(create(), test))

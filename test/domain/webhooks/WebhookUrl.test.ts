@@ -13,7 +13,7 @@ describe("urlFault", () => {
     "http://127.0.0.1:3000/hook",
     "http://[::1]:3000/hook",
     `https://example.com/${"x".repeat(2028)}`,
-  ])("takes %s", (url) => {
+  ])("accepts %s", (url) => {
     assert.isUndefined(urlFault(url, any))
   })
   it.each([
@@ -50,7 +50,7 @@ describe("urlFault", () => {
   ])("refuses %j", (url, fault) => {
     assert.strictEqual(urlFault(url, any), fault)
   })
-  it("refuses http where https is asked for", () => {
+  it("refuses http where https is required", () => {
     assert.strictEqual(urlFault("http://example.com", { httpsOnly: true }), "must be an https URL")
     assert.strictEqual(urlFault("ftp://example.com", { httpsOnly: true }), "must be an absolute https URL")
     assert.isUndefined(urlFault("HTTPS://example.com", { httpsOnly: true }))

@@ -36,7 +36,7 @@ describe("receivers", () => {
     },
   )
 
-  it("an event that goes to more endpoints later goes to them by the same rule", () => {
+  it("endpoints that get an event later are chosen by the same rule", () => {
     assert.deepStrictEqual(endpointReceivers(endpoints), all)
   })
 })

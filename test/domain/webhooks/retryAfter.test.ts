@@ -9,7 +9,7 @@ const seconds = (header: string | null, at = now) => {
 }
 const day = 86_400
 
-// An HTTP date is in GMT, wherever the service runs.
+// An HTTP date is in GMT in every time zone of the service.
 describe.each(["UTC", "America/New_York", "Asia/Kathmandu"])("Retry-After, in %s", (zone) => {
   const before = process.env.TZ
   beforeAll(() => void (process.env.TZ = zone))
@@ -35,7 +35,7 @@ describe.each(["UTC", "America/New_York", "Asia/Kathmandu"])("Retry-After, in %s
     ["Fri, 20 Nov 2026 17:00:00 GMT", 0],
     ["Sat, 21 Nov 2026 16:59:59 GMT", day - 1],
     ["Fri, 31 Dec 9999 23:59:59 GMT", day],
-  ])("%j asks for %d seconds", (header, expected) => {
+  ])("%j means %d seconds", (header, expected) => {
     assert.strictEqual(seconds(header), expected)
   })
 
@@ -52,11 +52,11 @@ describe.each(["UTC", "America/New_York", "Asia/Kathmandu"])("Retry-After, in %s
     "5s",
     "5, 6",
     "٣",
-    // What has passed asks for nothing.
+    // A date in the past adds no wait.
     "Fri, 20 Nov 2026 16:59:59 GMT",
     "Sunday, 06-Nov-94 08:49:37 GMT",
     "Sun Nov  6 08:49:37 1994",
-    // No HTTP dates, whatever Date.parse makes of them.
+    // No HTTP dates, even if Date.parse accepts them.
     "2026-11-20T17:00:05.000Z",
     "May 2099",
     "soon 2099",
@@ -67,7 +67,7 @@ describe.each(["UTC", "America/New_York", "Asia/Kathmandu"])("Retry-After, in %s
     "Fri, 20 Nox 2026 17:00:05 GMT",
     "Fri, 20 Nov 2026 27:00:05 GMT",
     "20 Nov 2026 17:00:05 GMT",
-  ])("%j says nothing", (header) => {
+  ])("%j is ignored", (header) => {
     assert.isUndefined(seconds(header))
   })
 

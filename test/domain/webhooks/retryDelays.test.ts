@@ -7,7 +7,7 @@ const minutes = 60
 const hours = 60 * minutes
 const seconds = [5, 5 * minutes, 30 * minutes, 2 * hours, 5 * hours, 10 * hours, 14 * hours, 20 * hours, 24 * hours]
 
-/** Randomness that is always the same number. */
+/** Randomness that always returns the same number. */
 const always = (value: number) =>
   Effect.provideService(Random.Random, { nextIntUnsafe: () => 0, nextDoubleUnsafe: () => value })
 const delay = (tries: number, delays = defaultDelays) =>
@@ -23,7 +23,7 @@ describe("the schedule of retries", () => {
     Effect.gen(function* () {
       const delays = yield* RetryDelays
       for (const [n, expected] of seconds.entries()) {
-        // Not longer, not shorter; 20 % shorter at the least, almost 20 % longer at the most.
+        // Exact at 0.5; at least 20 % shorter, and at most almost 20 % longer.
         assert.strictEqual(yield* always(0.5)(delay(n + 1, delays)), expected)
         assert.strictEqual(yield* always(0)(delay(n + 1, delays)), expected * 0.8)
         assert.approximately((yield* always(1 - 2 ** -53)(delay(n + 1, delays)))!, expected * 1.2, 0.001)
@@ -32,7 +32,7 @@ describe("the schedule of retries", () => {
     }),
   )
 
-  it.effect.prop("stays within 20 %, whatever the seed", [Seed, Tries], ([seed, tries]) =>
+  it.effect.prop("stays within 20 %, with any seed", [Seed, Tries], ([seed, tries]) =>
     Effect.gen(function* () {
       const waited = (yield* Random.withSeed(delay(tries), seed))!
       const expected = seconds[tries - 1]!
@@ -50,16 +50,16 @@ describe("the schedule of retries", () => {
     }),
   )
 
-  it.effect.prop("the n-th wait depends on delays, attempt and seed alone", [Seed, Tries], ([seed, tries]) =>
+  it.effect.prop("the n-th wait depends only on delays, attempt and seed", [Seed, Tries], ([seed, tries]) =>
     Effect.gen(function* () {
       const again = yield* Random.withSeed(delay(tries), seed)
-      // Whatever was asked in between.
+      // In any order of the calls.
       yield* delay(7)
       assert.strictEqual(yield* Random.withSeed(delay(tries), seed), again)
     }),
   )
 
-  it.effect("its n-th wait is the one that Effect.retry makes with it", () =>
+  it.effect("its n-th wait is the same as with Effect.retry", () =>
     Effect.gen(function* () {
       for (const random of [0, 0.25, 0.9].map(always)) {
         const policy = fromDelays(defaultDelays)
@@ -74,14 +74,14 @@ describe("the schedule of retries", () => {
         assert.strictEqual(attempts.length, 10)
         for (let tries = 1; tries <= 9; tries++) {
           const waited = attempts[tries]! - attempts[tries - 1]!
-          // The clock of a test counts whole milliseconds.
+          // The test clock counts whole milliseconds.
           assert.approximately(waited, (yield* random(delay(tries)))! * 1000, 1)
         }
       }
     }),
   )
 
-  it.effect("is what a list says, and none when it is empty", () =>
+  it.effect("is the list of delays; an empty list has no retry", () =>
     Effect.gen(function* () {
       const delays = [Duration.millis(100), Duration.days(30), Duration.zero]
       const waits = yield* always(0.5)(Effect.forEach([1, 2, 3, 4], (tries) => delay(tries, delays)))

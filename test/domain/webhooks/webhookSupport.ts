@@ -19,7 +19,7 @@ import * as fakes from "../../fakes/webhooks.ts"
 import * as WebhookSender from "../../fakes/WebhookSender.ts"
 import { World } from "../../fakes/World.ts"
 
-/** Every service of the webhook interface over the fakes; `options` replace what they stand on. */
+/** Every service of the webhook interface over the fakes; `options` replace single layers. */
 export const services = (
   options: {
     readonly httpsOnly?: boolean
@@ -62,17 +62,17 @@ export const makeOrg = Effect.fnUntraced(function* (orgId: string) {
   return orgId
 })
 
-/** Literal hosts of urls, by whether they may be called; several notations of one address among them. */
+/** Literal hosts of urls, by whether they may be called, with several notations of one address. */
 export const literalHosts = {
   private: ["10.0.0.1", "0xa000001", "167772161", "012.0.0.1", "10.1", "127.0.0.1.", "[::1]", "[fd12::1]"],
   special: ["169.254.169.254", "0xA9FEA9FE", "[::ffff:10.0.0.1]", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]", "0.0.0.0"],
-  // A name is looked up when it is called.
+  // The address of a name is resolved at the call.
   allowed: ["8.8.8.8", "0x08080808", "[2606:4700:4700::1111]", "example.com", "localhost", "10.0.0.1.example.com"],
 }
 
-/** The literal hosts that are refused under a rule for private networks. */
+/** The literal hosts that are refused when private networks may, or may not, be called. */
 export const refusedHosts = (allowPrivateNetworks: boolean) =>
   allowPrivateNetworks ? literalHosts.special : [...literalHosts.private, ...literalHosts.special]
 
-/** Lets other fibers go on until they wait for time or for each other. */
+/** Lets other fibers run until they wait for time or for each other. */
 export const settle = Effect.replicateEffect(Effect.yieldNow, 50, { discard: true })
