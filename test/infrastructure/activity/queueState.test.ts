@@ -12,7 +12,7 @@ const ago = (seconds: number) => DateTime.toDateUtc(DateTime.subtract(now, { sec
 
 for (const [name, database] of Object.entries({ embedded: databases.embedded, postgres: databases.postgres })) {
   layer(Layer.provideMerge(ActivitySql.layer, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("an org's backlog, oldest delivery and sweeps are its own", () =>
+    it.effect("an org sees its own backlog, oldest delivery and sweeps only", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const repository = yield* ActivityRepository

@@ -9,14 +9,14 @@ import { docs, manyPages } from "../../support/docs.ts"
 
 const MiB = 1024 * 1024
 
-/** Pages that say where they are from, and take about so many bytes of memory when they are indexed. */
+/** Pages with a word of their own, whose index takes about this many bytes of memory. */
 const pagesOf = (word: string, bytes: number): ReadonlyArray<Page> => [
   { slug: word, markdown: `# ${word}` + `\n\n${word} and ${"other ".repeat(200)}`.repeat(bytes / 8 / 1_210) },
 ]
 
 const open = (owner: string, version: string, pages: ReadonlyArray<Page>) =>
   DocsIndexesPort.use((indexes) => indexes.open({ owner, version, pages }))
-/** Which of the words is found in documentation that is open for so long. */
+/** The words that are found in documentation that stays open for a time. */
 const find = (owner: string, version: string, pages: ReadonlyArray<Page>, word: string) =>
   Effect.scoped(Effect.flatMap(open(owner, version, pages), ({ search }) => search(word, { limit: 1 }))).pipe(
     Effect.map((found) => found[0]?.slug),
@@ -25,7 +25,7 @@ const find = (owner: string, version: string, pages: ReadonlyArray<Page>, word: 
 const layer = DocsIndexes.layer(16 * MiB)
 
 describe("indexes of documentation", () => {
-  it.effect("are searched and read in their thread", () =>
+  it.effect("are searched and read in another thread", () =>
     Effect.gen(function* () {
       const { page, search } = yield* open("org", "1", docs)
       const [first] = yield* search("How do I rotate a key?", { limit: 3 })
@@ -36,12 +36,12 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.scoped, Effect.provide(layer)),
   )
 
-  it.effect("are made once for each owner and version, and kept until another needs their memory", () =>
+  it.effect("are created once for each owner and version, and kept until another needs their memory", () =>
     Effect.gen(function* () {
       const old = pagesOf("old", 4 * MiB)
       const latest = pagesOf("latest", 4 * MiB)
       expect(yield* find("a", "1", old, "old")).toBe("old")
-      // What is sent as the same version is not indexed again.
+      // The same version is not indexed again.
       expect(yield* find("a", "1", latest, "old")).toBe("old")
       expect(yield* find("b", "1", latest, "old")).toBeUndefined()
       expect(yield* find("c", "large", pagesOf("large", 14 * MiB), "large")).toBe("large")
@@ -49,7 +49,7 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.provide(layer)),
   )
 
-  it.effect("the owner who keeps most makes room first", () =>
+  it.effect("the owner with the most memory loses its indexes first", () =>
     Effect.gen(function* () {
       const [first, second] = [pagesOf("first", 3 * MiB), pagesOf("second", 3 * MiB)]
       expect(yield* find("b", "1", first, "first")).toBe("first")
@@ -58,7 +58,7 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.provide(layer)),
   )
 
-  it.effect("wait while those in use take all of the memory, for ten seconds", () =>
+  it.effect("a new index waits up to ten seconds while those in use take all of the memory", () =>
     Effect.gen(function* () {
       const large = pagesOf("large", 14 * MiB)
       const waits = yield* Effect.scoped(
@@ -77,7 +77,7 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.provide(layer)),
   )
 
-  it.effect("a chat that goes away stops its indexing", () =>
+  it.effect("a chat that ends stops its indexing", () =>
     Effect.gen(function* () {
       const gone = yield* Effect.forkChild(find("a", "1", manyPages(300), "subject7"), { startImmediately: true })
       yield* Effect.yieldNow
@@ -88,7 +88,7 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.provide(layer)),
   )
 
-  it.effect("refuses text that is larger than all of the memory", () =>
+  it.effect("text that is larger than all of the memory is refused", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(find("a", "1", pagesOf("huge", 160 * MiB), "huge"))
       expect(error).toMatchObject({ _tag: "UnprocessableContent", error: expect.stringContaining("more than 16 MiB") })

@@ -13,7 +13,7 @@ const MiB = 1024 * 1024
 const docs = (content = "# A") => zip([{ path: "a.md", content }])
 const skillText = "---\nname: deploy\ndescription: >\n  How to\n  deploy\n---\n\n# Deploy\n"
 
-/** Documents, and a server that they come from; by default private addresses may be called. */
+/** Documents, and a server for them; private addresses may be called by default. */
 const world = Effect.fnUntraced(function* (
   options: { readonly allowPrivateNetworks?: boolean; readonly timeout?: Duration.Input } = {},
 ) {
@@ -32,7 +32,7 @@ const world = Effect.fnUntraced(function* (
 })
 
 describe("a zip", () => {
-  it.effect("is fetched plainly, and gives its pages and a version of its bytes", () =>
+  it.effect("is fetched without tracing headers, and returns its pages and a version of its bytes", () =>
     Effect.gen(function* () {
       const { server, url, archive } = yield* world()
       const { pages, version } = yield* archive(url)
@@ -45,60 +45,60 @@ describe("a zip", () => {
     }),
   )
 
-  it.effect(
-    "is not asked for again within a minute; then with its ETag and its date, and kept when nothing changed",
-    () =>
-      Effect.gen(function* () {
-        const { server, text } = yield* world()
-        const validators = { etag: '"v1"', "last-modified": "Fri, 20 Nov 2026 17:00:00 GMT" }
-        server.behave({ status: 200, body: docs("one"), headers: validators })
-        expect(yield* text).toBe("one")
-        yield* TestClock.adjust("59 seconds")
-        expect(yield* text).toBe("one")
-        expect(server.received.length).toBe(1)
-
-        server.behave({ status: 304 })
-        yield* TestClock.adjust("1 second")
-        expect(yield* text).toBe("one")
-        expect(server.received.length).toBe(2)
-        expect(server.received[1]!.headers).toMatchObject({
-          "if-none-match": '"v1"',
-          "if-modified-since": "Fri, 20 Nov 2026 17:00:00 GMT",
-        })
-        yield* TestClock.adjust("59 seconds")
-        yield* text
-        expect(server.received.length).toBe(2)
-
-        server.behave({ status: 200, body: docs("two") })
-        yield* TestClock.adjust("1 minute")
-        expect(yield* text).toBe("two")
-        server.behave({ status: 200, body: docs("three") })
-        yield* TestClock.adjust("1 minute")
-        expect(yield* text).toBe("three")
-        expect(server.received.at(-1)!.headers["if-none-match"]).toBeUndefined()
-      }),
-  )
-
-  it.effect("is used for an hour while its server is down, and not when the server says that it is gone", () =>
+  it.effect("is fetched again only after a minute, with its ETag and date, and kept when nothing changed", () =>
     Effect.gen(function* () {
-      const { server, text, refusal } = yield* world()
-      expect(yield* text).toBe("# A")
-      for (const behaviour of [{ status: 500 }, "reset", { status: 429 }] as const) {
-        server.behave(behaviour)
-        yield* TestClock.adjust("19 minutes")
-        expect(yield* text).toBe("# A")
-      }
-      yield* TestClock.adjust("4 minutes")
-      expect(yield* refusal()).toMatch(/was answered with the status 429\.$/)
-      server.behave({ status: 200, body: docs("back") })
-      expect(yield* text).toBe("back")
-      server.behave({ status: 404 })
-      yield* TestClock.adjust("2 minutes")
-      expect(yield* refusal()).toMatch(/was answered with the status 404\.$/)
+      const { server, text } = yield* world()
+      const validators = { etag: '"v1"', "last-modified": "Fri, 20 Nov 2026 17:00:00 GMT" }
+      server.behave({ status: 200, body: docs("one"), headers: validators })
+      expect(yield* text).toBe("one")
+      yield* TestClock.adjust("59 seconds")
+      expect(yield* text).toBe("one")
+      expect(server.received.length).toBe(1)
+
+      server.behave({ status: 304 })
+      yield* TestClock.adjust("1 second")
+      expect(yield* text).toBe("one")
+      expect(server.received.length).toBe(2)
+      expect(server.received[1]!.headers).toMatchObject({
+        "if-none-match": '"v1"',
+        "if-modified-since": "Fri, 20 Nov 2026 17:00:00 GMT",
+      })
+      yield* TestClock.adjust("59 seconds")
+      yield* text
+      expect(server.received.length).toBe(2)
+
+      server.behave({ status: 200, body: docs("two") })
+      yield* TestClock.adjust("1 minute")
+      expect(yield* text).toBe("two")
+      server.behave({ status: 200, body: docs("three") })
+      yield* TestClock.adjust("1 minute")
+      expect(yield* text).toBe("three")
+      expect(server.received.at(-1)!.headers["if-none-match"]).toBeUndefined()
     }),
   )
 
-  it.effect("is fetched once for all who want it, also when the first of them leaves", () =>
+  it.effect(
+    "is used for an hour while its server is unavailable, but not after the server reports that it is gone",
+    () =>
+      Effect.gen(function* () {
+        const { server, text, refusal } = yield* world()
+        expect(yield* text).toBe("# A")
+        for (const behaviour of [{ status: 500 }, "reset", { status: 429 }] as const) {
+          server.behave(behaviour)
+          yield* TestClock.adjust("19 minutes")
+          expect(yield* text).toBe("# A")
+        }
+        yield* TestClock.adjust("4 minutes")
+        expect(yield* refusal()).toMatch(/was answered with the status 429\.$/)
+        server.behave({ status: 200, body: docs("back") })
+        expect(yield* text).toBe("back")
+        server.behave({ status: 404 })
+        yield* TestClock.adjust("2 minutes")
+        expect(yield* refusal()).toMatch(/was answered with the status 404\.$/)
+      }),
+  )
+
+  it.effect("is fetched once for concurrent requests, even when the first one ends", () =>
     Effect.gen(function* () {
       const { server, text } = yield* world()
       server.behave("hang")
@@ -112,8 +112,8 @@ describe("a zip", () => {
     }),
   )
 
-  // Seen failing: by the url alone, the second org was given what the first one's signature opened.
-  it.effect("is shared between orgs only where its url has neither a query nor a user", () =>
+  // Seen failing with the url alone as the key: the second org got what the first one's signed url opened.
+  it.effect("is shared between orgs only if its url has neither a query nor a user", () =>
     Effect.gen(function* () {
       const { server, url, archive, skill } = yield* world()
       for (const orgId of ["a", "b", undefined]) yield* archive(url, orgId)
@@ -121,7 +121,7 @@ describe("a zip", () => {
       for (const signed of [`${url}?X-Amz-Signature=1`, `${url}?a`, url.replace("//", "//user:password@")]) {
         const before = server.received.length
         for (const orgId of ["a", "b", undefined, "a", "b", undefined]) yield* Effect.exit(archive(signed, orgId))
-        // A url with a user is refused each time, and so never kept.
+        // A url with a user is refused each time, and so is never cached.
         expect(server.received.length - before, signed).toBe(signed.includes("@") ? 0 : 3)
       }
       server.behave({ status: 200, body: skillText })
@@ -131,7 +131,7 @@ describe("a zip", () => {
     }),
   )
 
-  it.effect("is fetched once for a hundred who ask at the same time", () =>
+  it.effect("is fetched once for a hundred requests at the same time", () =>
     Effect.gen(function* () {
       const { server, text } = yield* world()
       const texts = yield* Effect.all(
@@ -143,7 +143,7 @@ describe("a zip", () => {
     }),
   )
 
-  it.effect("that failed is asked for again at once", () =>
+  it.effect("is fetched again at once after a failure", () =>
     Effect.gen(function* () {
       const { server, text, refusal } = yield* world()
       server.behave({ status: 503 })
@@ -153,7 +153,7 @@ describe("a zip", () => {
     }),
   )
 
-  it.effect("of 20 MiB is read, and not of one byte more", () =>
+  it.effect("may have 20 MiB, and not one byte more", () =>
     Effect.gen(function* () {
       const { server, url, archive, refusal } = yield* world()
       const size = 20 * MiB
@@ -184,7 +184,7 @@ describe("redirects", () => {
       return location === undefined ? { status: 200, body: docs() } : { status, headers: { location } }
     }
 
-  it.effect("are followed five times, relative ones too", () =>
+  it.effect("are followed five times, with relative locations too", () =>
     Effect.gen(function* () {
       const { server, archive, refusal } = yield* world()
       const hops =
@@ -204,7 +204,7 @@ describe("redirects", () => {
     }),
   )
 
-  it.effect("are not followed to other schemes, to nowhere, or with a password", () =>
+  it.effect("are not followed to other schemes, without a location, or with a password", () =>
     Effect.gen(function* () {
       const { server, refusal } = yield* world()
       for (const location of [
@@ -230,7 +230,7 @@ describe("redirects", () => {
   )
 })
 
-/** Ways to loopback and to other addresses that are not called; PORT is the server's. */
+/** Urls that lead to loopback and to other refused addresses; PORT is the server's. */
 const hostile = [
   "http://127.0.0.1:PORT",
   "http://localhost:PORT",
@@ -261,7 +261,7 @@ const hostile = [
 ]
 
 describe("hostile addresses", () => {
-  it.effect("are not called, in whatever notation", () =>
+  it.effect("are not called, in any notation", () =>
     Effect.gen(function* () {
       const { server, refusal } = yield* world({ allowPrivateNetworks: false })
       for (const host of hostile) {
@@ -272,9 +272,9 @@ describe("hostile addresses", () => {
     }),
   )
 
-  it.effect("are not called behind a redirect either", () =>
+  it.effect("are not called after a redirect either", () =>
     Effect.gen(function* () {
-      // With private networks allowed the first address may be called, and these may not.
+      // With private networks allowed, the first address may be called, but not these.
       const { server, refusal } = yield* world()
       for (const location of [
         "http://169.254.169.254/latest",
@@ -292,7 +292,7 @@ describe("hostile addresses", () => {
 })
 
 describe("fetches", () => {
-  // Seen failing: a hundred zips that hang let another caller wait for thirty seconds.
+  // Seen failing when a hundred hanging zips delayed another caller for thirty seconds.
   it.effect("of one owner do not delay those of another", () =>
     Effect.gen(function* () {
       const { server, archive } = yield* world({ timeout: "10 seconds" })
@@ -303,10 +303,10 @@ describe("fetches", () => {
         { concurrency: "unbounded" },
       ).pipe(Effect.forkChild)
       yield* server.arrived(4)
-      // The clock stands still: whatever waits, waits for ever.
+      // The clock does not advance, so a request that waited would never end.
       expect((yield* archive(`${server.url}/docs.zip`, "b")).pages.length).toBe(1)
       expect(server.received.length).toBe(5)
-      // The deadline of those that hang includes the time in the queue.
+      // The deadline of a hanging request includes its time in the queue.
       yield* TestClock.adjust("10 seconds")
       const exits = yield* Fiber.join(hanging)
       expect(exits.filter((exit) => exit._tag === "Success")).toEqual([])
@@ -315,7 +315,7 @@ describe("fetches", () => {
 })
 
 describe("servers that misbehave", () => {
-  it.effect("give a 422 that names the url", () =>
+  it.effect("cause a 422 that names the url", () =>
     Effect.gen(function* () {
       const { server, refusal } = yield* world({ timeout: 200 })
       const behaviours = [
@@ -370,7 +370,7 @@ describe("a skill", () => {
     }),
   )
 
-  it.effect("has a name and a description in its front matter, and is asked for as a zip is", () =>
+  it.effect("has a name and a description in its front matter, and is fetched like a zip", () =>
     Effect.gen(function* () {
       const { server, skill } = yield* world()
       server.behave({ status: 200, body: skillText, headers: { etag: '"1"' } })
@@ -383,7 +383,7 @@ describe("a skill", () => {
     }),
   )
 
-  it.effect("without them, or larger than 1 MiB, is refused with its url", () =>
+  it.effect("is refused with its url without them, or above 1 MiB", () =>
     Effect.gen(function* () {
       const { server, skill } = yield* world()
       const refused = [

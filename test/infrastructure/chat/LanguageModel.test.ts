@@ -24,7 +24,7 @@ const request: ModelRequest = {
   steps: 8,
 }
 
-/** A model server and the port to it; `ask` gives the parts of the answer, and what was logged. */
+/** A model server and a client for it; `ask` returns the parts of the answer and the log. */
 const world = Effect.fnUntraced(function* (options: Partial<Model.LanguageModelOptions> = {}) {
   const server = yield* modelServer
   const logged: Array<string> = []
@@ -48,7 +48,7 @@ const tools = Effect.sync(() =>
 )
 
 describe("a model that answers", () => {
-  it.live("is asked as an OpenAI-compatible server is, and its text is streamed piece by piece", () =>
+  it.live("gets an OpenAI-compatible request, and its text is streamed piece by piece", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world()
       server.behave({ say: ["A key", " is rotated."] })
@@ -78,7 +78,7 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("needs no key where the server wants none", () =>
+  it.live("needs no key where the server requires none", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ apiKey: undefined })
       yield* parts()
@@ -86,7 +86,7 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("gives the first token before the last is there", () =>
+  it.live("the first token is streamed before the last one arrives", () =>
     Effect.gen(function* () {
       const { server, answer } = yield* world()
       server.behave({ stall: "The first token" })
@@ -96,12 +96,12 @@ describe("a model that answers", () => {
         Stream.runCollect,
       )
       expect(first[0]).toMatchObject({ delta: "The first token" })
-      // Taking no more ended the call.
+      // The reader stopped, which ended the call.
       yield* server.allClosed
     }).pipe(Effect.scoped),
   )
 
-  it.live("calls tools, sees what they give, and answers", () =>
+  it.live("calls tools, reads their results, and answers", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world()
       server.behave(
@@ -135,7 +135,7 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("goes on after calls that are wrong: unknown tools, arguments that are none, what is not there", () =>
+  it.live("continues after wrong calls: unknown tools, invalid arguments, missing pages", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world()
       server.behave(
@@ -155,7 +155,7 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("may think for longer than it may be silent; what it thinks is not passed on", () =>
+  it.live("may reason for longer than it may be silent, and its reasoning is not streamed", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ maxSilenceMillis: 2_500 })
       server.behave({ think: 60, say: ["Done."] })
@@ -165,14 +165,14 @@ describe("a model that answers", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("answers eight times at most", () =>
+  it.live("has at most eight steps", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world()
       server.behave({ call: [{ name: "search_docs", arguments: '{"query":"key"}' }] })
       const answer = yield* parts({ tools: yield* tools })
       expect(server.calls.length).toBe(8)
       expect(types(answer).at(-1)).toBe("finish")
-      // It may not call a tool on the last step, and does; that is no error for the reader.
+      // The last step may not call a tool. If it does, the reader gets no error.
       expect(types(answer)).not.toContain("error")
     }).pipe(Effect.scoped),
   )
@@ -180,7 +180,7 @@ describe("a model that answers", () => {
 
 describe("a model that fails", () => {
   for (const status of [400, 401, 403, 404, 429, 500, 503]) {
-    it.live(`status ${status} is an error part without internals, and the log says what it was`, () =>
+    it.live(`status ${status} becomes an error part without internals, and the log has the cause`, () =>
       Effect.gen(function* () {
         const { server, parts, logs } = yield* world()
         server.behave({ status, body: JSON.stringify({ error: { message: `internals ${secret}` } }) })
@@ -197,7 +197,7 @@ describe("a model that fails", () => {
   }
 
   for (const behaviour of [{ breakAfter: "Half of" }, { errorAfter: "Half of" }, { garbageAfter: "Half of" }]) {
-    it.live(`${Object.keys(behaviour)[0]}: what was said stays, and an error part follows`, () =>
+    it.live(`${Object.keys(behaviour)[0]}: the text so far stays, and an error part follows`, () =>
       Effect.gen(function* () {
         const { server, parts, logs } = yield* world()
         server.behave(behaviour)
@@ -214,7 +214,7 @@ describe("a model that fails", () => {
     )
   }
 
-  it.live("a server that is not there, or speaks no chat completions", () =>
+  it.live("an unreachable server, or one that does not speak chat completions, becomes an error part", () =>
     Effect.gen(function* () {
       const gone = yield* world({ baseUrl: "http://127.0.0.1:1/v1" })
       expect(types(yield* gone.parts())).toContain("error")
@@ -226,7 +226,7 @@ describe("a model that fails", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("a model that falls silent is given up, and the reader is told", () =>
+  it.live("a model that is silent too long is aborted, and the reader gets an error", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ maxSilenceMillis: 100 })
       for (const behaviour of [{ stall: "Wait for" }, { mute: true }] as const) {
@@ -239,7 +239,7 @@ describe("a model that fails", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("an answer that takes too long in all is given up, too", () =>
+  it.live("an answer that takes too long in all is aborted too", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ totalMillis: 100 })
       server.behave({ stall: "Wait for" })
@@ -250,7 +250,7 @@ describe("a model that fails", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("a call that was refused for the moment is made again", () =>
+  it.live("a call that was refused temporarily is retried", () =>
     Effect.gen(function* () {
       const { server, parts } = yield* world({ retries: 1 })
       server.behave({ status: 500 }, { say: ["At last"] })
@@ -259,7 +259,7 @@ describe("a model that fails", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("the one who asked going away ends the call", () =>
+  it.live("the call ends when the client leaves", () =>
     Effect.gen(function* () {
       const { server, answer } = yield* world()
       server.behave({ stall: "Hello" })

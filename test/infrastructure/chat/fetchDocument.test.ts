@@ -7,7 +7,7 @@ import { type SafeAnswer, SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 
 type Headers = Readonly<Record<string, string>>
 
-/** Fetches over a client that answers as `answers` says, by url; gives what came of it, and the urls that were called. */
+/** Fetches with a client that answers by url from `answers`; returns the result and the urls that were called. */
 const fetched = (url: string, answers: Readonly<Record<string, readonly [status: number, headers: Headers]>>) => {
   const called: Array<string> = []
   const http = SafeHttp.of({
@@ -55,7 +55,7 @@ describe("a redirect", () => {
   )
 })
 
-it.effect("all redirects together have the time of one document", () =>
+it.effect("all redirects together have the deadline of one document", () =>
   Effect.gen(function* () {
     let hops = 0
     const http = SafeHttp.of({
@@ -81,8 +81,8 @@ it.effect("all redirects together have the time of one document", () =>
   }),
 )
 
-describe("what came packed", () => {
-  it.effect("is refused, and what is said to be plain is taken", () =>
+describe("an answer with a content encoding", () => {
+  it.effect("is refused, and identity is accepted", () =>
     Effect.gen(function* () {
       const url = "https://docs.example.com/docs.zip"
       const outcome = (encoding: string) =>

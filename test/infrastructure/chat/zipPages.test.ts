@@ -9,8 +9,8 @@ const read = (...files: ReadonlyArray<ZipFile>) => zipPages(zip(files))
 const refusal = (...files: ReadonlyArray<ZipFile>) => Effect.map(Effect.flip(read(...files)), ({ message }) => message)
 const page = { path: "a.md", content: "# A" }
 
-describe("what a zip gives", () => {
-  it.effect("its markdown pages, by their paths", () =>
+describe("the pages of a zip", () => {
+  it.effect("are its markdown files, by their paths", () =>
     Effect.gen(function* () {
       const pages = yield* read(
         { path: "docs/", stored: true },
@@ -38,7 +38,7 @@ describe("what a zip gives", () => {
     }),
   )
 
-  it.effect("2,000 files, and not one more", () =>
+  it.effect("may be 2,000 files, and not one more", () =>
     Effect.gen(function* () {
       const files = Array.from({ length: 2_000 }, (_, n) => ({ path: `${n}.md`, content: String(n) }))
       expect((yield* read(...files)).length).toBe(2_000)
@@ -54,7 +54,7 @@ describe("what a zip gives", () => {
     }),
   )
 
-  it.effect("files that were stored as a stream, as Go's archive/zip and Python's zipfile write them", () =>
+  it.effect("include files that were stored as a stream, as Go's archive/zip and Python's zipfile write them", () =>
     Effect.gen(function* () {
       const stored = { path: "stored.md", content: "# Stored", stored: true, streamed: true }
       const deflated = { path: "deflated.md", content: "# Deflated", streamed: true }
@@ -63,7 +63,7 @@ describe("what a zip gives", () => {
     }),
   )
 
-  it.effect("no file that was removed from the directory", () =>
+  it.effect("exclude files that were removed from the directory", () =>
     Effect.gen(function* () {
       const pages = yield* read({ path: "old.md", content: "# Old", removed: true }, page)
       expect(pages).toEqual([{ slug: "a", markdown: "# A" }])
@@ -75,7 +75,7 @@ describe("zip bombs", () => {
   const bomb = new Uint8Array(51 * MiB)
   const tooLarge = "is larger than 50 MiB unpacked"
 
-  it.effect("50 MiB are unpacked, and not one byte more, in one file or several", () =>
+  it.effect("may unpack to 50 MiB, and not one byte more, in one file or several", () =>
     Effect.gen(function* () {
       expect((yield* read({ path: "a.md", content: bomb.subarray(0, 50 * MiB) })).length).toBe(1)
       expect(yield* refusal({ path: "a.md", content: bomb.subarray(0, 50 * MiB + 1) })).toBe(tooLarge)
@@ -86,7 +86,7 @@ describe("zip bombs", () => {
     }),
   )
 
-  it.effect("what a zip says of its own size is not believed", () =>
+  it.effect("the sizes that a zip declares are not trusted", () =>
     Effect.gen(function* () {
       for (const claimedSize of [0, 10, 50 * MiB]) {
         expect(yield* refusal({ path: "a.md", content: bomb, claimedSize })).toMatch(
@@ -99,7 +99,7 @@ describe("zip bombs", () => {
     }),
   )
 
-  it.effect("a zip in a zip stays what it is: no page", () =>
+  it.effect("a zip in a zip is not unpacked, and is no page", () =>
     Effect.gen(function* () {
       expect(yield* refusal({ path: "inner.zip", content: zip([page]) })).toBe("has no .md or .mdx files")
     }),
@@ -133,7 +133,7 @@ describe("path tricks", () => {
     )
   }
 
-  it.effect("the same path twice, or a path with a NUL", () =>
+  it.effect("the same path twice, or a path with a NUL, is refused", () =>
     Effect.gen(function* () {
       expect(yield* refusal(page, page)).toBe('has a file twice: "a.md"')
       expect(yield* refusal({ path: "a\0.md", content: "x" })).toMatch(/^has a path that is not allowed/)
@@ -141,11 +141,11 @@ describe("path tricks", () => {
   )
 })
 
-describe("what is no zip that can be read", () => {
+describe("an unreadable zip", () => {
   const broken = "is not a zip, or is damaged"
   const good = zip([page, { path: "b.md", content: "b".repeat(1_000) }])
 
-  it.effect("is refused in words", () =>
+  it.effect("is refused with a sentence", () =>
     Effect.gen(function* () {
       const fail = (bytes: Uint8Array) => Effect.map(Effect.flip(zipPages(bytes)), ({ message }) => message)
       for (const bytes of [
@@ -168,7 +168,7 @@ describe("what is no zip that can be read", () => {
     }),
   )
 
-  it.effect("is refused wherever it was cut off or damaged, and never anything worse", () =>
+  it.effect("is refused wherever it was cut off or damaged, without any other error", () =>
     Effect.gen(function* () {
       for (let at = 0; at < good.length; at++) {
         yield* Effect.exit(zipPages(good.subarray(0, at))).pipe(

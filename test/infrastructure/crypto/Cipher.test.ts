@@ -17,7 +17,7 @@ const encrypt = (text: string, owner: string) => Cipher.use((cipher) => cipher.e
 const decrypt = (stored: string, owner: string) =>
   Cipher.use((cipher) => Effect.map(cipher.decrypt(stored, owner), Redacted.value))
 
-/** The defect's message; everything that a log could print of it holds neither the secret nor a key. */
+/** The message of the defect. Nothing that a log could print of it holds the secret or a key. */
 const defect = <A, E>(effect: Effect.Effect<A, E>) =>
   Effect.map(Effect.exit(effect), (exit) => {
     assert.isTrue(Exit.isFailure(exit) && Cause.hasDies(exit.cause))
@@ -27,7 +27,7 @@ const defect = <A, E>(effect: Effect.Effect<A, E>) =>
   })
 
 describe("Cipher", () => {
-  it.effect.prop("gives back what it was given", [Schema.String, Schema.String], ([text, owner]) =>
+  it.effect.prop("decrypts what it encrypted", [Schema.String, Schema.String], ([text, owner]) =>
     Effect.gen(function* () {
       const stored = yield* encrypt(text, owner)
       assert.match(stored, /^v1\.[0-9a-f]{8}\.[A-Za-z0-9_-]{38,}$/)
@@ -35,14 +35,14 @@ describe("Cipher", () => {
     }).pipe(under(key(1))),
   )
 
-  it.effect("never writes the same secret in the same way", () =>
+  it.effect("never encrypts the same secret to the same text", () =>
     Effect.gen(function* () {
       const stored = yield* Effect.all(Array.from({ length: 100 }, () => encrypt(secret, "a")))
       assert.strictEqual(new Set(stored.map((text) => text.slice(12, 28))).size, 100)
     }).pipe(under(key(1))),
   )
 
-  it.effect("opens for no other owner", () =>
+  it.effect("decrypts for the same owner only", () =>
     Effect.gen(function* () {
       const stored = yield* encrypt(secret, "endpoint-a").pipe(under(key(1)))
       const message = yield* defect(decrypt(stored, "endpoint-b").pipe(under(key(1))))
@@ -75,7 +75,7 @@ describe("Cipher", () => {
     }),
   )
 
-  it.effect("says which key is lost, and what to do", () =>
+  it.effect("says which key is missing, and what to do", () =>
     Effect.gen(function* () {
       const stored = yield* encrypt(secret, "a").pipe(under(key(1)))
       const message = yield* defect(decrypt(stored, "a").pipe(under(key(2))))
@@ -96,7 +96,7 @@ describe("Cipher", () => {
   )
 
   it.effect.each(["", "secret", "v1", "v1..", "v2.00000000.AAAA", "v1.00000000.AAAA", "v1.0000.AAAA", "v1.00000000.%"])(
-    "says that %j is not how secrets are stored",
+    "reports that %j is no stored secret",
     (stored) =>
       Effect.gen(function* () {
         const message = yield* defect(decrypt(stored, "a").pipe(under(key(1))))
@@ -104,9 +104,9 @@ describe("Cipher", () => {
       }),
   )
 
-  it.effect("opens one spelling only", () =>
+  it.effect("accepts one spelling only", () =>
     Effect.gen(function* () {
-      const stored = yield* encrypt("a", "a") // 29 bytes: the last character has four unused bits
+      const stored = yield* encrypt("a", "a") // 29 bytes: the last character has four unused bits.
       const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
       const other = alphabet[alphabet.indexOf(stored.at(-1)!) ^ 1]
       assert.isTrue(Exit.isFailure(yield* Effect.exit(decrypt(stored.slice(0, -1) + other, "a"))))
@@ -116,9 +116,9 @@ describe("Cipher", () => {
 
   it.effect.each([
     ["no key", []],
-    ["a key that is short", [16]],
-    ["a second key that is long", [32, 33]],
-  ] as const)("does not start with %s", ([, lengths]) =>
+    ["a short key", [16]],
+    ["a long second key", [32, 33]],
+  ] as const)("refuses to start with %s", ([, lengths]) =>
     Effect.gen(function* () {
       const keys = lengths.map((length) => Redacted.make(new Uint8Array(length)))
       const error = yield* Effect.flip(encrypt(secret, "a").pipe(under(...keys)))

@@ -29,7 +29,7 @@ const keys = (options: EncryptionKeysOptions) =>
   )
 
 describe("EncryptionKeys", () => {
-  it.effect("are those of the configuration, and then no file is read or made", () =>
+  it.effect("come from the configuration, and then no file is read or created", () =>
     Effect.gen(function* () {
       const dataDir = yield* folder
       writeFileSync(join(dataDir, "encryption.key"), "no key")
@@ -38,7 +38,7 @@ describe("EncryptionKeys", () => {
     }).pipe(Effect.provide(SecureRandom.layerWebCrypto)),
   )
 
-  it.effect("are made once and kept, for the owner's eyes only", () =>
+  it.effect("are created once and stored in a file that only its owner can read", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* folder, "made", "too")
       const [key] = yield* keys({ dataDir })
@@ -51,7 +51,7 @@ describe("EncryptionKeys", () => {
     }),
   )
 
-  it.effect("of a database in memory are gone with it", () =>
+  it.effect("of a database in memory are not stored", () =>
     Effect.gen(function* () {
       const [key] = yield* keys({ dataDir: "memory" })
       assert.strictEqual(Buffer.from(key!, "base64").length, 32)
@@ -60,7 +60,7 @@ describe("EncryptionKeys", () => {
     }),
   )
 
-  it.effect("pass over what a start left that was cut short", () =>
+  it.effect("ignore what an interrupted start left", () =>
     Effect.gen(function* () {
       const dataDir = yield* folder
       writeFileSync(join(dataDir, "encryption.key.0123456789abcdef.tmp"), "aGFsZi")
@@ -78,7 +78,7 @@ describe("EncryptionKeys", () => {
     `${"A".repeat(44)}`,
     `${"A".repeat(43)}=${"A".repeat(43)}=`,
     "\0".repeat(5000),
-  ])("do not start with a file that holds %j, and leave it as it is", (text) =>
+  ])("refuse a file that holds %j, and do not change it", (text) =>
     Effect.gen(function* () {
       const dataDir = yield* folder
       const path = join(dataDir, "encryption.key")
@@ -90,7 +90,7 @@ describe("EncryptionKeys", () => {
     }),
   )
 
-  it.effect("say why there is no file", () =>
+  it.effect("say why the file cannot be created", () =>
     Effect.gen(function* () {
       const dataDir = yield* folder
       writeFileSync(join(dataDir, "file"), "")
@@ -101,7 +101,7 @@ describe("EncryptionKeys", () => {
     }),
   )
 
-  it.effect("warn when others may read the file", () =>
+  it.effect("warn when other users can read the file", () =>
     Effect.gen(function* () {
       const dataDir = yield* folder
       const lines: Array<string> = []
@@ -115,7 +115,7 @@ describe("EncryptionKeys", () => {
     }),
   )
 
-  it.effect("are the same for all who make them at once", () =>
+  it.effect("are the same for all processes that create them at once", () =>
     Effect.gen(function* () {
       const root = yield* folder
       const [racers, rounds] = [4, 50]

@@ -24,7 +24,7 @@ type Ends = Effect.Success<ReturnType<typeof reencrypt>>
 const doneOf = (ends: Ends) => ends.map(({ done }) => done)
 const leftOf = (ends: Ends) => ends.map(({ left }) => left)
 
-/** An org with so many endpoints, a schedule, a job of each kind of owner, a finished one, and a kept answer. */
+/** An org with endpoints, a schedule, a job for each kind of owner, a finished job, and a stored answer. */
 const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, endpoints = 1) {
   const sql = yield* SqlClient.SqlClient
   const now = new Date()
@@ -61,7 +61,7 @@ const fill = Effect.fnUntraced(function* (key: Redacted.Redacted<Uint8Array>, en
       ${new Date(now.getTime() + 60_000)})`
 })
 
-/** Reads every secret with these keys alone; dies of one that cannot be read. */
+/** Reads every secret with these keys only; dies of one that cannot be decrypted. */
 const readAll = Effect.fnUntraced(function* (...keys: Keys) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ stored: string; owner: string }>`
@@ -82,7 +82,7 @@ const readAll = Effect.fnUntraced(function* (...keys: Keys) {
 })
 
 describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
-  it.live("puts every secret under the first key, and the old one is needed no more", () =>
+  it.live("encrypts every secret with the first key, so that the old one is no longer needed", () =>
     Effect.gen(function* () {
       yield* fill(old)
       const before = yield* readAll(old)
@@ -93,7 +93,7 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
     }).pipe(Effect.provide(database)),
   )
 
-  it.live("stopped in the middle and run again, does what is left and nothing twice", () =>
+  it.live("continues after an interruption, and does nothing twice", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* fill(old, 601)
@@ -107,12 +107,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
   )
 
   // Seen failing without the comparison with the value that was read.
-  it.live("a secret that is changed meanwhile stays as it was changed, and counts as left", () =>
+  it.live("keeps a secret that is changed meanwhile, and counts it as left", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* fill(old, 2)
       const newer = yield* encrypt("newer", "w0001", old)
-      // Between its reading and its writing: an update waits for the row, and then finds another value.
+      // The update comes between the read and the write: it waits for the row, and then finds another value.
       const change = sql`UPDATE webhook_endpoints SET secret = ${newer} WHERE id = 'w0001'`
       const slow = Layer.effect(
         Cipher,
@@ -130,12 +130,12 @@ describe.each(Object.entries(databases))("re-encryption, %s", (_, database) => {
     }).pipe(Effect.provide(database)),
   )
 
-  it.live("names what none of the keys reads, and does the rest", () =>
+  it.live("names secrets that no key can decrypt, and encrypts the rest", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* fill(old, 3)
       yield* sql`UPDATE webhook_endpoints SET secret = ${yield* encrypt("x", "w0001", lost)} WHERE id = 'w0001'`
-      // Of another row: what was moved is not to be made good.
+      // The secret of another row: a copied value is not re-encrypted.
       yield* sql`UPDATE jobs SET callback_secret = (SELECT callback_secret FROM jobs WHERE id = 'j1') WHERE id = 'j3'`
       const ends = yield* run([fresh, old])
       assert.deepStrictEqual(doneOf(ends), [2, 1, 1, 1, 1, 1, 2, 1])

@@ -7,13 +7,14 @@ const bytes = (size: number) => SecureRandom.SecureRandom.use((random) => random
 const hex = (some: Uint8Array) => Buffer.from(some).toString("hex")
 
 describe("secure random bytes", () => {
-  // Seen failing: a pool that is not filled again, one that gives what is left, and one that gives views of itself.
-  it.effect("are as many as are asked for, and never the same twice", () =>
+  // Seen failing with a pool that is not refilled, one that returns its short rest, and one that returns views of
+  // itself.
+  it.effect("have the requested length, and are never the same twice", () =>
     Effect.gen(function* () {
       for (const size of [0, 1, 48, 4095, 4096, 4097, 100_000]) assert.strictEqual((yield* bytes(size)).length, size)
       const all = yield* Effect.forEach(Array.from({ length: 5_000 }), () => bytes(48))
       assert.strictEqual(new Set(all.map(hex)).size, all.length)
-      // Of 240,000 bytes each value is some 940 times there; a fifth more or less is beyond six deviations.
+      // 240,000 bytes have each value about 940 times; a fifth more or less is beyond six deviations.
       const counts = new Map<number, number>()
       for (const byte of all.flatMap((some) => [...some])) counts.set(byte, (counts.get(byte) ?? 0) + 1)
       assert.deepStrictEqual(

@@ -4,7 +4,7 @@ import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
 import * as Batches from "#src/infrastructure/database/Batches.ts"
 import { orAlone } from "#src/infrastructure/database/together.ts"
 
-/** Look-ups that write down how much is asked at once; there is a value under every key but the odd ones. */
+/** Look-ups that record the size of each query; every even key has a value. */
 const makeWorld = Effect.gen(function* () {
   const sizes: Array<number> = []
   const lookUp = yield* Batches.make((keys: ReadonlyArray<string>) => {
@@ -15,7 +15,7 @@ const makeWorld = Effect.gen(function* () {
   return { find, lookUp, sizes }
 })
 
-it.effect("what is asked in one turn is one question, and each key is in it once", () =>
+it.effect("look-ups of one turn are one query, with each key once", () =>
   Effect.gen(function* () {
     const { find, sizes } = yield* makeWorld
     const found = yield* Effect.forEach(["2", "3", "2", "4"], find, { concurrency: "unbounded" })
@@ -24,7 +24,7 @@ it.effect("what is asked in one turn is one question, and each key is in it once
   }),
 )
 
-it.effect("more than a question holds are several, and none is left out", () =>
+it.effect("more keys than a query holds are several queries, without losing one", () =>
   Effect.gen(function* () {
     const { find, sizes } = yield* makeWorld
     const keys = Array.from({ length: 600 }, (_, n) => String(n))
@@ -37,25 +37,25 @@ it.effect("more than a question holds are several, and none is left out", () =>
   }),
 )
 
-// Seen failing: it was asked all the same, and what it was asked for done for nobody.
-it.effect("what is taken back before it is sent is not asked", () =>
+// Seen failing when the query was sent although nobody waited for it.
+it.effect("an interrupted look-up is not sent", () =>
   Effect.gen(function* () {
     const { find, lookUp, sizes } = yield* makeWorld
-    const taken = ["2", "4"].map((question) => lookUp(question, () => assert.fail("It was taken back")))
-    for (const takeBack of taken) takeBack()
+    const taken = ["2", "4"].map((question) => lookUp(question, () => assert.fail("It was canceled")))
+    for (const cancel of taken) cancel()
     yield* Effect.yieldNow
     yield* Effect.yieldNow
     assert.deepStrictEqual(sizes, [])
-    const takeBack = lookUp("6", () => assert.fail("It was taken back"))
+    const cancel = lookUp("6", () => assert.fail("It was canceled"))
     const found = find("8")
-    takeBack()
+    cancel()
     assert.strictEqual(yield* found, "value of 8")
     assert.deepStrictEqual(sizes, [1])
   }),
 )
 
-// Seen failing: the question beside it was never answered, and after two of them no other either.
-it.effect("a callback that throws costs neither another's answer nor a slot", () =>
+// Seen failing when the other look-up was never answered, and after two throws no look-up was.
+it.effect("a callback that throws affects no other answer and frees its slot", () =>
   Effect.gen(function* () {
     const { find, lookUp } = yield* makeWorld
     for (let n = 0; n < 3; n++) {
@@ -68,8 +68,8 @@ it.effect("a callback that throws costs neither another's answer nor a slot", ()
   }).pipe(Effect.provide(Logger.layer([]))),
 )
 
-// Seen failing: it was never answered, and after two of them nothing else either.
-it.effect("a question that throws instead of failing costs no slot", () =>
+// Seen failing when it was never answered, and after two throws no look-up was.
+it.effect("a query that throws instead of failing frees its slot", () =>
   Effect.gen(function* () {
     const lookUp = yield* Batches.make((keys: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, string>> => {
       if (keys.includes("bad")) throw new Error("of the test")
@@ -81,7 +81,7 @@ it.effect("a question that throws instead of failing costs no slot", () =>
   }),
 )
 
-it.effect("a statement of one org that does not end delays no other org, and knows its org", () =>
+it.effect("a hanging statement of one org does not delay other orgs, and runs as its org", () =>
   Effect.gen(function* () {
     const asked: Array<string> = []
     const [begun, stuck] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
@@ -109,7 +109,7 @@ it.effect("a statement of one org that does not end delays no other org, and kno
   }),
 )
 
-it.effect("changes that share a statement which dies are made alone, and one fails alone", () =>
+it.effect("changes that share a failing statement are repeated one by one, and only the bad one fails", () =>
   Effect.gen(function* () {
     const sizes: Array<number> = []
     const run = orAlone((all: ReadonlyArray<string>) =>

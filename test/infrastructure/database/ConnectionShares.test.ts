@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { ConnectionShares, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/ConnectionShares.ts"
 
-/** A queue in front of ten connections, and how many of them an owner holds. */
+/** A queue in front of ten connections, and the number of connections of an owner. */
 const pool = () => {
   const shares = new ConnectionShares(sharesOf(10))
   const tickets: Array<Ticket> = []
@@ -13,7 +13,7 @@ const pool = () => {
   return { shares, tickets, ask, held: (owner: Owner) => held(owner).length, end }
 }
 
-it("one org holds six of ten; another that comes holds one at once, and three while both wait", () => {
+it("one org may have six of ten connections; a second gets one at once, and three while both wait", () => {
   const { ask, end, held } = pool()
   ask("a", 40)
   assert.strictEqual(held("a"), 6)
@@ -23,12 +23,12 @@ it("one org holds six of ten; another that comes holds one at once, and three wh
   assert.strictEqual(held("b"), 2)
   for (let n = 0; n < 3; n++) end("a")
   assert.deepStrictEqual([held("a"), held("b")], [3, 3])
-  // What both leave is for whoever comes next.
+  // The connections that both leave free are for the next owner.
   ask("c")
   assert.strictEqual(held("c"), 1)
 })
 
-it("the next is of the owner that holds fewest, and owners that hold as many take turns", () => {
+it("the owner with the fewest connections is next, and equal owners take turns", () => {
   const { ask, end, held } = pool()
   ask("a", 40)
   ask("b", 40)
@@ -39,7 +39,7 @@ it("the next is of the owner that holds fewest, and owners that hold as many tak
   assert.deepStrictEqual([held("a"), held("b"), held("c"), held("d")], [2, 2, 2, 2])
 })
 
-it("background work has two connections that no request takes, and leaves three to requests", () => {
+it("background work has two connections of its own, and leaves three to requests", () => {
   const { ask, held } = pool()
   for (const org of ["a", "b", "c", "d"]) ask(org, 40)
   ask(undefined, 20)
@@ -50,7 +50,7 @@ it("background work has two connections that no request takes, and leaves three 
   assert.deepStrictEqual([idle.held(undefined), idle.held("a")], [7, 3])
 })
 
-it("whoever stops waiting is not started, and an org alone has its whole share again", () => {
+it("an interrupted request does not start, and a single org has its whole share again", () => {
   const { ask, end, held, shares, tickets } = pool()
   ask("a", 8)
   ask("b", 8)
@@ -64,7 +64,7 @@ it("whoever stops waiting is not started, and an org alone has its whole share a
   assert.isTrue(tickets.every(({ state }) => state === "gone"))
 })
 
-it("an operation that ends as it starts uses no stack for the next", () => {
+it("an operation that ends as it starts does not grow the stack", () => {
   const shares = new ConnectionShares(sharesOf(1))
   let done = 0
   const first = shares.enter("a", () => {})

@@ -5,7 +5,7 @@ import { Database } from "#src/infrastructure/database/Database.ts"
 import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
 import { databases, heard } from "../../support/databases.ts"
 
-/** A client and a table of its own for a test. */
+/** A client, and a table for one test. */
 const table = (name: string, columns = "id int primary key") =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -18,7 +18,7 @@ const table = (name: string, columns = "id int primary key") =>
 
 describe.each(Object.entries(databases))("%s", (kind, database) => {
   layer(database, { excludeTestServices: true })((it) => {
-    it.effect("is ready, and says what it is", () =>
+    it.effect("is ready, and reports its version", () =>
       Effect.gen(function* () {
         const database = yield* Database
         yield* database.ready
@@ -26,7 +26,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("a rollback takes no other fiber's writes", () =>
+    it.effect("a rollback affects no writes of other fibers", () =>
       Effect.gen(function* () {
         const { ids, insert, sql } = yield* table("rollback")
         const open = yield* Deferred.make<void>()
@@ -42,7 +42,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("fifty fibers count together, in and out of transactions", () =>
+    it.effect("fifty fibers count correctly, in and out of transactions", () =>
       Effect.gen(function* () {
         const { insert, sql } = yield* table("counter", "id int primary key, n int not null default 0")
         yield* insert(1)
@@ -60,7 +60,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("a failed savepoint leaves the rest of its transaction", () =>
+    it.effect("a failed savepoint keeps the rest of its transaction", () =>
       Effect.gen(function* () {
         const { ids, insert, sql } = yield* table("savepoints")
         yield* insert(1).pipe(
@@ -72,19 +72,19 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("an error inside a transaction is told, and undoes all of it", () =>
+    it.effect("an error inside a transaction is reported, and rolls back all of it", () =>
       Effect.gen(function* () {
         const { ids, insert, sql } = yield* table("errors")
         const error = yield* insert(1).pipe(Effect.andThen(insert(1)), sql.withTransaction, Effect.flip)
         assert.strictEqual(error.reason._tag, "UniqueViolation")
-        // A caught statement error has still aborted the transaction: its COMMIT must not pass for one.
+        // A statement error aborts the transaction even when it is caught: the COMMIT must not succeed.
         const commit = yield* insert(2).pipe(Effect.andThen(Effect.exit(insert(2))), sql.withTransaction, Effect.exit)
         assert.isTrue(Exit.isFailure(commit))
         assert.deepStrictEqual(yield* ids, [])
       }),
     )
 
-    it.effect("statements at once go on behind one that fails", () =>
+    it.effect("concurrent statements continue after one that fails", () =>
       Effect.gen(function* () {
         const { ids, insert } = yield* table("pipeline")
         const exits = yield* Effect.all(
@@ -96,7 +96,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("an interrupted statement and transaction leave the next ones clean", () =>
+    it.effect("an interrupted statement or transaction does not affect the next ones", () =>
       Effect.gen(function* () {
         const { ids, insert, sql } = yield* table("interrupted")
         const slow = sql`SELECT pg_sleep(1)`
@@ -110,7 +110,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
         yield* interruptSoon(insert(1).pipe(Effect.andThen(slow), Effect.andThen(insert(2)), sql.withTransaction))
         yield* Effect.all([sql.withTransaction(insert(3)), insert(4)], { concurrency: 2 })
         assert.deepStrictEqual(yield* ids, [3, 4])
-        // A transaction that outlives an interrupted statement of its own stays one transaction, or fails as one.
+        // A transaction whose statement was interrupted stays one transaction, or fails as a whole.
         const outlived = yield* insert(5).pipe(
           Effect.andThen(interruptSoon(slow)),
           Effect.andThen(insert(6)),
@@ -121,7 +121,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("notifications come with the commit, and not at all with a rollback", () =>
+    it.effect("notifications arrive at the commit, and never after a rollback", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const next = yield* heard("Commits")
@@ -141,7 +141,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("a listener is no obstacle to transactions, and two hear the same", () =>
+    it.effect("a listener does not block transactions, and two listeners get the same", () =>
       Effect.gen(function* () {
         const { insert, sql } = yield* table("listeners")
         const [one, two] = yield* Effect.all([heard("both"), heard("both")])
@@ -152,7 +152,7 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("a fault of the statement is a defect, not a missing database", () =>
+    it.effect("a faulty statement is a defect, not an unavailable database", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const exit = yield* sql`SELECT * FROM nowhere`.pipe(orUnavailable, Effect.exit)
@@ -160,12 +160,12 @@ describe.each(Object.entries(databases))("%s", (kind, database) => {
       }),
     )
 
-    it.effect("large values pass both ways", () =>
+    it.effect("large values are written and read", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const text = "€".repeat(1_000_000)
         assert.deepStrictEqual(yield* sql`SELECT ${text}::text AS text`, [{ text }])
-        // The deepest JSON of a request may be too deep for the server, and must not be its end.
+        // The deepest JSON of a request may be too deep for the server, but must not stop it.
         const deep = `${"[".repeat(500_000)}${"]".repeat(500_000)}`
         for (const type of ["json", "jsonb"]) {
           const exit = yield* Effect.exit(sql`SELECT ${deep}::text::${sql.literal(type)} IS NULL AS absent`)

@@ -10,14 +10,16 @@ import { freshFolder, freshPostgres, isShutDown } from "../../support/databases.
 
 const writer = fileURLToPath(new URL("../../support/writer.ts", import.meta.url))
 
-/** Runs the writer until it has had so many writes answered, ends it so, and gives the ids of all that were. */
+/**
+ * Runs the writer until `count` writes are answered, sends it the signal, and returns the ids of all answered writes.
+ */
 const acknowledged = (place: string, count: number, signal: "SIGKILL" | "SIGTERM") =>
   Effect.promise(async () => {
     const child = spawn(process.execPath, [writer, place], { stdio: ["ignore", "pipe", "inherit"] })
     const ids: Array<number> = []
     const lines = createInterface(child.stdout)
     lines.on("line", (line) => {
-      if (!/^\d+$/.test(line)) return // a log line
+      if (!/^\d+$/.test(line)) return // This is a log line.
       if (ids.push(Number(line)) === count) child.kill(signal)
     })
     const [code, by] = (await Promise.all([once(child, "exit"), once(lines, "close")]))[0]
@@ -33,7 +35,7 @@ const places = {
   },
 }
 
-/** Milliseconds: starting an engine takes its time on a busy machine. */
+/** In milliseconds: an engine starts slowly on a busy machine. */
 const SLOW = 90_000
 
 describe.each(Object.entries(places))("%s", (_kind, { isClosed, options, place }) => {
@@ -49,7 +51,7 @@ describe.each(Object.entries(places))("%s", (_kind, { isClosed, options, place }
           const sql = yield* SqlClient.SqlClient
           const rows = yield* sql<{ id: number; pair: number }>`SELECT id, pair FROM acknowledged`
           const there = new Set(rows.map((row) => row.id))
-          for (const id of there) if (id % 4 === 2) assert.isTrue(there.has(id + 1), "a transaction is whole")
+          for (const id of there) if (id % 4 === 2) assert.isTrue(there.has(id + 1), "a transaction is complete")
           return written.ids.filter((id) => !there.has(id))
         }).pipe(Effect.provide(Database.layer(options(where))))
         assert.isAtLeast(written.ids.length, 300)

@@ -15,7 +15,7 @@ const one = Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql`SELEC
 const inTransaction = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => orUnavailable(sql.withTransaction(effect)))
 
-/** Runs what must be refused with a 503, and returns the milliseconds that took. */
+/** Runs an effect that must fail with a 503; returns its duration in milliseconds. */
 const refused = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const [took, exit] = yield* within("a 503", Effect.timed(Effect.exit(effect)))
@@ -27,7 +27,7 @@ const refused = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   })
 
 describe.concurrent("an outage of PostgreSQL", () => {
-  it.live("a listener whose connection is killed is told, and comes back", () =>
+  it.live("a listener whose connection is killed is notified, and reconnects", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const next = yield* heard("killed")
@@ -40,7 +40,7 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }).pipe(Effect.provide(fresh)),
   )
 
-  it.live("a connection killed in a transaction is a 503, nothing of it stays, and the next one works", () =>
+  it.live("a connection killed in a transaction is a 503 and leaves no row, and the next one works", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       yield* sql`CREATE TABLE killed (id int)`
@@ -53,14 +53,14 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }).pipe(Effect.provide(fresh)),
   )
 
-  it.live("a server that is gone is a 503 at once, and one that is back is used", () =>
+  it.live("a stopped server is a 503 at once, and is used again when it is back", () =>
     Effect.gen(function* () {
       const proxy = yield* proxied(yield* freshPostgres())
       yield* Effect.gen(function* () {
         yield* one
         yield* proxy.close
         const times = yield* Effect.all([refused(one), refused(inTransaction(one)), refused(one)], { concurrency: 3 })
-        // Not by the 4 seconds that an operation may take.
+        // The outage ends them, not the deadline of 4 seconds.
         for (const time of times) assert.isBelow(time, 4_000)
         yield* refused((yield* Database).ready)
         yield* proxy.heal
@@ -70,8 +70,8 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }),
   )
 
-  // How soon they know is measured by test/faults/network.test.ts.
-  it.live("a network gone silent: requests and listeners are told, and come back", () =>
+  // test/faults/network.test.ts measures how soon they know.
+  it.live("a silent network is reported to requests and listeners, which recover", () =>
     Effect.gen(function* () {
       const proxy = yield* proxied(yield* freshPostgres())
       yield* Effect.gen(function* () {
@@ -79,7 +79,7 @@ describe.concurrent("an outage of PostgreSQL", () => {
         assert.strictEqual(yield* next, "Up")
         yield* one
         yield* proxy.silence
-        const down = within("the listener to be told", next)
+        const down = within("the notification of the listener", next)
         const [event] = yield* Effect.all(
           [down, refused(one), refused(inTransaction(one)), refused((yield* Database).ready)],
           { concurrency: 4 },
@@ -87,12 +87,12 @@ describe.concurrent("an outage of PostgreSQL", () => {
         assert.strictEqual(event, "Down")
         yield* proxy.heal
         yield* eventually("the database", one)
-        assert.strictEqual(yield* within("the listener to hear again", next), "Up")
+        assert.strictEqual(yield* within("the listener to reconnect", next), "Up")
       }).pipe(Effect.provide(postgres(proxy.url)))
     }),
   )
 
-  it.live("a statement past its deadline is canceled, and a wait for a connection too", () =>
+  it.live("a statement past its deadline is canceled, and so is a wait for a connection", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const slow = yield* Effect.flip(orUnavailable(sql`SELECT pg_sleep(60)`))
@@ -104,7 +104,7 @@ describe.concurrent("an outage of PostgreSQL", () => {
       const hold = Effect.forkChild(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.never)))
       const holders = yield* Effect.all(Array.from({ length: 10 }, () => hold))
       yield* eventually("all connections to be in use", refused(one))
-      // The pool closes when they have come back.
+      // The pool closes when their connections are returned.
       yield* Fiber.interruptAll(holders)
     }).pipe(Effect.provide(fresh)),
   )

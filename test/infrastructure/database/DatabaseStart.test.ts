@@ -45,7 +45,7 @@ describe("PostgreSQL", () => {
     }),
   )
 
-  it.live("a database that a newer version has migrated is refused, while what runs on it goes on", () =>
+  it.live("a database migrated by a newer version is refused at the start, while running replicas continue", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
       yield* Effect.gen(function* () {
@@ -57,7 +57,7 @@ describe("PostgreSQL", () => {
     }),
   )
 
-  it.live("it is not ready when a migration is missing", () =>
+  it.live("the database is not ready when a migration is missing", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
       const error = yield* Effect.gen(function* () {
@@ -85,11 +85,11 @@ describe("PostgreSQL", () => {
     }),
   )
 
-  it.effect("a server that is not there is waited for, and then refused", () =>
+  it.effect("the start waits for an unreachable server, and then ends with an error", () =>
     Effect.gen(function* () {
       const waiting = yield* Effect.forkChild(refusal(postgres("postgres://nobody@127.0.0.1:1/none")))
       for (let second = 0; waiting.pollUnsafe() === undefined; second++) {
-        assert.isBelow(second, 5_000, "the refusal has not come")
+        assert.isBelow(second, 5_000, "the start has not been refused yet")
         yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 10)))
         yield* TestClock.adjust("1 second")
       }
@@ -99,7 +99,7 @@ describe("PostgreSQL", () => {
 })
 
 describe("the embedded database", () => {
-  it.live("a DATA_DIR in use is refused: to this process, to another, and to one of two at once", () =>
+  it.live("a DATA_DIR in use is refused: to this process, to another, and to one of two that start at once", () =>
     Effect.gen(function* () {
       const folder = yield* freshFolder()
       const run = Effect.promise<string>(
@@ -120,7 +120,7 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("a first start that was cut short is begun again", () =>
+  it.live("an interrupted first start is started over", () =>
     Effect.gen(function* () {
       const folder = yield* freshFolder("empty")
       mkdirSync(join(folder, "postgres.new"))
@@ -133,7 +133,7 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("a folder that cannot be used is refused with what to do", () =>
+  it.live("an unusable folder is refused with a way to fix it", () =>
     Effect.gen(function* () {
       const folder = yield* freshFolder("empty")
       const file = join(folder, "file")
@@ -148,7 +148,7 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("the version that folders are checked for is the engine's, and its writes are synchronous", () =>
+  it.live("folders are checked for the version of the engine, and its writes are synchronous", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const settings = yield* sql`

@@ -31,7 +31,7 @@ const refused = <A, E>(effect: Effect.Effect<A, E>) =>
   Effect.map(Effect.flip(effect), (error) => assert.instanceOf(error, Unavailable))
 
 describe("the embedded database", () => {
-  it.live("each write is on the disk before it is answered, and a read costs nothing", () =>
+  it.live("each write is on the disk before its answer, and a read does not wait for the disk", () =>
     Effect.gen(function* () {
       const folder = yield* freshFolder()
       const pglite = yield* Effect.acquireRelease(
@@ -51,7 +51,7 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("a connection begins clean, whatever the one before it left", () =>
+  it.live("each connection starts clean, whatever the one before it did", () =>
     Effect.gen(function* () {
       const database = yield* EmbeddedDatabase.make(yield* freshFolder())
       const open = Effect.gen(function* () {
@@ -82,7 +82,7 @@ describe("the embedded database", () => {
     }),
   )
 
-  it.live("an engine that panics is started again, and what was committed is there", () =>
+  it.live("an engine that panics is restarted with everything that was committed", () =>
     Effect.gen(function* () {
       const folder = yield* freshFolder()
       yield* Effect.gen(function* () {
@@ -98,7 +98,7 @@ describe("the embedded database", () => {
         const panicking = Effect.andThen(sql`SELECT pg_switch_wal()::text`, insert(3))
         yield* refused(orUnavailable(sql.withTransaction(Effect.andThen(insert(2), panicking))))
         assert.strictEqual(yield* next, "Down")
-        yield* refused(orUnavailable(insert(4))) // it does not start either
+        yield* refused(orUnavailable(insert(4))) // It does not start again either.
         yield* Effect.sync(() => renameSync(`${log}.away`, log))
 
         yield* eventually("an engine that starts", orUnavailable(sql`SELECT 1`))
@@ -109,12 +109,12 @@ describe("the embedded database", () => {
         assert.strictEqual(yield* next, "over")
         assert.isFalse(isShutDown(folder))
       }).pipe(Effect.provide(Database.layer({ dataDir: folder })))
-      assert.isTrue(isShutDown(folder), "the engine that was started again is shut down in order")
+      assert.isTrue(isShutDown(folder), "the restarted engine is shut down in order")
     }),
   )
 
-  // Seen failing without the look whether an engine was lost: Up, and Down at once.
-  it.live("a listener whose engine is lost before it listens is not told that it hears", () =>
+  // Seen failing without the check for a lost engine: the listener got Up, and Down at once.
+  it.live("a listener whose engine stops before it listens is not reported as connected", () =>
     Effect.gen(function* () {
       const database = yield* EmbeddedDatabase.make("memory")
       const sql = yield* embeddedClient(database)

@@ -5,7 +5,7 @@ import { databases } from "../../support/databases.ts"
 
 describe.each(Object.entries(databases))("migration 9, %s", (_, database) => {
   it.live(
-    "a replica of the version before goes on: its ON CONFLICT finds the constraints, of partial indexes too",
+    "a replica of the previous version continues: its ON CONFLICT finds the constraints and the partial indexes",
     () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient

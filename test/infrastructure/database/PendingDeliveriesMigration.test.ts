@@ -29,24 +29,22 @@ const before = Effect.gen(function* () {
   }
 })
 
-describe("the migration to a queue of its own", () => {
-  it.live(
-    "moves what is pending with its turn, its claim and its count, and keeps the claim of what was canceled",
-    () =>
-      Effect.gen(function* () {
-        const sql = yield* adminClient(yield* freshPostgres("empty"))
-        yield* Effect.andThen(before, pendingDeliveries).pipe(Effect.provideService(SqlClient.SqlClient, sql))
-        const at = (seconds: number) => new Date(Date.UTC(2026, 10, 20, 17, 0, seconds))
-        const row = { lane: "lane", event_id: "e", attempts: 3, tries: 2, parked: false, claim_id: null }
-        assert.deepStrictEqual(yield* sql`SELECT * FROM pending_deliveries ORDER BY delivery_id`, [
-          { ...row, delivery_id: "claimed", due_at: at(60), claim_id: "c1" },
-          { ...row, delivery_id: "due", due_at: at(0) },
-          { ...row, delivery_id: "parked", due_at: at(0), parked: true },
-        ])
-        assert.deepStrictEqual(
-          yield* sql`SELECT id, claim_id, lease_until FROM deliveries WHERE claim_id IS NOT NULL OR lease_until IS NOT NULL`,
-          [{ id: "canceled in flight", claim_id: "c2", lease_until: at(60) }],
-        )
-      }),
+describe("the migration to a table of pending deliveries", () => {
+  it.live("moves pending deliveries with their time, claim and count, and keeps the claim of canceled ones", () =>
+    Effect.gen(function* () {
+      const sql = yield* adminClient(yield* freshPostgres("empty"))
+      yield* Effect.andThen(before, pendingDeliveries).pipe(Effect.provideService(SqlClient.SqlClient, sql))
+      const at = (seconds: number) => new Date(Date.UTC(2026, 10, 20, 17, 0, seconds))
+      const row = { lane: "lane", event_id: "e", attempts: 3, tries: 2, parked: false, claim_id: null }
+      assert.deepStrictEqual(yield* sql`SELECT * FROM pending_deliveries ORDER BY delivery_id`, [
+        { ...row, delivery_id: "claimed", due_at: at(60), claim_id: "c1" },
+        { ...row, delivery_id: "due", due_at: at(0) },
+        { ...row, delivery_id: "parked", due_at: at(0), parked: true },
+      ])
+      assert.deepStrictEqual(
+        yield* sql`SELECT id, claim_id, lease_until FROM deliveries WHERE claim_id IS NOT NULL OR lease_until IS NOT NULL`,
+        [{ id: "canceled in flight", claim_id: "c2", lease_until: at(60) }],
+      )
+    }),
   )
 })

@@ -45,9 +45,9 @@ const once = <A, E, R>(key: string, operation: Effect.Effect<A, E, R>) =>
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(name, (it) => {
-    describe("a change and what is kept of it are one", () => {
-      // Seen failing without the transaction: the key stays, and cannot be made when it is tried again.
-      it.effect("a keyed operation that fails later on is undone, the changes inside it with their entries", () =>
+    describe("a change and its entry are one transaction", () => {
+      // Seen failing without the transaction: the key stays, and the repeated request fails.
+      it.effect("a keyed operation that fails later is rolled back, with its changes and their entries", () =>
         Effect.gen(function* () {
           const { insertForOrg, list } = yield* ApiKeyRepository
           const audit = yield* AuditRepository
@@ -65,7 +65,7 @@ for (const [name, database] of Object.entries(databases)) {
         }),
       )
 
-      it.effect("a keyed operation that is cut short is undone", () =>
+      it.effect("an interrupted keyed operation is rolled back", () =>
         Effect.gen(function* () {
           const org = yield* newId
           const inserted = yield* Deferred.make<void>()
@@ -81,7 +81,7 @@ for (const [name, database] of Object.entries(databases)) {
         }),
       )
 
-      it.effect("what is to follow a change follows its commit, and never one that is undone", () =>
+      it.effect("what follows a change runs after its commit, and never after a rollback", () =>
         Effect.gen(function* () {
           const told: Array<string> = []
           const forgotten: Array<string> = []
@@ -111,8 +111,8 @@ for (const [name, database] of Object.entries(databases)) {
       )
     })
 
-    // Seen failing with a statement for each.
-    it.effect("keys and projects that are made at the same time are made by one transaction each", () =>
+    // Seen failing with one statement for each.
+    it.effect("keys and projects created at the same time share one transaction each", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const { insertForProject } = yield* ApiKeyRepository
@@ -133,7 +133,7 @@ for (const [name, database] of Object.entries(databases)) {
       }),
     )
 
-    it.effect("the audit log refuses to be changed", () =>
+    it.effect("entries of the audit log cannot be changed", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const { list } = yield* AuditRepository

@@ -10,7 +10,7 @@ import {
   waiting,
 } from "#src/infrastructure/database/orUnavailable.ts"
 
-// Seen failing: without the limit every one of them waited.
+// Seen failing without the limit: every request waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
   Effect.gen(function* () {
     const answered = yield* Latch.make()
@@ -24,7 +24,7 @@ it.live("1,024 requests may wait for the database; one more is refused at once, 
     assert.instanceOf(refused, Unavailable)
     assert.strictEqual(refused.error, "Too many requests wait for the database; try again.")
     const background = yield* Effect.forkChild(orUnavailable(answered.await))
-    // Whoever leaves makes room.
+    // A request that ends frees its place.
     yield* Fiber.interrupt(requests[0]!)
     assert.strictEqual(waiting.count, 1_023)
     yield* answered.open
@@ -44,7 +44,7 @@ it.effect.each([
   ["request", 4_000, "4 s"],
   ["sweep", 15_000, "15 s"],
 ] as const)(
-  "an operation past the deadline of a %s is canceled, logged once, and says so",
+  "an operation past the deadline of a %s is canceled, logged once, and fails with the reason",
   ([deadline, millis, time]) =>
     Effect.gen(function* () {
       yield* fakeTimers
@@ -89,8 +89,8 @@ it.effect.each([
   }),
 )
 
-// Seen failing: without a time of its own it waited for as long as nobody answered.
-it.effect("who waits for the answer of another's operation waits 4 seconds, as one of the 1,024", () =>
+// Seen failing without a deadline of its own: it waited as long as the other operation ran.
+it.effect("a request that waits for the answer to another's operation waits 4 seconds, as one of the 1,024", () =>
   Effect.gen(function* () {
     yield* fakeTimers
     const withdrawn: Array<string> = []

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { enter, leave, type Waiting } from "#src/infrastructure/database/waitingRequests.ts"
 
-it("the last third of the room is for orgs that have less than a third; whoever leaves makes room", () => {
+it("the last third of the waiting requests is for orgs with less than a third, and a request that ends frees its place", () => {
   const waiting: Waiting = { count: 0, byOrg: new Map() }
   const enterAll = (orgId: string) => {
     let entered = 0
@@ -10,7 +10,7 @@ it("the last third of the room is for orgs that have less than a third; whoever 
   }
   assert.deepStrictEqual([enterAll("a"), enterAll("b"), enterAll("c")], [6, 3, 0])
   for (let n = 0; n < 4; n++) leave(waiting, "a")
-  // Two of a, three of b: a may have its third, and the others the rest of theirs.
+  // Two requests of a and three of b wait: a may reach its third, and the others get the rest of theirs.
   assert.deepStrictEqual([enterAll("b"), enterAll("a"), enterAll("c")], [1, 1, 2])
   for (const [orgId, count] of [...waiting.byOrg]) for (let n = 0; n < count; n++) leave(waiting, orgId)
   assert.deepStrictEqual([waiting.count, waiting.byOrg.size], [0, 0])

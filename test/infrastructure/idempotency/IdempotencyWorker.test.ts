@@ -5,7 +5,7 @@ import { Idempotency } from "#src/domain/Idempotency.ts"
 import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/IdempotencyWorker.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
-it.effect("forgets what has expired at the start and every hour, and no fault stops it", () =>
+it.effect("removes expired records at the start and every hour, and continues after a failure", () =>
   Effect.gen(function* () {
     const log: Array<string> = []
     const faults = [Effect.void, Effect.die(new Error("no such column")), unavailable, Effect.void]

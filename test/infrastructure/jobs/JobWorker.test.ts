@@ -7,7 +7,7 @@ import * as JobsWorker from "#src/infrastructure/jobs/JobWorker.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect(
-  "looks after leases, delayed jobs and schedules every second, and none stops for a fault or for another",
+  "handles leases, delayed jobs and schedules every second, and each continues when another fails or hangs",
   () =>
     Effect.gen(function* () {
       const log: Array<string> = []

@@ -10,7 +10,7 @@ const grant: KeyGrant = {
   ...{ permissions: noPermissions, externalId: null, metadata: null, limits: null },
 }
 
-/** A cache whose replica hears what is told, and a database that counts its questions. */
+/** A cache with a stream of notifications, and a database that counts its queries. */
 const makeWorld = Effect.gen(function* () {
   const told = yield* Queue.unbounded<KeyCache.Revocation>()
   const asked: Array<ReadonlyArray<string>> = []
@@ -47,7 +47,7 @@ const makeWorld = Effect.gen(function* () {
     find,
     tell: (...words: ReadonlyArray<KeyCache.Revocation>) =>
       Effect.forEach(words, (word) => Effect.andThen(Queue.offer(told, word), settle)),
-    /** How often the database is asked for `n` questions for the key. */
+    /** The number of queries that the database gets for `n` look-ups of the key. */
     ask: Effect.fnUntraced(function* (n: number) {
       const before = asked.length
       for (let i = 0; i < n; i++) assert.strictEqual((yield* find("hash"))?.keyId, "key of hash")
@@ -56,12 +56,12 @@ const makeWorld = Effect.gen(function* () {
   }
 })
 
-/** Lets the fiber that hears run. */
+/** Lets the fiber of the notifications run. */
 const settle = Effect.repeat(Effect.yieldNow, { times: 20 })
 
 const { Connected, Disconnected, Revoked } = KeyCache.Revocation
 
-it.effect("asks every time until it hears, and once from then on", () =>
+it.effect("asks the database each time until it is connected, and once from then on", () =>
   Effect.gen(function* () {
     const { ask, tell } = yield* makeWorld
     assert.strictEqual(yield* ask(3), 3)
@@ -70,7 +70,7 @@ it.effect("asks every time until it hears, and once from then on", () =>
   }),
 )
 
-it.effect("asks every time while it is deaf, and forgets what it held", () =>
+it.effect("asks the database each time while disconnected, and forgets what it cached", () =>
   Effect.gen(function* () {
     const { ask, tell } = yield* makeWorld
     yield* tell(Connected())
@@ -96,9 +96,9 @@ it.effect("forgets a key that was deleted, here or elsewhere, and no other", () 
   }),
 )
 
-// Each word makes the look-up's result too old to keep: seen failing without the epoch.
+// After each notification the result of the look-up is too old to cache. Seen failing without the epoch.
 for (const word of [Revoked({ keyId: "key of hash" }), Disconnected(), Connected()]) {
-  it.effect(`does not keep what was looked up while it was told ${word._tag}`, () =>
+  it.effect(`does not cache a look-up that began before ${word._tag}`, () =>
     Effect.gen(function* () {
       const { ask, database, find, tell } = yield* makeWorld
       yield* tell(Connected())
@@ -114,7 +114,7 @@ for (const word of [Revoked({ keyId: "key of hash" }), Disconnected(), Connected
   )
 }
 
-it.effect("does not keep that a key is unknown, nor that the database was out of reach", () =>
+it.effect("caches neither that a key is unknown nor that the database is unavailable", () =>
   Effect.gen(function* () {
     const { ask, database, find, tell } = yield* makeWorld
     yield* tell(Connected())
@@ -127,7 +127,7 @@ it.effect("does not keep that a key is unknown, nor that the database was out of
   }),
 )
 
-it.effect("asks once for what is asked at one time, and never joins a question that was sent before", () =>
+it.effect("asks once for concurrent look-ups, and never joins a query that was sent before", () =>
   Effect.gen(function* () {
     const { asked, database, find } = yield* makeWorld
     const answer = yield* Deferred.make<KeyGrant>()
@@ -139,7 +139,7 @@ it.effect("asks once for what is asked at one time, and never joins a question t
       )
     yield* many("a", "b", "a")
     yield* many("a", "c")
-    // Two questions are under way: the rest waits for one of them, and goes together.
+    // Two queries are in flight: the other look-ups wait for one of them, and are sent together.
     yield* many("a")
     yield* many("d", "a")
     assert.deepStrictEqual(asked, [
@@ -152,7 +152,7 @@ it.effect("asks once for what is asked at one time, and never joins a question t
   }),
 )
 
-it.effect("asks for 256 keys at most at one time", () =>
+it.effect("asks for at most 256 keys in a query", () =>
   Effect.gen(function* () {
     const { asked, find } = yield* makeWorld
     const hashes = Array.from({ length: 600 }, (_, n) => `${n}`)
@@ -168,7 +168,7 @@ it.effect("asks for 256 keys at most at one time", () =>
   }),
 )
 
-it.effect("holds a bounded number of keys, the latest; none when told so", () =>
+it.effect("holds a bounded number of keys, the latest, and none when its size is zero", () =>
   Effect.gen(function* () {
     for (const [size, held] of [
       [2, "bc"],
@@ -182,27 +182,27 @@ it.effect("holds a bounded number of keys, the latest; none when told so", () =>
   }),
 )
 
-it.effect("an org that has half of the memory replaces its own keys", () =>
+it.effect("an org with half of the memory replaces its own keys", () =>
   Effect.gen(function* () {
     const { cache, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 4)
     yield* tell(Connected())
     yield* Effect.forEach(["b1", "b2", "a1", "a2", "a3", "a4", "a5"], find)
     const held = (hashes: ReadonlyArray<string>) => hashes.filter((hash) => cache.cached(hash) !== undefined)
     assert.deepStrictEqual(held(["b1", "b2", "a1", "a2", "a3", "a4", "a5"]), ["b1", "b2", "a4", "a5"])
-    // A key that was deleted leaves room.
+    // A deleted key frees its place.
     yield* cache.forget("key of b1")
     yield* Effect.forEach(["a6", "c1"], find)
     assert.deepStrictEqual(held(["b2", "a4", "a5", "a6", "c1"]), ["a4", "a5", "a6", "c1"])
   }),
 )
 
-it.effect("a key with long settings counts as several", () =>
+it.effect("a key with long settings counts as several keys", () =>
   Effect.gen(function* () {
     const { ask, cache, database, find, tell } = yield* Effect.provideService(makeWorld, KeyCache.KeyCacheSize, 10)
     yield* tell(Connected())
     const keys = ["a", "b", "c", "d"]
     for (const hash of keys) yield* find(hash)
-    // 4 KiB count as eight more: with "d" that is ten.
+    // 4 KiB count as eight more keys: with "d" that is ten.
     database.answer = Effect.succeed({ ...grant, metadata: { text: "x".repeat(4_000) } })
     yield* find("e")
     assert.deepStrictEqual(

@@ -5,7 +5,7 @@ import { safeClient, text } from "../../support/safeHttp.ts"
 import { within } from "../../support/wait.ts"
 
 describe("SafeHttp sends", () => {
-  it.live("what it was given, and nothing that traces", () =>
+  it.live("exactly what it was asked to, without tracing headers", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()
@@ -40,7 +40,7 @@ describe("SafeHttp sends", () => {
     }),
   )
 
-  it.live("over a connection that it keeps", () =>
+  it.live("over a kept connection", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post, asked } = yield* safeClient()
@@ -65,7 +65,7 @@ describe("SafeHttp sends", () => {
     }),
   )
 
-  it.live("over a new connection when the old one has served its time, which cuts no request", () =>
+  it.live("over a new connection when the old one is too old, without interrupting a request", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post, asked } = yield* safeClient({ maxConnectionAge: "50 millis" })
@@ -107,13 +107,13 @@ describe("SafeHttp sends", () => {
     }),
   )
 
-  it.live("at most 1,024 idle connections are kept", () =>
+  it.live("with at most 1,024 idle connections", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()
       const hosts = Array.from({ length: 1_100 }, (_, n) => `http://h${n}.test:${receiver.port}/`)
       yield* Effect.forEach(hosts, (url) => post(url), { concurrency: 50, discard: true })
-      // Idle ones close by themselves after four seconds: too late to count here.
+      // Idle connections close by themselves only after four seconds, so that does not count here.
       const bounded = Effect.repeat(Effect.sleep("5 millis"), { while: () => receiver.connections().open > 1_024 })
       yield* within("the connections past 1,024 to end", bounded)
       yield* post(hosts[1_099]!)
@@ -160,7 +160,7 @@ describe("SafeHttp reads", () => {
     }),
   )
 
-  it.live("an endless body up to its bound, and closes the connection", () =>
+  it.live("an endless body up to its limit, and closes the connection", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()
@@ -173,7 +173,7 @@ describe("SafeHttp reads", () => {
     }),
   )
 
-  it.live("exactly as much as may be read, and no byte more", () =>
+  it.live("as many bytes as allowed, and not one more", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()
@@ -186,7 +186,7 @@ describe("SafeHttp reads", () => {
     }),
   )
 
-  it.live("20 MiB where so much is asked for", () =>
+  it.live("20 MiB where that is allowed", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post } = yield* safeClient()

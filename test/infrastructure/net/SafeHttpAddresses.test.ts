@@ -4,7 +4,7 @@ import { makeResolveHost } from "#src/infrastructure/net/resolveHost.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
 
-/** Hosts in a url (PORT: the receiver's), each a way to loopback or to another address that is not called. */
+/** Hosts in a url that lead to loopback or another refused address; PORT is the receiver's. */
 const hostileHosts = [
   "127.0.0.1",
   "127.1",
@@ -63,7 +63,7 @@ const hostileHosts = [
   "168.63.129.16",
 ]
 
-/** Names that resolve to addresses that are not called. */
+/** Names that resolve to refused addresses. */
 const hostileNames = [
   "localhost",
   "LOCALHOST",
@@ -77,7 +77,7 @@ const hostileNames = [
 ]
 
 describe("SafeHttp in guarded mode", () => {
-  it.live.each(hostileHosts)("refuses http://%s without asking for it", (host) =>
+  it.live.each(hostileHosts)("refuses http://%s without resolving it", (host) =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { fails, asked } = yield* safeClient({ allowPrivateNetworks: false })
@@ -106,14 +106,14 @@ describe("SafeHttp in guarded mode", () => {
     ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::1"],
     ["93.184.215.14", "fe80::1%eth0"],
     ["93.184.215.14", "no address"],
-  ])("refuses a name of which one address is bad: %s, %s", ([...addresses]) =>
+  ])("refuses a name with one bad address: %s, %s", ([...addresses]) =>
     Effect.gen(function* () {
       const { fails } = yield* safeClient({ allowPrivateNetworks: false, resolve: async () => addresses })
       isKind(yield* fails("http://several.test/"), "refused_address")
     }),
   )
 
-  it.live("refuses what the system says localhost is", () =>
+  it.live("refuses the addresses of localhost", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const resolve = makeResolveHost({ askSystemToo: false })
@@ -125,7 +125,7 @@ describe("SafeHttp in guarded mode", () => {
 })
 
 describe("SafeHttp in open mode", () => {
-  it.live("calls loopback by its address and by its name, and nothing special", () =>
+  it.live("calls loopback by its address and by its name, and no special address", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post, fails } = yield* safeClient({ resolve: makeResolveHost({ askSystemToo: true }) })
@@ -140,14 +140,14 @@ describe("SafeHttp in open mode", () => {
   )
 })
 
-describe("SafeHttp and a name that changes its meaning", () => {
-  /** The receiver's address when it is first asked for, and another one ever after. */
+describe("SafeHttp and a name whose address changes", () => {
+  /** A resolver that returns the receiver's address first, and another one afterwards. */
   const rebinding = (then: string) => {
     let times = 0
     return async () => [times++ === 0 ? "127.0.0.1" : then]
   }
 
-  it.live("goes where the check went: the name is resolved once for a connection", () =>
+  it.live("connects to the address that was checked: a connection resolves its name once", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { post, asked } = yield* safeClient({ resolve: rebinding("169.254.169.254") })

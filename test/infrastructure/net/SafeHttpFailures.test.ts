@@ -36,7 +36,7 @@ describe("SafeHttp fails", () => {
     }),
   )
 
-  it.live("with what had come of the answer", () =>
+  it.live("with the part of the answer that had arrived", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { fails } = yield* safeClient()
@@ -58,7 +58,7 @@ describe("SafeHttp fails", () => {
     }),
   )
 
-  it.live("when the name does not resolve, has no address, or is not answered for in time", () =>
+  it.live("when the name does not resolve, has no address, or is not answered in time", () =>
     Effect.gen(function* () {
       const resolve = (hostname: string): Promise<ReadonlyArray<string>> => {
         if (hostname === "empty.test") return Promise.resolve([])
@@ -74,7 +74,7 @@ describe("SafeHttp fails", () => {
     }),
   )
 
-  it.live("in the time that it has when a host accepts and says nothing, not even in TLS", () =>
+  it.live("at its deadline when a host accepts and sends nothing, even in TLS", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver({ mute: true })
       const { fails } = yield* safeClient()
@@ -85,7 +85,7 @@ describe("SafeHttp fails", () => {
     }),
   )
 
-  it.live("and closes the connection when it is interrupted, in whatever phase", () =>
+  it.live("and closes the connection when it is interrupted, in every phase", () =>
     Effect.gen(function* () {
       const [receiver, mute] = [yield* makeReceiver(), yield* makeReceiver({ mute: true })]
       const { post } = yield* safeClient()
@@ -119,7 +119,7 @@ describe("SafeHttp fails", () => {
   )
 
   it.live.each(["ftp://127.0.0.1/", "http://user@127.0.0.1/", "/hook", `http://127.0.0.1/${"x".repeat(2048)}`])(
-    "without a connection for what is no url that it may call: %#",
+    "without a connection for a url that it may not call: %#",
     (url) =>
       Effect.gen(function* () {
         const { fails } = yield* safeClient()
@@ -131,7 +131,7 @@ describe("SafeHttp fails", () => {
 })
 
 describe("SafeHttp over TLS", () => {
-  it.live("takes a certificate that is trusted, for its names only", () =>
+  it.live("accepts a trusted certificate, for its names only", () =>
     Effect.gen(function* () {
       const tls = selfSigned({ names: ["receiver.test"] })
       const receiver = yield* makeReceiver({ tls })
@@ -153,7 +153,7 @@ describe("SafeHttp over TLS", () => {
     }),
   )
 
-  it.live("refuses one that nobody signed, and sends nothing", () =>
+  it.live("refuses an untrusted certificate, and sends nothing", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver({ tls: selfSigned({ names: ["receiver.test"] }) })
       const { fails } = yield* safeClient()
@@ -164,13 +164,13 @@ describe("SafeHttp over TLS", () => {
     }),
   )
 
-  it.live("fails with a kind that fits where there is no TLS", () =>
+  it.live("fails with a suitable kind when the server does not speak TLS", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const { fails } = yield* safeClient()
       const noTls = yield* fails(`https://127.0.0.1:${receiver.port}/`)
       isKind(noTls, "tls")
-      // Without what OpenSSL says of its own source.
+      // The message leaves out OpenSSL's references to its own source.
       assert.strictEqual(noTls.message, "TLS failed (ERR_SSL_WRONG_VERSION_NUMBER).")
       isKind(yield* fails(`https://127.0.0.1:${yield* closedPort}/`), "connection")
     }),

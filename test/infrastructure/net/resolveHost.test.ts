@@ -4,14 +4,14 @@ import { createSocket } from "node:dgram"
 import { makeResolveHost } from "#src/infrastructure/net/resolveHost.ts"
 
 interface Zone {
-  /** The answer's code: 0 fine, 2 the server failed, 3 no such name. */
+  /** The code of the answer: 0 success, 2 server failure, 3 no such name. */
   readonly code: number
-  /** The records' data. */
+  /** The data of the records. */
   readonly a?: ReadonlyArray<ReadonlyArray<number>>
   readonly aaaa?: ReadonlyArray<ReadonlyArray<number>>
 }
 
-/** A name server (RFC 1035) that answers every question alike; it ends with the scope. */
+/** A name server (RFC 1035) that answers every question alike, until the scope closes. */
 const nameServer = (zone: Zone) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly address: string; readonly close: () => void; readonly asked: () => number }>(
@@ -46,7 +46,7 @@ const resolving = Effect.fnUntraced(function* (zone: Zone, askSystemToo = false)
 })
 
 describe("resolveHost", () => {
-  it.live("gives all addresses of both families", () =>
+  it.live("returns all addresses of both families", () =>
     Effect.gen(function* () {
       const ipv6 = [0x26, 6, 0x47, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
       const { attempt } = yield* resolving({
@@ -61,16 +61,16 @@ describe("resolveHost", () => {
     }),
   )
 
-  it.live("gives those of one family when there are none of the other", () =>
+  it.live("returns those of one family when the other has none", () =>
     Effect.gen(function* () {
       const { attempt } = yield* resolving({ code: 0, a: [[1, 2, 3, 4]] })
       assert.deepStrictEqual(yield* attempt("receiver.example"), ["1.2.3.4"])
     }),
   )
 
-  it.live("asks the system for names that DNS does not know, where it may", () =>
+  it.live("asks the system for names that DNS does not know, where that is allowed", () =>
     Effect.gen(function* () {
-      // The system knows this one without asking anyone: it is an address.
+      // The system resolves this one without a query: it is an address.
       const strict = yield* resolving({ code: 3 })
       assert.strictEqual(yield* Effect.flip(strict.attempt("127.0.0.1")), "ENOTFOUND")
       const lenient = yield* resolving({ code: 3 }, true)
@@ -78,7 +78,7 @@ describe("resolveHost", () => {
     }),
   )
 
-  it.live("does not ask the system when a name server fails, for that would wait as well", () =>
+  it.live("does not ask the system when a name server fails, because that would wait too", () =>
     Effect.gen(function* () {
       const { attempt } = yield* resolving({ code: 2 }, true)
       assert.strictEqual(yield* Effect.flip(attempt("127.0.0.1")), "ESERVFAIL")

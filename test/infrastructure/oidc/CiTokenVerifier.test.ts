@@ -7,13 +7,13 @@ import { ps256, rs256, rs512, rsaKey } from "../../support/oidc.ts"
 import { oidcWorld, type OidcWorld, startOfTest } from "../../support/oidcWorld.ts"
 
 const now = startOfTest / 1000
-/** Stands for what an attacker writes: no answer may repeat it. */
+/** Marks the text of an attacker: no answer may repeat it. */
 const evil = "EVIL"
 const key = rsaKey("key-1")
 const stranger = rsaKey("stranger")
 const pem = createPublicKey(key.privateKey).export({ type: "spki", format: "pem" }).toString()
 
-/** The token, refused with a sentence that matches and repeats nothing of it. */
+/** Asserts that the token is refused with a matching sentence that repeats nothing of it. */
 const refused = (world: OidcWorld, token: string, sentence: RegExp) =>
   Effect.gen(function* () {
     const error = yield* Effect.flip(world.verify(token))
@@ -37,7 +37,7 @@ const mangled =
   (change: (parts: [string, string, string]) => string): Forge =>
   ({ provider }) =>
     Effect.map(provider.sign(), (token) => change(token.split(".") as [string, string, string]))
-/** Another last character that decodes to the same bytes: its unused bits are set. */
+/** Another last character that decodes to the same bytes, with its unused bits set. */
 const respelled = (part: string) => {
   const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
   return part.slice(0, -1) + alphabet[alphabet.indexOf(part.at(-1)!) + 1]!
@@ -72,24 +72,24 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
   ["kid empty", header({ kid: "" }), /name its key/],
   ["kid as an array", header({ kid: ["key-1"] }), /name its key/],
   ["kid as an object", header({ kid: { toString: "key-1" } }), /name its key/],
-  ["kid very long", header({ kid: "k".repeat(257) }), /name its key/],
+  ["a very long kid", header({ kid: "k".repeat(257) }), /name its key/],
   ["kid with a path", header({ kid: `../../../dev/null${evil}` }), /provider does not publish/],
   ["kid with SQL", header({ kid: `${evil}' UNION SELECT 'key` }), /provider does not publish/],
   ["kid __proto__", header({ kid: "__proto__" }), /provider does not publish/],
   ["kid constructor", header({ kid: "constructor" }), /provider does not publish/],
   ["kid in another case", header({ kid: "KEY-1" }), /provider does not publish/],
-  ["iss with a slash more", (w) => w.provider.sign({ iss: `${w.provider.issuer}/` }), /issuer \(iss\) must be/],
+  ["iss with another slash", (w) => w.provider.sign({ iss: `${w.provider.issuer}/` }), /issuer \(iss\) must be/],
   ["iss in another case", (w) => w.provider.sign({ iss: w.provider.issuer.toUpperCase() }), /issuer \(iss\) must be/],
   ["iss with a path", (w) => w.provider.sign({ iss: `${w.provider.issuer}/${evil}` }), /issuer \(iss\) must be/],
-  ["iss a prefix", (w) => w.provider.sign({ iss: w.provider.issuer.slice(0, -1) }), /issuer \(iss\) must be/],
+  ["a prefix of iss", (w) => w.provider.sign({ iss: w.provider.issuer.slice(0, -1) }), /issuer \(iss\) must be/],
   ["iss as an array", (w) => w.provider.sign({ iss: [w.provider.issuer] }), /issuer \(iss\) must be/],
   ["iss missing", claims({ iss: undefined }), /claim "iss" is missing/],
   ["aud another's", claims({ aud: `https://${evil}.example` }), /audience \(aud\) must be https:\/\/gatehouse.example/],
-  ["aud a prefix", claims({ aud: "https://gatehouse.exampl" }), /audience \(aud\) must be/],
+  ["a prefix of aud", claims({ aud: "https://gatehouse.exampl" }), /audience \(aud\) must be/],
   ["aud missing", claims({ aud: undefined }), /claim "aud" is missing/],
   ["aud null", claims({ aud: null }), /audience \(aud\) must be/],
-  ["aud an array without ours", claims({ aud: ["https://a.example", evil] }), /audience \(aud\) must be/],
-  ["aud an array in an array", claims({ aud: [["https://gatehouse.example"]] }), /audience \(aud\) must be/],
+  ["aud as an array without ours", claims({ aud: ["https://a.example", evil] }), /audience \(aud\) must be/],
+  ["aud as an array in an array", claims({ aud: [["https://gatehouse.example"]] }), /audience \(aud\) must be/],
   ["exp missing", claims({ exp: undefined }), /claim "exp" is missing/],
   ["exp as a string", claims({ exp: String(now + 300) }), /claim "exp" must be a number/],
   ["exp 30 s ago", claims({ exp: now - 30 }), /has expired/],
@@ -98,13 +98,13 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
   ["iat in 31 s", claims({ iat: now + 31 }), /issued in the future/],
   ["iat as a string", claims({ iat: evil }), /claim "iat" must be a number/],
   ["repository_id as a number", claims({ repository_id: 74 }), /claim "repository_id" must be a string/],
-  ["repository_id not of digits", claims({ repository_id: evil }), /claim "repository_id" must be .*digits/],
+  ["repository_id without digits", claims({ repository_id: evil }), /claim "repository_id" must be .*digits/],
   ["run_id of 20 digits", claims({ run_id: "1".repeat(20) }), /claim "run_id" must be .*digits/],
   ["run_attempt 0", claims({ run_attempt: "0" }), /claim "run_attempt" must be .*digits/],
   ["repository missing", claims({ repository: undefined }), /claim "repository" is missing/],
   ["ref with a line break", claims({ ref: `refs/heads/a\n${evil}` }), /claim "ref" must be a git ref/],
   ["workflow with NUL", claims({ workflow: `a\0${evil}` }), /claim "workflow" must be text/],
-  ["sha no hash", claims({ sha: evil }), /claim "sha" must be a commit/],
+  ["sha that is no hash", claims({ sha: evil }), /claim "sha" must be a commit/],
   ["signature stripped", mangled(([h, p]) => `${h}.${p}.`), /no signature/],
   ["signature truncated", mangled(([h, p, s]) => `${h}.${p}.${s.slice(0, 340)}`), /signature is not the provider's/],
   ["signature flipped", mangled(([h, p, s]) => `${h}.${p}.${s.startsWith("A") ? "B" : "A"}${s.slice(1)}`), /signature/],
@@ -124,10 +124,10 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
   ["a line break at the end", mangled((parts) => `${parts.join(".")}\n`), /must be base64url/],
   ["unicode", mangled(([h, p]) => `${h}.${p}.ＡＡＡＡ`), /must be base64url/],
   ["over 16 KiB", claims({ padding: "x".repeat(16 * 1024) }), /longer than 16384/],
-  ["header no JSON", () => Effect.succeed(encodeToken(evil, {}, rs256(key))), /header is not a JSON object/],
-  ["header an array", () => Effect.succeed(encodeToken("[]", {}, rs256(key))), /header is not a JSON object/],
-  ["payload an array", () => Effect.succeed(encodeToken(goodHeader, "[]", rs256(key))), /cannot be verified/],
-  ["payload no JSON", () => Effect.succeed(encodeToken(goodHeader, evil, rs256(key))), /cannot be verified/],
+  ["header that is not JSON", () => Effect.succeed(encodeToken(evil, {}, rs256(key))), /header is not a JSON object/],
+  ["header as an array", () => Effect.succeed(encodeToken("[]", {}, rs256(key))), /header is not a JSON object/],
+  ["payload as an array", () => Effect.succeed(encodeToken(goodHeader, "[]", rs256(key))), /cannot be verified/],
+  ["payload that is not JSON", () => Effect.succeed(encodeToken(goodHeader, evil, rs256(key))), /cannot be verified/],
   [
     "a header member twice",
     (w) => Effect.succeed(encodeToken(`{"alg":"RS256","kid":"key-1","alg":"none"}`, goodClaims(w), rs256(key))),
@@ -144,7 +144,7 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
 ]
 
 describe("Oidc", () => {
-  it.effect("accepts a push to main and gives its run", () =>
+  it.effect("accepts a push to main and returns its run", () =>
     Effect.gen(function* () {
       const { provider, verifySigned } = yield* oidcWorld()
       const verified = yield* verifySigned()
@@ -162,7 +162,7 @@ describe("Oidc", () => {
     ["nbf in 30 s", { nbf: now + 30 }],
     ["iat in 30 s", { iat: now + 30 }],
     ["no nbf, no iat", { nbf: undefined, iat: undefined }],
-    ["aud an array with ours", { aud: ["https://other.example", "https://gatehouse.example"] }],
+    ["aud as an array with ours", { aud: ["https://other.example", "https://gatehouse.example"] }],
     ["a sha-256 repository", { sha: "0".repeat(64) }],
     ["no environment, with a workflow named freely", { workflow: "Docs ✨ / deploy" }],
   ] as const)("accepts %s", ([, extra]) =>
@@ -187,7 +187,7 @@ describe("Oidc", () => {
     }),
   )
 
-  it.effect.each(["jku", "x5u"])("refuses %s, and calls nobody", (parameter) =>
+  it.effect.each(["jku", "x5u"])("refuses %s without a request", (parameter) =>
     Effect.gen(function* () {
       const world = yield* oidcWorld()
       const attacker = yield* makeOidcProvider()

@@ -6,7 +6,7 @@ import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
 import { type Behaviour, ecKey, rs256, rsaKey, type SigningKey } from "../../support/oidc.ts"
 import { oidcWorld } from "../../support/oidcWorld.ts"
 
-/** A world, and the ways its tokens go: signed by one of several keys, accepted or refused. */
+/** A world with functions that assert that a token of a key is accepted or refused. */
 const keyWorld = Effect.fnUntraced(function* (...args: Parameters<typeof oidcWorld>) {
   const world = yield* oidcWorld(...args)
   const signedBy = (kid: string) => world.verifySigned({}, { kid }, rs256(rsaKey(kid)))
@@ -25,7 +25,7 @@ const keyWorld = Effect.fnUntraced(function* (...args: Parameters<typeof oidcWor
 })
 
 describe("OidcKeys", () => {
-  it.effect("fetches once, from the well-known path, and sends no trace", () =>
+  it.effect("fetches once, from the well-known path, without tracing headers", () =>
     Effect.gen(function* () {
       const { accepts, provider } = yield* keyWorld()
       yield* accepts("key-1").pipe(Effect.withSpan("request"))
@@ -38,7 +38,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("fetches once for many who come first together", () =>
+  it.effect("fetches once for many tokens that arrive first together", () =>
     Effect.gen(function* () {
       const { accepts, fetches } = yield* keyWorld()
       yield* Effect.all(
@@ -49,7 +49,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("goes on fetching when the one who asked first leaves", () =>
+  it.effect("continues to fetch when the first request ends", () =>
     Effect.gen(function* () {
       const { provider, accepts, fetches } = yield* keyWorld()
       provider.behave("slow")
@@ -62,7 +62,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("takes a new key up, and keeps an old one that is still published", () =>
+  it.effect("accepts a new key, and keeps an old one that is still published", () =>
     Effect.gen(function* () {
       const { provider, accepts, fetches } = yield* keyWorld()
       yield* accepts("key-1")
@@ -74,7 +74,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("fetches for unknown kids at most once in 30 s, however many come", () =>
+  it.effect("fetches for unknown kids at most once in 30 s, however many arrive", () =>
     Effect.gen(function* () {
       const { refuses, accepts, fetches } = yield* keyWorld()
       const flood = Effect.all(
@@ -94,7 +94,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("drops a withdrawn key within 10 minutes, a quiet server at its first token", () =>
+  it.effect("drops a withdrawn key within 10 minutes, or at the first token when idle", () =>
     Effect.gen(function* () {
       const { provider, accepts, refuses, fetches } = yield* keyWorld()
       yield* accepts("key-1")
@@ -118,7 +118,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("keeps its keys while the provider is down, and tells an unknown kid to come back", () =>
+  it.effect("keeps its keys while the provider is unavailable, and answers an unknown kid with a retry", () =>
     Effect.gen(function* () {
       const { provider, accepts, unavailable, fetches } = yield* keyWorld()
       yield* accepts("key-1")
@@ -155,7 +155,7 @@ describe("OidcKeys", () => {
     )
   }
 
-  it.effect.each(["slow", "trickle"] as const)("gives a provider five seconds: %s", (behaviour) =>
+  it.effect.each(["slow", "trickle"] as const)("has a deadline of five seconds for a provider: %s", (behaviour) =>
     Effect.gen(function* () {
       const { provider, unavailable, fetches } = yield* keyWorld()
       provider.behave(behaviour)
@@ -169,7 +169,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("passes over members of the set that are no RSA signing key with a kid", () =>
+  it.effect("ignores members of the set that are no RSA signing key with a kid", () =>
     Effect.gen(function* () {
       const { provider, accepts, refuses } = yield* keyWorld()
       const { jwk } = rsaKey("key-2")
@@ -189,7 +189,7 @@ describe("OidcKeys", () => {
     }),
   )
 
-  it.effect("takes a key without use and alg, and of a private one the public half only", () =>
+  it.effect("accepts a key without use and alg, and only the public half of a private one", () =>
     Effect.gen(function* () {
       const { provider, accepts } = yield* keyWorld()
       const { use: _, alg: __, ...bare } = rsaKey("key-1").jwk

@@ -35,7 +35,7 @@ interface Trusted extends CiProvider {
   readonly server: OidcProvider
 }
 
-/** Five providers, each with keys of its own, and a verifier that trusts them. */
+/** Five providers, each with its own keys, and a verifier that trusts them. */
 const makeWorld = Effect.gen(function* () {
   yield* TestClock.setTime(startOfTest)
   const trusted = yield* Effect.forEach(ciNames, (name) =>
@@ -76,21 +76,20 @@ const sign = (
 ) => encodeToken({ typ: "JWT", alg: "RS256", kid: `${name}-key`, ...header }, claims, signer)
 
 type Forge = (world: World, name: CiName, other: CiName) => string
-/** What is tried with each provider; `other` is another one that is trusted as well. */
+/** Attacks on each provider; `other` is another trusted provider. */
 const forgeries: Readonly<Record<string, Forge>> = {
   "signed by another provider, with its kid": (world, name, other) =>
     sign(name, claimsOf(world, name), { kid: `${other}-key` }, rs256(rsaKey(`${other}-key`))),
-  "signed by another provider, under this one's kid": (world, name, other) =>
+  "signed by another provider, with this provider's kid": (world, name, other) =>
     sign(name, claimsOf(world, name), {}, rs256(rsaKey(`${other}-key`))),
-  "another's issuer in a token that this one signed": (world, name, other) =>
+  "another provider's issuer in a token that this provider signed": (world, name, other) =>
     sign(name, { ...claimsOf(world, name), iss: world.find(other).issuer }),
-  "another's issuer and kid, signed by this one": (world, name, other) =>
+  "another provider's issuer and kid, signed by this provider": (world, name, other) =>
     sign(name, { ...claimsOf(world, other) }, { kid: `${other}-key` }),
   "two issuers": (world, name, other) =>
     sign(name, { ...claimsOf(world, name), iss: [world.find(name).issuer, world.find(other).issuer] }),
-  "an issuer that nobody trusts": (world, name) =>
-    sign(name, { ...claimsOf(world, name), iss: "https://token.example" }),
-  "an issuer with a slash more": (world, name) =>
+  "an untrusted issuer": (world, name) => sign(name, { ...claimsOf(world, name), iss: "https://token.example" }),
+  "an issuer with another slash": (world, name) =>
     sign(name, { ...claimsOf(world, name), iss: `${world.find(name).issuer}/` }),
   "an issuer in another case": (world, name) =>
     sign(name, { ...claimsOf(world, name), iss: world.find(name).issuer.toUpperCase() }),
@@ -115,7 +114,7 @@ const forgeries: Readonly<Record<string, Forge>> = {
 }
 
 const circle = "oidc.circleci.com"
-/** What each provider's claims must not be. */
+/** Claims that each provider must refuse. */
 const claims: ReadonlyArray<readonly [CiName, Record<string, unknown>]> = [
   ["github", { event_name: "pull_request_target" }],
   ["github", { repository: "stranger/octo-repo" }],
@@ -141,7 +140,7 @@ const attacks = [
       return { what: `${name}: ${what}`, forge: (world: World) => forge(world, name, other) }
     }),
   ),
-  // The claims of one provider in a token of another: the fields are there, and mean something else.
+  // The claims of one provider in a token of another: the same fields with another meaning.
   ...ciNames.flatMap((name) =>
     ciNames
       .filter((other) => other !== name)
@@ -189,7 +188,7 @@ describe("tokens of five providers", () => {
     }),
   )
 
-  it.effect("an entry's audience is that entry's alone", () =>
+  it.effect("the audience of an entry is valid for that entry only", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       const token = sign("gitlab", { ...claimsOf(world, "gitlab"), aud: audienceOf("circleci") })

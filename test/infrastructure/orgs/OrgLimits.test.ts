@@ -7,7 +7,7 @@ import { insertOrg, insertProject, newEntry, newKey } from "../../contract/suppo
 import { insertEndpoint, insertJob } from "../../contract/webhooks/webhookSupport.ts"
 import { atOther, refresh, type replica, replicas, statementsOf, usedBy } from "./orgLimitsSupport.ts"
 
-/** Keys of an org, made by hand. */
+/** Inserts keys of an org by SQL. */
 const addKeys = (orgId: string, count: number) =>
   SqlClient.SqlClient.use(
     (sql) => sql`
@@ -20,7 +20,7 @@ const insertKey = Effect.fnUntraced(function* (orgId: string) {
   yield* ApiKeyRepository.use((keys) => keys.insertForOrg(orgId, key, newEntry()))
 })
 layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL", (it) => {
-  it.effect("cost no statement more, whether an org has few rows or many", () =>
+  it.effect("cost no further statement, whether an org has few rows or many", () =>
     Effect.gen(function* () {
       const [few, many] = [yield* insertOrg(), yield* insertOrg()]
       yield* addKeys(many.orgId, 2_000)
@@ -29,14 +29,14 @@ layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL"
       assert.strictEqual(yield* statementsOf(insertProject(orgId)), 1)
       assert.strictEqual(yield* statementsOf(insertEndpoint(orgId)), 1)
       assert.strictEqual(yield* statementsOf(insertJob(orgId, { input: "input" })), 1)
-      // Once, the org is counted; from then on it certainly has room.
+      // The first creation counts the org's keys; later ones need no count while the limit is far.
       assert.isAbove(yield* statementsOf(insertKey(many.orgId)), 1)
       for (let n = 0; n < 3; n++) assert.strictEqual(yield* statementsOf(insertKey(many.orgId)), 1)
       assert.strictEqual((yield* usedBy(many.orgId)).keys, 2_004)
     }),
   )
 
-  it.effect("of many rows are exact, however many create at once", () =>
+  it.effect("are exact for many rows, however many are created at once", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       yield* addKeys(orgId, 1_200)
@@ -63,13 +63,13 @@ layer(replicas, { excludeTestServices: true })("limits of an org, on PostgreSQL"
     }),
   )
 
-  it.effect("of more than 20,000 are counted in the background", () =>
+  it.effect("count more than 20,000 rows in the background", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
       yield* addKeys(orgId, 21_000)
       yield* updateOrg(orgId, { limits: { keys: 20_500 } })
-      // Nobody has counted yet.
+      // The background count has not run yet.
       assert.strictEqual(yield* refusal(insertKey(orgId)), "ok")
       assert.strictEqual((yield* usedBy(orgId)).keys, 21_001)
       yield* refresh

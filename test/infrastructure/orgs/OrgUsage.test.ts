@@ -5,7 +5,7 @@ import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 
 const usage = Effect.provide(OrgUsage, OrgUsage.layer)
 
-it.effect("a count is trusted for a quarter of the room below the margin, and for ten seconds", () =>
+it.effect("a count is used for a quarter of the units below the margin, and for ten seconds", () =>
   Effect.gen(function* () {
     const { counted, take, owns } = yield* usage
     assert.isFalse(take("keys", "o"))
@@ -22,7 +22,7 @@ it.effect("a count is trusted for a quarter of the room below the margin, and fo
   }),
 )
 
-it.effect("what the background counts is added to, refused at the limit, and forgotten when nobody asks", () =>
+it.effect("a background count grows with new rows, refuses at the limit, and is forgotten when unused", () =>
   Effect.gen(function* () {
     const { addWatched, counted, forget, takeUsed } = yield* usage
     const names = () => takeUsed().map(({ name, orgId }) => `${name} ${orgId}`)
@@ -44,7 +44,7 @@ it.effect("what the background counts is added to, refused at the limit, and for
   }),
 )
 
-it.effect("is bounded: the oldest counts go first", () =>
+it.effect("the number of counts is bounded: the oldest are dropped first", () =>
   Effect.gen(function* () {
     const { counted, known, notePending, takeWithPending } = yield* usage
     for (let n = 0; n < 10_001; n++) {
@@ -59,7 +59,7 @@ it.effect("is bounded: the oldest counts go first", () =>
   }),
 )
 
-it.effect("a count far below the limit is believed for a minute, as long as the limit stays", () =>
+it.effect("a count far below the limit is used for a minute, while the limit stays the same", () =>
   Effect.gen(function* () {
     const { confirm, counted, known } = yield* usage
     counted("unfinishedJobs", "o", 1_000_000, 400_000)

@@ -11,7 +11,7 @@ import { failed, finish, insertEndpoint, insertJob } from "../../contract/webhoo
 import { atOther, refresh, replicas, usedBy } from "./orgLimitsSupport.ts"
 
 layer(replicas, { excludeTestServices: true })("limits of stored bytes, on PostgreSQL", (it) => {
-  it.effect("hold for what this replica stores at once, and for others once it is written", () =>
+  it.effect("hold at once for what this replica stores, and for other replicas once it is written", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
@@ -25,7 +25,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       assert.deepStrictEqual(yield* written, [{ n: 60 }])
       assert.strictEqual(yield* refusal(store), "100 stored bytes")
       assert.strictEqual(yield* atOther(refusal(store)), "100 stored bytes")
-      // What is removed makes room, in the transaction that removes it; never below nothing.
+      // Removed bytes are subtracted in the transaction that removes them, never below zero.
       const subtract = (bytes: number) =>
         subtractStoredBytes(
           sql,
@@ -45,7 +45,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
     }),
   )
 
-  it.effect("are kept when they cannot be written, and forgotten with their org", () =>
+  it.effect("are kept when a write fails, and forgotten with their org", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const usage = yield* OrgUsage
@@ -63,7 +63,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
     }),
   )
 
-  it.effect("make room for what retention removes", () =>
+  it.effect("shrink when retention removes rows", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
@@ -82,7 +82,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* refresh
       const [{ bytes }] = (yield* sql<{ bytes: number }>`
         SELECT sum(octet_length(body))::int AS bytes FROM events WHERE org_id = ${orgId}`) as [{ bytes: number }]
-      // Of each job: input, error and stack.
+      // The input, error and stack of each job.
       assert.strictEqual(yield* written(orgId), 2 * (4 + 4 + 3) + bytes)
       const remove = RetentionRepository.use(({ findOld, remove }) =>
         Effect.flatMap(findOld({ after: "", before: at(1), limit: 1_000 }), remove),
@@ -91,7 +91,7 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* Effect.ignore(sql.withTransaction(undone))
       assert.strictEqual(yield* written(orgId), 2 * (4 + 4 + 3) + bytes)
       yield* remove
-      // The job that its idempotency key holds is kept, without its event.
+      // The job with a valid idempotency key stays, without its event.
       assert.strictEqual(yield* written(orgId), 4 + 4 + 3)
       assert.strictEqual(yield* written(other.orgId), 0)
     }),

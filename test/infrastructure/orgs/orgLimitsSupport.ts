@@ -24,7 +24,7 @@ const counting = Tracer.make({
     return new Tracer.NativeSpan(options)
   },
 })
-/** How many statements an effect sends; nothing else is to run beside it. */
+/** The number of statements that an effect sends. Nothing else may run beside it. */
 export const statementsOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.suspend(() => {
     statements = 0
@@ -44,11 +44,11 @@ const repositories = Layer.mergeAll(
   WebhookEndpointsSql.layer,
 ).pipe(
   Layer.provideMerge(OrgUsage.layer),
-  // Creations that are made together are made by what the repositories were made with.
+  // Batches of creations run with the services of the repositories' layer.
   Layer.provide([crypto.layer, Layer.succeed(Tracer.Tracer, counting)]),
 )
 
-/** Two replicas on one PostgreSQL: the one that tests run on, and another. */
+/** Two replicas on one PostgreSQL: that of the tests, and another. */
 let url = ""
 export const replica = Layer.suspend(() =>
   Layer.provideMerge(

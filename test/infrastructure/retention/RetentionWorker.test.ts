@@ -6,7 +6,7 @@ import { Retention, type RetentionBatch, RetentionDays, RetentionRepository } fr
 import * as RetentionWorker from "#src/infrastructure/retention/RetentionWorker.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
-it.effect("removes at the start and every hour or so, and no fault stops it", () =>
+it.effect("removes at the start and about every hour, and continues after a failure", () =>
   Effect.gen(function* () {
     const log: Array<string> = []
     const faults = [Effect.succeed(7), Effect.die(new Error("no such column")), unavailable, Effect.succeed(0)]
@@ -19,7 +19,7 @@ it.effect("removes at the start and every hour or so, and no fault stops it", ()
     for (const expected of [1, 2, 3, 4]) {
       yield* Effect.yieldNow
       assert.strictEqual(calls, expected)
-      // An hour, give or take a fifth.
+      // An hour, plus or minus a fifth.
       yield* TestClock.adjust("47 minutes")
       assert.strictEqual(calls, expected)
       if (expected < 4) yield* Effect.repeat(TestClock.adjust("1 minute"), { until: () => calls > expected, times: 25 })
@@ -30,7 +30,7 @@ it.effect("removes at the start and every hour or so, and no fault stops it", ()
   }),
 )
 
-/** A repository of so many old events, and what was asked of it. */
+/** A repository with a number of old events, which records its calls. */
 const repositoryOf = (
   count: number,
   remove: (ids: ReadonlyArray<string>) => Effect.Effect<number | null, Unavailable>,
@@ -56,7 +56,7 @@ const repositoryOf = (
 const retentionOf = (repository: Layer.Layer<RetentionRepository>) =>
   Effect.provide(Retention, Layer.provide(Retention.layer, [repository, Layer.succeed(RetentionDays, 10)]))
 
-it.effect("goes on batch by batch, with a pause in between, to the last", () =>
+it.effect("continues batch by batch, with a pause between, to the last", () =>
   Effect.gen(function* () {
     const { asked, layer } = repositoryOf(9, ({ length }) => Effect.succeed(length))
     yield* TestClock.setTime(Date.UTC(2026, 10, 20))
@@ -81,7 +81,7 @@ it.effect("goes on batch by batch, with a pause in between, to the last", () =>
   }),
 )
 
-/** Runs to the end, however many pauses there are. */
+/** Runs to the end, through all pauses. */
 const toTheEnd = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const running = yield* Effect.forkChild(effect)
@@ -89,11 +89,11 @@ const toTheEnd = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     return yield* Fiber.join(running)
   })
 
-// Seen failing: without the halving nothing after the batch was removed.
+// Seen failing without the halving: nothing after the batch was removed.
 it.effect.each([
   ["too slow", unavailable],
   ["a fault", Effect.die(new Error("no such column"))],
-] as const)("a batch that fails (%s) is halved, then its event skipped, and the others go", ([, failure]) =>
+] as const)("a batch that fails (%s) is halved, then its event is skipped, and the others are removed", ([, failure]) =>
   Effect.gen(function* () {
     const log: Array<string> = []
     const { layer, removed } = repositoryOf(9, (ids) => (ids.includes("e1") ? failure : Effect.succeed(ids.length)))
@@ -108,7 +108,7 @@ it.effect.each([
   }),
 )
 
-it.effect("leaves it to another replica that is at it", () =>
+it.effect("leaves it to another replica that is already removing", () =>
   Effect.gen(function* () {
     const { layer, removed } = repositoryOf(9, () => Effect.succeed(null))
     const { removeOld } = yield* retentionOf(layer)
@@ -117,7 +117,7 @@ it.effect("leaves it to another replica that is at it", () =>
   }),
 )
 
-it.effect("without an end asks for nothing", () =>
+it.effect("does nothing without a retention time", () =>
   Effect.gen(function* () {
     const { asked, layer } = repositoryOf(9, () => Effect.succeed(1))
     const { removeOld } = yield* Effect.provide(

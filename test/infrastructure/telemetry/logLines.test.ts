@@ -3,7 +3,7 @@ import { Effect, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { json, rateLimited } from "#src/infrastructure/telemetry/logLines.ts"
 
-/** Collects the lines that a logger makes of what an effect logs. */
+/** Collects the lines that a logger writes while an effect runs. */
 const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logger = json) {
   const lines: Array<Record<string, unknown>> = []
   const collecting = Logger.make<unknown, void>((line) => {
@@ -14,7 +14,7 @@ const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logge
 })
 
 describe("JSON log lines", () => {
-  it.effect("have the time, the level, the message, and nothing that is empty", () =>
+  it.effect("have the time, the level and the message, and no empty fields", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* linesOf(Effect.logInfo("Up")), [
         { timestamp: "1970-01-01T00:00:00.000Z", level: "INFO", message: "Up" },
@@ -22,7 +22,7 @@ describe("JSON log lines", () => {
     }),
   )
 
-  it.effect("have what they are about beside it, and the cause", () =>
+  it.effect("have their annotations and the cause", () =>
     Effect.gen(function* () {
       const [line] = yield* linesOf(
         Effect.logError("A request failed", new Error("boom")).pipe(
@@ -35,13 +35,13 @@ describe("JSON log lines", () => {
   )
 })
 
-describe("a warning that is given again and again", () => {
+describe("a repeated warning", () => {
   const every = (seconds: number, times: number, warning: Effect.Effect<void>) =>
     Effect.replicateEffect(Effect.andThen(warning, TestClock.adjust(`${seconds} seconds`)), times, { discard: true })
   const messages = (logging: Effect.Effect<void>) =>
     Effect.map(linesOf(logging), (lines) => lines.map(({ message }) => message))
 
-  it.effect("is said once a minute, with how often it was left out", () =>
+  it.effect("is logged once a minute, with the number of lines left out", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* messages(every(1, 121, Effect.logWarning("The database is away"))), [
         "The database is away",
@@ -51,7 +51,7 @@ describe("a warning that is given again and again", () => {
     }),
   )
 
-  it.effect("leaves others, those about one request or delivery, and errors alone", () =>
+  it.effect("does not affect other warnings, those about one request or delivery, or errors", () =>
     Effect.gen(function* () {
       const others = Effect.logWarning("Two").pipe(
         Effect.andThen(Effect.annotateLogs(Effect.logWarning("Slow"), { requestId: "mine" })),
@@ -62,7 +62,7 @@ describe("a warning that is given again and again", () => {
     }),
   )
 
-  it.effect("that comes back after a quiet minute is said as it is", () =>
+  it.effect("is logged unchanged after a quiet minute", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* messages(every(61, 2, Effect.logWarning("Away"))), ["Away", "Away"])
     }),

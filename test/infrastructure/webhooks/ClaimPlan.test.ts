@@ -24,20 +24,23 @@ const claim: Claim = {
 const literal = (value: unknown) =>
   value instanceof Date ? `'${value.toISOString()}'` : `'${String(value).replaceAll("'", "''")}'`
 
-/** Puts deliveries of an org into the queue: so many lanes, and so many in each. */
+/** Inserts deliveries of an org into the queue: a number of lanes, and of deliveries in each. */
 const park = (sql: SqlClient.SqlClient, org: string, lanes: number, each: number, parked = true) => sql`
   INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id)
   SELECT ${org}::text || lpad(lane::text, 25, '0'), lane || '-' || n, 'event', 0, 0, ${DateTime.toDateUtc(now)}, ${parked}, ${org}
   FROM generate_series(1, ${lanes}::int) lane, generate_series(1, ${each}::int) n`
 
-/** How many pages a claim reads whose statement was planned while the queue had little of another org, and no statistics. */
+/**
+ * The number of pages that a claim reads. Its statement was planned on a small queue of another org, without
+ * statistics.
+ */
 const pagesOf = Effect.fnUntraced(function* (
   turns: Turns,
   few: number,
   fill: Effect.Effect<unknown, unknown, SqlClient.SqlClient>,
 ) {
   const sql = yield* SqlClient.SqlClient
-  // Statistics that come meanwhile would have it planned again.
+  // New statistics would make PostgreSQL plan it again.
   yield* sql`ALTER TABLE pending_deliveries SET (autovacuum_enabled = false)`
   const [text, values] = claimSql(sql, claim, turns, sql`NULL`).compile()
   const [row] = yield* Effect.gen(function* () {
@@ -57,16 +60,16 @@ const pagesOf = Effect.fnUntraced(function* (
 const start: Turns = { lastOrg: "", lastLanes: new Map(), headSize: 512 }
 
 describe.each(Object.entries(databases))("a claim that was planned on a small queue, %s", (_, database) => {
-  // Seen failing, of 500 lanes: what follows a lane was found by a bitmap scan of all that is behind it, 214,049 pages in all.
-  it.effect.each([0, 500])("of %s lanes reads a backlog of many lanes no further than it looks", (few) =>
+  // Seen failing with 500 lanes: a bitmap scan read everything behind each lane, 214,049 pages in all.
+  it.effect.each([0, 500])("with %s known lanes reads a backlog of many lanes only as far as it needs", (few) =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       assert.isBelow(yield* pagesOf(start, few, park(sql, "A", 2_000, 10)), 10_000)
     }).pipe(Effect.provide(database)),
   )
 
-  // Seen failing: 1,366 pages, as the last look read on behind the lane and the org that the claim began with.
-  it.effect("stops where it came around to", () =>
+  // Seen failing with 1,366 pages: the last read continued past the lane and the org that the claim began with.
+  it.effect("stops where it began", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const turns = { ...start, lastOrg: "A", lastLanes: new Map([["A", `A${"1".padStart(25, "0")}`]]) }
@@ -75,8 +78,8 @@ describe.each(Object.entries(databases))("a claim that was planned on a small qu
     }).pipe(Effect.provide(database)),
   )
 
-  // Seen failing: 2,310 pages with bitmap scans, which read all that is due and sort it.
-  it.effect("reads no more of what is due than the head", () =>
+  // Seen failing with 2,310 pages: bitmap scans read and sorted all due deliveries.
+  it.effect("reads no more due deliveries than the head", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       assert.isBelow(yield* pagesOf(start, 0, park(sql, "A", 1, 60_000, false)), 1_000)

@@ -10,7 +10,9 @@ import { unavailable } from "./deliveryWorld.ts"
 
 const hour = 3_600_000
 
-/** The worker at the end of its first look, with a wall clock that can be stepped; and what it asked, woke and logged. */
+/**
+ * The worker after its first correction, with a wall clock that can be stepped. Records corrections, wakeups and logs.
+ */
 const begin = Effect.gen(function* () {
   const asked: Array<TimesCorrection> = []
   const log: Array<string> = []
@@ -39,11 +41,11 @@ const begin = Effect.gen(function* () {
   return Object.assign(world, { log: () => log.join("\n"), step: (millis: number) => void (ahead += millis) })
 })
 
-it.effect("puts right at the start, and when the clock is set back, until what began before it is over", () =>
+it.effect("corrects times at the start, and after the clock steps back until older claims have ended", () =>
   Effect.gen(function* () {
     const world = yield* begin
     assert.lengthOf(world.asked, 1)
-    // Ahead, and back by less than a second, is nothing to put right.
+    // A step ahead, or back by less than a second, needs no correction.
     yield* TestClock.adjust("10 seconds")
     world.step(hour)
     yield* TestClock.adjust("10 seconds")
@@ -65,7 +67,7 @@ it.effect("puts right at the start, and when the clock is set back, until what b
   }),
 )
 
-it.effect("goes on batch by batch, wakes the delivery worker, and no fault keeps it from its work", () =>
+it.effect("corrects batch by batch, wakes the delivery worker, and continues after failures", () =>
   Effect.gen(function* () {
     const world = yield* begin
     const moved = [5_000, 5_000, 3]

@@ -16,7 +16,7 @@ const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<RetryDecision["_ta
   nextAttemptAt: null,
 })
 
-/** A counted outbox over one that fails as long as it is told to, with what its metrics say. */
+/** An outbox with metrics over one that fails while it is told to. */
 const world = Effect.gen(function* () {
   const database = { away: false }
   const queue = Layer.mock(DeliveryQueue, {
@@ -33,11 +33,11 @@ const world = Effect.gen(function* () {
   return { database, record: Context.get(counted, DeliveryQueue).record, states }
 })
 
-/** With metrics of its own. */
+/** Runs with metrics of its own. */
 const alone = <A, E, R>(test: Effect.Effect<A, E, R>) => Effect.provideService(test, Metric.MetricRegistry, new Map())
 
 describe("DeliveryMetrics", () => {
-  it.effect("counts what is recorded, once it is", () =>
+  it.effect("counts attempts once they are recorded", () =>
     Effect.gen(function* () {
       const { database, record, states } = yield* world
       const records = [made({ status: 204 }, "Delivered"), made({ status: 302 }, "Exhausted")]
@@ -51,7 +51,7 @@ describe("DeliveryMetrics", () => {
     }).pipe(alone),
   )
 
-  it.effect("takes no time of an attempt that was never sent", () =>
+  it.effect("measures no duration for an attempt that was never sent", () =>
     Effect.gen(function* () {
       const { record, states } = yield* world
       yield* record([made({ failure: { kind: "secret", message: "" } }, "Exhausted")], now)

@@ -4,7 +4,7 @@ import { answer } from "../../fakes/WebhookSender.ts"
 import { adjust, makeWorld, settle } from "./deliveryWorld.ts"
 
 describe("the delivery worker", () => {
-  it.effect("delivers what is due at once, and the rest when it is due", () =>
+  it.effect("sends due deliveries at once, and later ones when they are due", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.add("a", 3)
@@ -23,7 +23,7 @@ describe("the delivery worker", () => {
     }),
   )
 
-  it.effect("is woken by word of new deliveries; without word it finds them in 5 seconds", () =>
+  it.effect("is woken by notifications of new deliveries, and finds others within 5 seconds", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.start()
@@ -40,8 +40,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with a claim after every record.
-  it.effect("claims once for what comes while there is room to spare", () =>
+  // Seen failing with a claim after every record.
+  it.effect("claims once for each new delivery while slots are free", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.start()
@@ -55,8 +55,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the look at lanes that have nothing left after a claim.
-  it.effect("claims again at once when there is room for what a claim was told that there is none", () =>
+  // Seen failing without the check for lanes that became empty after the claim began.
+  it.effect("claims again at once when a slot became free during a claim that could not use it", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ lane }) =>
@@ -80,8 +80,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the look at whether the lane has failed.
-  it.effect("claims again at once for a lane that has failed, when one that was under way succeeds", () =>
+  // Seen failing without the check for a failing lane.
+  it.effect("claims again at once for a failing lane when an attempt in flight succeeds", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ id }) =>
@@ -98,8 +98,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the look at whether the last claim got all that it asked for.
-  it.effect("claims again at once when there is room in all", () =>
+  // Seen failing without the check whether the last claim was full.
+  it.effect("claims again at once when slots are free and the last claim was full", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = () => Effect.sleep("48 seconds")
@@ -112,7 +112,7 @@ describe("the delivery worker", () => {
     }),
   )
 
-  it.effect("asks the database seldom while there is nothing to do", () =>
+  it.effect("rarely queries the database while there is nothing to do", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.start()
@@ -121,7 +121,7 @@ describe("the delivery worker", () => {
     }),
   )
 
-  it.effect("tries again by the schedule, at the very time that was recorded, until none is left", () =>
+  it.effect("retries by the schedule, at exactly the recorded times, until none is left", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.succeed(answer(500))
@@ -165,7 +165,7 @@ describe("the delivery worker", () => {
   )
 
   it.effect(
-    "an org alone has three quarters of the slots in flight, and the database is asked no more often than the poll interval",
+    "gives a single org three quarters of the slots, and queries the database at most once per poll interval",
     () =>
       Effect.gen(function* () {
         const world = yield* makeWorld
@@ -176,7 +176,7 @@ describe("the delivery worker", () => {
         const before = world.asked()
         yield* adjust("12 seconds")
         assert.strictEqual(world.inFlight(), 18)
-        // Two polls: a claim, and a look at what is due next.
+        // Two polls: each claims, and queries the next due time.
         assert.isAtMost(world.asked() - before, 6)
         yield* adjust("1 second")
         assert.strictEqual(world.inFlight(), 18)
@@ -185,7 +185,7 @@ describe("the delivery worker", () => {
       }),
   )
 
-  it.effect("asks no faster than it breathes while others hold what is due", () =>
+  it.effect("polls at a limited rate while other workers hold the due deliveries", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.isLocked = true
@@ -216,8 +216,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with the whole cap for every lane, however much is in flight.
-  it.effect("lanes that begin to hang at once, more than there is room for, leave room for others", () =>
+  // Seen failing with the whole cap for every lane, however much is in flight.
+  it.effect("more lanes than slots that hang at once leave slots for others", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ lane }) => (lane === "well" ? Effect.succeed(answer(200)) : Effect.never)
@@ -232,8 +232,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with one count for what is in flight and what only waits for its record.
-  it.effect("what is delivered and not recorded yet takes no attempts from others, up to the most in hand", () =>
+  // Seen failing with one count for deliveries in flight and those that only wait for their record.
+  it.effect("deliveries that wait for their record take no slots from others, up to the limit in flight", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = () => Effect.sleep("1 minute")
@@ -246,7 +246,7 @@ describe("the delivery worker", () => {
       yield* world.wake
       yield* settle
       assert.deepStrictEqual([world.inFlight("slow"), world.sends.length], [10, 90])
-      // With the ten that wait for their turn, there are a hundred in hand.
+      // With the ten prefetched deliveries, a hundred are in flight.
       yield* world.add("other", 1)
       yield* world.wake
       yield* settle
@@ -254,7 +254,7 @@ describe("the delivery worker", () => {
     }),
   )
 
-  it.effect("has a lane's next attempts at hand, as many as may be in flight, and makes them without asking", () =>
+  it.effect("prefetches as many attempts of a lane as may be in flight, and sends them without another query", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.delay(Effect.succeed(answer(200)), "1 second")
@@ -266,8 +266,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with as many ahead for every lane, however fast.
-  it.effect("claims further ahead for a lane that keeps up, and not for one that does not", () =>
+  // Seen failing with the same prefetch for every lane.
+  it.effect("prefetches more for a fast lane, and not for a slow one", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ lane }) =>
@@ -283,8 +283,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with a claim only when nothing waits any more.
-  it.effect("a lane that keeps up does not stand still while more is claimed", () =>
+  // Seen failing when a lane was claimed only once it was empty.
+  it.effect("a fast lane stays busy during the next claim", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.delay(Effect.succeed(answer(200)), "10 millis")
@@ -302,8 +302,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the beginning beside it.
-  it.effect("makes the next claim before all of the last one is begun", () =>
+  // Seen failing when attempts started before the next claim.
+  it.effect("starts the next claim before every attempt of the last one has started", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.never
@@ -319,8 +319,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: with a look after every claim that was not full.
-  it.effect("does not look when the next is due where it has been told that there is more", () =>
+  // Seen failing with a query of the next due time after every claim that was not full.
+  it.effect("does not query the next due time when it already knows that more is due", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.start()
@@ -335,8 +335,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the look at how long it has waited.
-  it.effect("gives back what has waited a second for its turn, for its endpoint may have changed", () =>
+  // Seen failing without the limit of time for prefetched deliveries.
+  it.effect("releases prefetched deliveries after a second, because their endpoint may have changed", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.delay(Effect.succeed(answer(200)), "2 seconds")
@@ -350,8 +350,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without a claim for what was given back, and without the look at whether it is back yet.
-  it.effect("claims what it gave back when an attempt is over, and not only when it looks by itself", () =>
+  // Seen failing without a claim for released deliveries, and without the wait for the end of the release.
+  it.effect("claims released deliveries again when an attempt ends, without waiting for a poll", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ id }) => Effect.delay(Effect.succeed(answer(200)), id === "a9" ? "2100 millis" : "2 seconds")
@@ -365,8 +365,8 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: without the look at whether the lane has just failed.
-  it.effect("gives back what waits behind a failure, and at its end what is not begun", () =>
+  // Seen failing without the check for a lane that has just failed.
+  it.effect("releases prefetched deliveries after a failure, and at shutdown", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = ({ lane }) =>
@@ -390,7 +390,7 @@ describe("the delivery worker", () => {
     }),
   )
 
-  // Seen failing: one statement for each lane, 50 at one time. With 3,000 lanes claims waited for seconds behind them.
+  // Seen failing with one statement for each lane, 50 at a time: with 3,000 lanes, claims waited seconds behind them.
   it.effect("releases in batches, one after the other", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld

@@ -7,16 +7,16 @@ import { adjust, makeWorld, settle, unavailable } from "./deliveryWorld.ts"
 const lease = leaseFor(Duration.seconds(15))
 
 describe("the delivery worker, when something fails", () => {
-  it.effect("keeps what it cannot record until the database is back, however long, and claims nothing meanwhile", () =>
+  it.effect("keeps attempts that it cannot record until the database is back, and claims nothing meanwhile", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       let away = true
       world.onRecord = () => (away ? unavailable : Effect.void)
       world.onLook = Effect.suspend(() => (away ? unavailable : Effect.void))
-      // Their lanes have room for them once more.
+      // Each lane has free slots left, so that the worker could claim its deliveries again.
       for (let lane = 0; lane < 80; lane++) yield* world.add(`lane${lane}`, 5)
       yield* world.start()
-      // More than a lease: the claims are free to be taken up again.
+      // Longer than a lease: another worker could claim the deliveries.
       yield* adjust(Duration.times(lease, 3))
       assert.deepStrictEqual([world.sends.length, world.batches.length], [400, 0])
       away = false
@@ -28,8 +28,8 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  // Seen failing: one record at a time, and a failure beside another record.
-  it.effect("two records are under way at a time, and one with a failure in it is alone", () =>
+  // Seen failing with one record at a time, and with a failure beside another record.
+  it.effect("has two records in flight at a time, but only one if it contains a failure", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       const began: Array<string> = []
@@ -50,7 +50,7 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  it.effect("a record that cannot be written takes no other with it", () =>
+  it.effect("an attempt that cannot be recorded does not affect the others of its batch", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = (records) =>
@@ -71,8 +71,8 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  // Seen failing: with records that wait for ever, and no claim meanwhile.
-  it.effect("a record that is too slow is split and set aside while the database answers, and claims go on", () =>
+  // Seen failing with records that wait for ever, without a claim meanwhile.
+  it.effect("a slow record is split and postponed while the database answers, and claims continue", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       let slow = true
@@ -83,20 +83,20 @@ describe("the delivery worker, when something fails", () => {
       yield* world.start()
       yield* settle
       assert.deepStrictEqual(world.sentTo("a").length, 9)
-      // All others are recorded at once, and new ones are claimed while the one is tried again.
+      // All others are recorded at once, and new deliveries are claimed while this record is retried.
       assert.deepStrictEqual(world.states(), ["pending", ...Array.from({ length: 9 }, () => "delivered")])
       yield* world.add("b")
       yield* world.wake
       yield* adjust("1 second")
       assert.strictEqual(world.sentTo("b").length, 1)
-      // After some tries it is set aside, and its delivery is attempted again.
+      // After some retries the record is postponed, and its delivery is attempted again.
       slow = false
       yield* adjust("20 seconds")
       assert.deepStrictEqual([...new Set(world.states())], ["delivered"])
     }),
   )
 
-  it.effect("a delivery whose attempt can never be recorded is released, and keeps no slot", () =>
+  it.effect("a delivery whose attempt can never be recorded is released, and frees its slot", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = (records) =>
@@ -113,7 +113,7 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  it.effect("an attempt that dies is logged, frees its place, and is made again when its lease ends", () =>
+  it.effect("an attempt that dies is logged, frees its slot, and is repeated when its lease ends", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       let broken = true
@@ -132,7 +132,7 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  it.effect.each(["onClaim", "onLook"] as const)("goes on after a database that is away or faulty: %s", (what) =>
+  it.effect.each(["onClaim", "onLook"] as const)("continues after the database was unavailable or faulty: %s", (what) =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       yield* world.start()
@@ -159,7 +159,7 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  it.effect("at its end claims no more, and waits until what is in flight is finished and recorded", () =>
+  it.effect("at shutdown claims no more, and waits until attempts in flight are recorded", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.receive = () => Effect.delay(Effect.succeed(answer(200)), "3 seconds")
@@ -178,7 +178,7 @@ describe("the delivery worker, when something fails", () => {
     }),
   )
 
-  it.effect("at its end waits for a database that is away no longer than an attempt may take and 5 seconds", () =>
+  it.effect("at shutdown waits for an unavailable database for the time of an attempt and 5 seconds", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       world.onRecord = () => unavailable
@@ -196,7 +196,7 @@ describe("the delivery worker, when something fails", () => {
   )
 
   it.effect(
-    "what a stalled worker holds is delivered by another when its lease ends, and stays as that recorded it",
+    "another worker sends the delivery of a stalled worker when its lease ends, and the late record changes nothing",
     () =>
       Effect.gen(function* () {
         const world = yield* makeWorld

@@ -19,7 +19,7 @@ const world = Layer.mergeAll(DeliveryLogSql.layer, EventsSql.layer, OrgsSql.laye
 )
 const tables = ["events", "deliveries", "pending_deliveries", "webhook_endpoints", "orgs", "sweeps"]
 
-/** Events of three types, most of them of the first, each with a delivery that was made. */
+/** Events of three types, most of them of the first, each with a finished delivery. */
 const fill = Effect.fnUntraced(function* (orgId: string, endpoint: string, count: number, now: DateTime.Utc) {
   const sql = yield* SqlClient.SqlClient
   const at = DateTime.toDateUtc(now)
@@ -37,7 +37,7 @@ describe("beside 40,000 events, a statement that was planned beside none", () =>
   it.live.each([
     ["with the statistics of an empty database", false],
     ["with new statistics", true],
-  ])("publishes, lists and counts by its indexes, %s", ([, analyzes]) =>
+  ])("uses its indexes to publish, list and count, %s", ([, analyzes]) =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const events = yield* EventRepository
@@ -60,7 +60,7 @@ describe("beside 40,000 events, a statement that was planned beside none", () =>
         "deliveries of a time": log.list(orgId, { since: DateTime.add(today, { days: 1 }) }, { limit: 20 }),
         "deliveries until a time": log.list(orgId, { until: DateTime.add(today, { days: -1 }) }, { limit: 20 }),
       }
-      // Planned while the tables are empty, but for the row that the last two look for.
+      // Plans the statements while the tables are empty, except for the row that the last two find.
       yield* fill(orgId, endpoint, 77, now)
       for (const act of Object.values(acts)) yield* rowsRead(tables, act)
       yield* fill(first, endpoint, 40_000, now)

@@ -17,7 +17,7 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
       const sql = yield* SqlClient.SqlClient
       const { orgId } = yield* insertOrg()
       const [small, large] = [yield* insertEndpoint(orgId), yield* insertEndpoint(orgId)]
-      // An endpoint that was deactivated has another lane since: what is pending in the old one is canceled.
+      // A deactivated endpoint has a new lane: pending deliveries in the old one count as canceled.
       yield* WebhookEndpointRepository.use((all) => all.deactivate(orgId, large, at(0), newEntry()))
       yield* updateEndpoint(orgId, large, at(0), { active: true })
       for (const [lane, count] of [
@@ -35,20 +35,20 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
       }
       assert.strictEqual((yield* usedBy(orgId)).pendingDeliveries, 21_004)
       const overLimit = PendingDeliveries.use(({ overLimit }) => overLimit)
-      // Looked at when an event comes.
+      // The limit is checked when an event comes.
       yield* updateOrg(orgId, { limits: { pendingDeliveries: 21_005 } })
       assert.deepStrictEqual(yield* overLimit, [])
       yield* makeEvent(orgId, at(0))
       const [over] = yield* overLimit
       assert.deepInclude(over, { orgId, limit: 21_005, endpointId: large })
-      // And then until it is below.
+      // The check repeats until the org is below its limit.
       assert.deepInclude((yield* overLimit)[0], { orgId, endpointId: large })
       yield* sql`DELETE FROM pending_deliveries WHERE lane = ${`${large}.1`}`
       assert.deepStrictEqual(yield* overLimit, [])
     }),
   )
 
-  it.effect("are not counted every time where there are far fewer", () =>
+  it.effect("are not counted each time when there are far fewer", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       const endpoint = yield* insertEndpoint(orgId)
@@ -58,11 +58,11 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
       const { notePending, takeWithPending } = yield* OrgUsage
       notePending(orgId)
       const first = yield* statementsOf(overLimit)
-      // Counted, and not looked at again until more comes.
+      // Counted, and not checked again until new deliveries come.
       assert.deepStrictEqual(takeWithPending(9), [])
       notePending(orgId)
       assert.isBelow(yield* statementsOf(overLimit), first)
-      // Not counted: looked at again.
+      // Not counted yet, so checked again.
       assert.deepStrictEqual(takeWithPending(9), [orgId])
       yield* updateOrg(orgId, { limits: { pendingDeliveries: 5_000 } })
       notePending(orgId)
@@ -71,7 +71,7 @@ layer(replicas, { excludeTestServices: true })("limits of pending deliveries, on
     }),
   )
 
-  it.effect("are looked at when a sweep makes some", () =>
+  it.effect("are checked when a sweep creates deliveries", () =>
     Effect.gen(function* () {
       const { orgId } = yield* insertOrg()
       for (let n = 0; n < 40; n++) yield* insertEndpoint(orgId)

@@ -17,7 +17,7 @@ const world = Layer.mergeAll(DeliveryQueueSql.layer, OrgsSql.layer, WebhookEndpo
   Layer.provideMerge(databases.postgres),
 )
 
-/** Pages that the transaction has read so far, of tables and indexes. */
+/** The pages of tables and indexes that the transaction has read so far. */
 const pagesRead = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{ pages: number }>`
@@ -40,12 +40,12 @@ const insert = Effect.fnUntraced(function* (count: number, state: "pending" | "f
   return { orgId, endpoint, now }
 })
 
-/** Plans a statement beside one delivery, and returns how many pages it then reads beside 40,000. */
+/** Plans a statement beside one delivery; returns the number of pages that it then reads beside 40,000. */
 const pagesOf = <A, E, R>(state: "pending" | "failed", act: (place: Place) => Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const one = yield* insert(1, state)
-    // As autovacuum leaves a queue that is nearly always empty; what it finds later comes too late for the next seconds.
+    // Statistics of an almost empty queue, as autovacuum leaves it. Newer ones would come seconds too late.
     for (const table of ["pending_deliveries", "deliveries"]) {
       yield* sql`ALTER TABLE ${sql(table)} SET (autovacuum_enabled = false)`
       yield* sql`VACUUM ANALYZE ${sql(table)}`
@@ -62,7 +62,7 @@ const pagesOf = <A, E, R>(state: "pending" | "failed", act: (place: Place) => Ef
 
 const claimed = (now: DateTime.Utc) => claim(plus(now, 1), { limit: 500, laneCap: 500 })
 
-/** What is done to 500 deliveries. */
+/** Statements on 500 deliveries. */
 const acts: Record<string, Effect.Effect<number, unknown, Layer.Success<typeof world>>> = {
   "a record of failures": pagesOf("pending", ({ now }) =>
     Effect.flatMap(claimed(now), (all) => {
@@ -88,8 +88,8 @@ const acts: Record<string, Effect.Effect<number, unknown, Layer.Success<typeof w
 }
 
 describe("a statement that was planned beside one delivery reads no more beside 40,000", () => {
-  // Seen failing: a record of failures and a release joined all that there was, and took more than 4 seconds; the
-  // cancellation read twice as many pages as it reads now.
+  // Seen failing: a record of failures and a release joined all rows, and took more than 4 seconds; a cancellation read
+  // twice as many pages.
   it.live.each(Object.entries(acts))("%s", ([, pages]) =>
     Effect.gen(function* () {
       assert.isBelow(yield* pages, 36_000)
@@ -98,10 +98,10 @@ describe("a statement that was planned beside one delivery reads no more beside 
 })
 
 describe("beside 40,000 older deliveries that failed", () => {
-  // Seen failing: all of them were read for what was created since, by each batch and by the count.
-  it.live("a recovery of newer ones reads none of them", () =>
+  // Seen failing: each batch and the count read all deliveries that were created since.
+  it.live("a recovery of newer deliveries reads none of them", () =>
     Effect.gen(function* () {
-      // The ids that are inserted are made now.
+      // The ids of the inserted rows are made now.
       const since = DateTime.add(yield* DateTime.now, { days: 1 })
       const pages = yield* pagesOf("failed", ({ endpoint, now, orgId }) =>
         SqlClient.SqlClient.use((sql) => {
@@ -115,7 +115,7 @@ describe("beside 40,000 older deliveries that failed", () => {
 })
 
 describe("beside 40,000 failed deliveries", () => {
-  // Seen failing: it counted all of them, and took more than 4 seconds beside a million that had just changed.
+  // Seen failing: it counted all of them, and took more than 4 seconds beside a million changed rows.
   it.live("the count of a recovery ends at 10,000", () =>
     Effect.gen(function* () {
       const counted = yield* Effect.gen(function* () {

@@ -6,7 +6,7 @@ import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 import * as Sender from "#src/infrastructure/webhooks/WebhookSender.ts"
 import { type Behaviour, closedPort, makeReceiver } from "../../support/receiver.ts"
 
-/** How a sender, by default in open mode, sends one request. */
+/** Returns how a sender sends one request, in open mode by default. */
 const sender = Effect.fnUntraced(function* (timeout: Duration.Input = "30 seconds", allowPrivateNetworks = true) {
   const http = SafeHttp.layer({ allowPrivateNetworks })
   const { send } = Context.get(yield* Layer.build(Layer.provide(Sender.layer({ timeout }), http)), WebhookSender)
@@ -14,7 +14,7 @@ const sender = Effect.fnUntraced(function* (timeout: Duration.Input = "30 second
 })
 
 describe("WebhookSender", () => {
-  it.live("posts the very bytes, and says what came", () =>
+  it.live("posts the exact bytes, and returns the answer", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const send = yield* sender()
@@ -28,7 +28,7 @@ describe("WebhookSender", () => {
     }),
   )
 
-  it.live.each([204, 304, 308, 400, 410, 500])("takes any status as an outcome without a failure: %i", (status) =>
+  it.live.each([204, 304, 308, 400, 410, 500])("returns any status as an outcome without a failure: %i", (status) =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const send = yield* sender()
@@ -39,7 +39,7 @@ describe("WebhookSender", () => {
   )
 
   it.live.each(["120", "0", "Fri, 20 Nov 2026 17:00:00 GMT", "Friday, 20-Nov-26 17:00:00 GMT", "soon", "-1"])(
-    "hands Retry-After on as it came: %s",
+    "returns Retry-After as it came: %s",
     (retryAfter) =>
       Effect.gen(function* () {
         const receiver = yield* makeReceiver()
@@ -75,7 +75,7 @@ describe("WebhookSender", () => {
     }),
   )
 
-  it.live("never fails: nothing listens, no such name, no such address, no url", () =>
+  it.live("never fails: unused port, unknown name, unresolvable address, invalid url", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const kinds = Effect.fnUntraced(function* (send: Effect.Success<ReturnType<typeof sender>>) {
@@ -104,7 +104,7 @@ describe("WebhookSender", () => {
     }),
   )
 
-  it.live("reads 64 KiB and keeps 4, and a 2xx that is longer does not count", () =>
+  it.live("reads 64 KiB and keeps 4, and a longer 2xx is no success", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const send = yield* sender()
@@ -123,7 +123,7 @@ describe("WebhookSender", () => {
     }),
   )
 
-  it.live("keeps a body as text that the database takes", () =>
+  it.live("keeps a body as text that the database can store", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const send = yield* sender()
@@ -134,14 +134,14 @@ describe("WebhookSender", () => {
       assert.strictEqual(yield* bodyOf("a\0b"), "a\uFFFDb")
       assert.strictEqual(yield* bodyOf(new Uint8Array([0x61, 0xff, 0xc3])), "a\uFFFD\uFFFD")
       assert.strictEqual(yield* bodyOf("äöü 🎉"), "äöü 🎉")
-      // The cut goes through a character, which is left out.
+      // The limit is inside a character, which is left out.
       assert.strictEqual(yield* bodyOf("x".repeat(4095) + "🎉"), "x".repeat(4095))
       receiver.behave("bomb")
       assert.notInclude((yield* send(receiver.url)).body, "\0")
     }),
   )
 
-  it.effect("measures by Effect's clock", () =>
+  it.effect("measures with Effect's clock", () =>
     Effect.gen(function* () {
       const receiver = yield* makeReceiver()
       const send = yield* sender()

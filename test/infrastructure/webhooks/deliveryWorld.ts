@@ -27,7 +27,7 @@ interface Sent {
   readonly lane: string
 }
 
-/** The outbox in memory and a sender that does what it is told, with workers over them, and what all of them did. */
+/** The outbox in memory and a sender with set answers, with workers over them, and a record of everything they did. */
 export const makeWorld = Effect.gen(function* () {
   const fakes = yield* Layer.build(Layer.merge(Fakes.layer, Wakeups.layer))
   const { deliveries, endpoints } = Context.get(fakes, WebhookWorld)
@@ -40,36 +40,36 @@ export const makeWorld = Effect.gen(function* () {
   const log: Array<string> = []
   const inFlight = new Map<string, number>()
   let looks = 0
-  /** Open when the test is over: then nothing hangs any more. */
+  /** Opens when the test is over, so that nothing hangs any more. */
   const over = yield* Latch.make()
 
   const world = {
     claims,
     batches,
     sends,
-    /** The deliveries that were given back without an attempt. */
+    /** The deliveries that were released without an attempt. */
     released,
     log: () => log.join("\n"),
-    /** How often the database was asked, for deliveries or when some are due. */
+    /** The number of queries to the database, for deliveries or for the next due time. */
     asked: () => claims.length + looks,
-    /** Requests that the receivers have at this moment. */
+    /** The number of requests that receivers are handling now. */
     inFlight: (lane?: string) =>
       lane === undefined ? [...inFlight.values()].reduce((sum, count) => sum + count, 0) : (inFlight.get(lane) ?? 0),
     sentTo: (lane: string) => sends.filter((sent) => sent.lane === lane),
     delivery: (id: string) => deliveries.get(id)!,
-    /** Of all deliveries, in the order in which they were added. */
+    /** The states of all deliveries, in the order in which they were added. */
     states: () => [...deliveries.values()].map(({ row }) => row.state),
     wake: wakeups.deliveries,
-    /** What happens before a claim, a record, a release or a look at what is due. */
+    /** Effects that run before a claim, a record, a release or a query of the next due time. */
     onClaim: Effect.void as Effect.Effect<void, Unavailable>,
     onRecord: (() => Effect.void) as (records: ReadonlyArray<AttemptRecord>) => Effect.Effect<void, Unavailable>,
     onRelease: Effect.void as Effect.Effect<void, Unavailable>,
     onLook: Effect.void as Effect.Effect<void, Unavailable>,
-    /** Whether other claims have everything locked that is due. */
+    /** Whether other claims hold locks on all due deliveries. */
     isLocked: false,
-    /** What a receiver answers. */
+    /** The answer of a receiver. */
     receive: (() => Effect.succeed(answer(200))) as (sent: Sent) => Effect.Effect<AttemptOutcome>,
-    /** Deliveries to the endpoint of that name which are due after a time, and of which nobody is told. */
+    /** Adds deliveries to the endpoint of that name, due after a time, without waking a worker. */
     add: (lane: string, count = 1, after: Duration.Input = 0, orgId = "org") =>
       Effect.map(DateTime.now, (now) => {
         if (!endpoints.has(lane)) {
@@ -167,7 +167,7 @@ export const makeWorld = Effect.gen(function* () {
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
   )
 
-  /** Starts a worker; gives how to end it. */
+  /** Starts a worker; returns how to stop it. */
   const start = Effect.fnUntraced(function* (
     options: Partial<DeliveryWorker.DeliveryWorkerOptions> = {},
     delays: ReadonlyArray<Duration.Duration> = [Duration.seconds(30), Duration.minutes(5), Duration.minutes(30)],
