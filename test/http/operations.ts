@@ -17,17 +17,17 @@ import { CreateProject, Project, UpdateProject } from "#src/domain/projects/Proj
 import { Registration } from "#src/domain/deployments/Registration.ts"
 import type { Send, WireAnswer } from "../support/wire.ts"
 
-/** One operation of the platform interface, as the documents name it. */
+/** An operation of the platform interface, with its name in the documents. */
 export interface Operation {
   readonly method: "GET" | "POST" | "PATCH" | "DELETE"
-  /** With `{orgId}`, `{projectId}`, `{id}` where an id goes. */
+  /** With `{orgId}`, `{projectId}`, `{id}` in place of ids. */
   readonly path: string
-  /** What it takes, and what it answers. */
+  /** The schemas of its request and its answer. */
   readonly request?: Schema.Codec<unknown, unknown> | undefined
-  /** Whether it may come without a body. */
+  /** Whether the body may be missing. */
   readonly mayBeEmpty?: boolean
   readonly response: Schema.Codec<unknown, unknown>
-  /** The statuses that its errors may have. */
+  /** The statuses of its errors. */
   readonly errors: ReadonlyArray<number>
 }
 
@@ -39,7 +39,7 @@ const page = (name: string, item: Schema.Codec<unknown, unknown>) =>
 
 const platform = "/api/v0"
 
-/** Every operation of contract 2, 4 and 5, written down from there and not from the definition under test. */
+/** Every operation of contract 2, 4 and 5, copied from there and not from the definition under test. */
 export const operations = {
   createProjectKey: {
     method: "POST",
@@ -164,11 +164,11 @@ export const operations = {
 } satisfies Record<string, Operation>
 export type OperationName = keyof typeof operations
 
-/** A path with its ids put in. */
+/** The path with its ids. */
 export const pathOf = (operation: Operation, ids: Readonly<Record<string, string>>) =>
   operation.path.replace(/\{(\w+)\}/g, (_, name: string) => ids[name]!)
 
-/** A body that each operation takes; `ids` are those of what exists. */
+/** A valid body of each operation; `ids` are those of existing resources. */
 export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>>): object | undefined =>
   (
     {
@@ -185,7 +185,7 @@ export const bodyOf = (name: OperationName, ids: Readonly<Record<string, string>
     } as Partial<Record<OperationName, object>>
   )[name]
 
-/** Sends a request that must succeed, and gives its answer's fields. */
+/** Sends a request that must succeed; returns the fields of its answer. */
 export const must = Effect.fnUntraced(function* (send: Send, ...request: Parameters<Send>) {
   const answer = yield* send(...request)
   if (answer.status !== 200) {
@@ -196,7 +196,7 @@ export const must = Effect.fnUntraced(function* (send: Send, ...request: Paramet
 
 const sorted = (value: unknown) => (typeof value === "object" && value !== null ? Object.keys(value).sort() : value)
 
-/** What is wrong with an error answer of the platform interface; undefined when it is as documented. */
+/** The fault of an error answer of the platform interface; undefined when it is as documented. */
 export const faultOfError = ({ status, json, headers }: WireAnswer): string | undefined => {
   if (headers["content-type"] !== "application/json") return `content-type is ${headers["content-type"]}`
   if (String(sorted(json)) !== "code,error") return `the fields are ${String(sorted(json))}`

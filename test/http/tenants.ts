@@ -8,7 +8,7 @@ import { must } from "./operations.ts"
 type ListedDelivery = typeof Delivery.Encoded
 type Fields = Readonly<Record<string, unknown>>
 
-/** An org with a key, and what it does at the webhook interface. */
+/** An org with a key, and its requests to the webhook interface. */
 export const makeTenant = Effect.fnUntraced(function* (as?: string) {
   const { send } = yield* TestServer
   const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as })
@@ -19,12 +19,12 @@ export const makeTenant = Effect.fnUntraced(function* (as?: string) {
     send("POST", `/v1/${path}`, { json, ...request, headers: { ...headers, ...request.headers } })
   const call = (path: string, json?: unknown) => must(send, "POST", `/v1/${path}`, { json, headers })
 
-  /** An endpoint there; gives its id. */
+  /** Creates an endpoint; returns its id. */
   const endpoint = (url: string, fields: Fields = {}) =>
     Effect.map(call("webhooks/create", { url, signing_secret: "secret", ...fields }), (made) =>
       String(made["webhook_endpoint_id"]),
     )
-  /** A job that has been completed; gives its id. */
+  /** Creates and completes a job; returns its id. */
   const finished = (fields: Fields = {}, result: unknown = null) =>
     Effect.gen(function* () {
       const { job_id } = yield* call("jobs/create", { workflow: "w", ...fields })
@@ -42,10 +42,10 @@ export const makeTenant = Effect.fnUntraced(function* (as?: string) {
       (one) => one as unknown as typeof DeliveryDetail.Encoded,
     )
 
-  /** Waits until a delivery is as it is to be; it is recorded a little later than its receiver has it. */
+  /** Waits until a delivery meets the condition: it is recorded a little after its receiver gets it. */
   const until = (delivery_id: string, expected: (delivery: typeof DeliveryDetail.Encoded) => boolean) =>
     waits.until("the delivery", delivery(delivery_id), expected)
-  /** The only delivery of a job, once an attempt of it was recorded. */
+  /** The only delivery of a job, once an attempt of it is recorded. */
   const attempted = Effect.fnUntraced(function* (job_id: string, attempts = 1) {
     const [only, ...others] = yield* deliveries({ job_id })
     if (only === undefined || others.length > 0) return yield* Effect.die(new Error("The job has not one delivery"))

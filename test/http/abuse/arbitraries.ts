@@ -14,7 +14,7 @@ export const weighted = <A>(...choices: ReadonlyArray<readonly [weight: number, 
 
 export const constant = <A>(value: A): Arb<A> => Arbitrary.map(Arbitrary.Constant(0), () => value)
 
-/** Text with what breaks parsers, databases, logs and headers in it. */
+/** Text that breaks parsers, databases, logs and headers. */
 const nasty = [
   ...["\0", "\ud800", "\udfff", "'", '"', "\\", "%", "%00", "../", "\r\n", "\u{1f4da}", "\u202e", "\ufeff", "\u0085"],
   ...[
@@ -37,7 +37,7 @@ export const text: Arb<string> = weighted(
 )
 export const json: Arb<unknown> = Arbitrary.schema(Schema.Json)
 
-/** Stands in a body for JSON text that no value has: what `rawJson` puts in. */
+/** A placeholder in a body for JSON text that no value has; `rawJson` replaces it. */
 export const rawMark = "\u{f8ff}raw:"
 const raws = [
   "1e400",
@@ -54,7 +54,7 @@ const deep = (open: string, close: string) => `${open.repeat(10_000)}1${close.re
 export const rawNumber: Arb<string> = oneOf(...raws.map((raw) => rawMark + raw))
 export const deepValue: Arb<string> = oneOf(rawMark + deep("[", "]"), rawMark + deep('{"a":', "}"))
 
-/** The JSON text of a value, with what is to stand in it as it is. */
+/** The JSON text of a value, with each placeholder replaced by its raw text. */
 export const rawJson = (value: unknown) =>
   JSON.stringify(value).replace(new RegExp(`"${rawMark}((?:[^"\\\\]|\\\\.)*)"`, "gu"), (_, inner: string) =>
     JSON.parse(`"${inner}"`),

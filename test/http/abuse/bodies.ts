@@ -5,16 +5,16 @@ import type { Described, Raw } from "./document.ts"
 type Arb<A> = Arbitrary.Arbitrary<A>
 
 /**
- * Stands for an id of something that exists, and is put in when the request is sent, so that a case says the same in
- * every run.
+ * A placeholder for the id of an existing resource. It is replaced when the request is sent, so that a case is the same
+ * in every run.
  */
 const idOf = (name: string): Arb<string> =>
   weighted([4, constant(`@own:${name}@`)], [4, constant(`@theirs:${name}@`)], [1, constant(`@gone:${name}@`)])
 
-/** The names of fields and parameters that are ids. */
+/** Whether a field or parameter holds an id. */
 const isId = (name: string) => /^(id|key)$|(_id|Id)$/.test(name)
 
-/** A body as the document's example has it, its ids being those that `whose` has. */
+/** The example body of the document, with ids of `whose`. */
 export const exampleOf = (media: NonNullable<Described["body"]>, whose: "own" | "theirs"): Record<string, unknown> =>
   Object.fromEntries(
     Object.entries(tame(media.example) as object).map(([name, value]) => [
@@ -23,13 +23,13 @@ export const exampleOf = (media: NonNullable<Described["body"]>, whose: "own" | 
     ]),
   )
 
-/** Nothing leaves this machine: a URL of an example leads to where nobody listens. */
+/** Replaces urls of an example by one where nothing listens, so that nothing leaves this machine. */
 const tame = (example: unknown): unknown =>
   JSON.parse(JSON.stringify(example).replace(/(https?):\/\/[^/"]+/g, "$1://127.0.0.1:9"))
 
 type Resolve = Described["resolve"]
 
-/** A value that a schema takes, as far as the schema says. */
+/** A value that a schema accepts, as far as the schema says. */
 export const valid = (raw: Raw, resolve: Resolve, name = ""): Arb<unknown> => {
   const schema = resolve(raw)
   const made = build(schema, resolve)
@@ -84,7 +84,7 @@ const object = (schema: Raw, resolve: Resolve): Arb<unknown> => {
   )
 }
 
-/** A value that is wrong for a schema, or right by a hair. */
+/** A value that a schema refuses, or that is at its limit. */
 const hostile = (schema: Raw): Arb<unknown> => {
   const maxLength = schema["maxLength"] as number | undefined
   const minimum = schema["minimum"] as number | undefined
@@ -98,10 +98,10 @@ const hostile = (schema: Raw): Arb<unknown> => {
   return weighted<unknown>([3, oneOf(...wrong, ...edges)], [3, text], [2, rawNumber], [1, json], [1, deepValue])
 }
 
-/** Names that are none of a schema's own. */
+/** Names that no schema has. */
 const strangers = ["__proto__", "constructor", "toString", "hasOwnProperty", "_tag", "orgId", "org_id", "", "a\0b"]
 
-/** A body with some of its fields exchanged, left out or added. */
+/** A body with some of its fields changed, removed or added. */
 const mutated = (media: NonNullable<Described["body"]>, resolve: Resolve): Arb<unknown> => {
   const properties = (resolve(media.schema)["properties"] as Record<string, Raw> | undefined) ?? {}
   const names = [...Object.keys(properties), ...strangers]
@@ -118,7 +118,7 @@ const mutated = (media: NonNullable<Described["body"]>, resolve: Resolve): Arb<u
   })
 }
 
-/** The same JSON, spoiled as text. */
+/** The same JSON, damaged as text. */
 const spoiled = (body: string): Arb<string> =>
   oneOf(
     body.slice(0, -1),
@@ -127,16 +127,16 @@ const spoiled = (body: string): Arb<string> =>
     `[${body}]`,
     `${body}\0`,
     JSON.stringify(body),
-    // The last of equal keys is the one that counts.
+    // The last of two equal keys counts.
     body.replace(/^\{/, '{"__proto__":{"admin":true},"constructor":{"prototype":{}},'),
     body.replace(/^(\{("[^"]*"):)/, "{$2:null,$2:"),
     body.replace(/\}$/, `,"padding":"${"x".repeat(1024 * 1024)}"}`),
   )
 
-/** A long poll would hold the test up. */
+/** Removes the waiting time of a claim, which would delay the test. */
 export const withoutWaiting = (body: string) => body.replace(/"wait_seconds":\s*[\d.eE+]+/g, '"wait_seconds":0')
 
-/** The text of a body for an operation: what its schema takes, that with faults in it, or anything. */
+/** The text of a body for an operation: one that its schema accepts, a faulty one, or any text. */
 export const bodyFor = ({ body, resolve }: Described): Arb<string | undefined> => {
   if (body === undefined) return weighted<string | undefined>([3, constant(undefined)], [1, oneOf("{}", "[]", "x")])
   const whole = valid({ ...resolve(body.schema), examples: [body.example] }, resolve)

@@ -8,7 +8,7 @@ import { served } from "./probe.ts"
 
 const MiB = 1024 * 1024
 
-/** A connection of its own on which these bytes have been sent, and what came back on it so far. */
+/** A connection on which these bytes were sent, with everything that came back so far. */
 const sending = Effect.fnUntraced(function* (bytes: string) {
   const { url } = yield* TestServer
   const { hostname, port } = new URL(url)
@@ -27,14 +27,14 @@ const sending = Effect.fnUntraced(function* (bytes: string) {
 const until = (holds: () => boolean) =>
   Effect.sync(holds).pipe(Effect.repeat({ until: (it) => it, schedule: Schedule.spaced("5 millis") }))
 
-/** The head of a POST whose body is left to come. */
+/** The head of a POST without its body. */
 const head = (path: string, ...lines: ReadonlyArray<string>) =>
   [`POST ${path} HTTP/1.1`, "host: 127.0.0.1", "content-type: application/json", ...lines, "", ""].join("\r\n")
 
 const statusOf = ({ state }: { readonly state: { readonly got: string } }) =>
   Number(/^HTTP\/1\.1 (\d+)/.exec(state.got)?.[1])
 
-/** What an effect takes of this process's CPU, the server's in it, in milliseconds. */
+/** The CPU time of this process, including the server, during an effect, in milliseconds. */
 const cpuOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const before = process.cpuUsage()
@@ -42,9 +42,9 @@ const cpuOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     return process.cpuUsage(before).user / 1000
   })
 
-layer(TestServer.layer(guarded), { excludeTestServices: true })("what a stranger may take", (it) => {
-  // Seen failing: without a limit of its own, each of these held what had come of its body for a minute.
-  it.effect("a body whose length says too much is a 413 before a byte of it, and the connection ends", () =>
+layer(TestServer.layer(guarded), { excludeTestServices: true })("limits for a client without a credential", (it) => {
+  // Seen failing without a limit of its own: each of these kept its part of a body for a minute.
+  it.effect("a declared body above the limit is a 413 before a byte is read, and the connection ends", () =>
     Effect.gen(function* () {
       const cases: ReadonlyArray<readonly [path: string, length: number]> = [
         ["/api/v0/keys/validate", 1_000_000],
@@ -65,7 +65,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("what a stranger
     }).pipe(Effect.scoped),
   )
 
-  it.effect("a body without a length is cut at the limit, though more of it is to come", () =>
+  it.effect("a body without a length ends at the limit, even while more of it arrives", () =>
     Effect.gen(function* () {
       const piece = `${(5_000).toString(16)}\r\n${" ".repeat(5_000)}\r\n`
       const one = yield* sending(head("/api/v0/keys/validate", "transfer-encoding: chunked") + piece)
@@ -74,12 +74,12 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("what a stranger
     }).pipe(Effect.scoped),
   )
 
-  // Seen failing: register-deployment read the body first.
-  it.effect("whoever has no credential gets a 401 that says how to send one, and no operation waits for the body", () =>
+  // Seen failing when register-deployment read the body first.
+  it.effect("a request without a credential gets a 401 with the way to send one, before its body is read", () =>
     Effect.gen(function* () {
       let asked = 0
       for (const { method, path, body } of (yield* served).values()) {
-        // The token of a portal link is in the body.
+        // These operations have their credential in the body, or need none.
         if (body === undefined || /\/(keys\/validate|sessions\/portal)$/.test(path)) continue
         const target = path.replace(/\{\w+\}/g, "x")
         const one = yield* sending(head(target, "content-length: 1000").replace("POST", method))
@@ -92,8 +92,8 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("what a stranger
     }).pipe(Effect.scoped),
   )
 
-  // Seen failing: each request encoded the page and its script from a string, 24 ms of CPU.
-  it.effect("the docs cost next to nothing, however many are asked for on one connection", () =>
+  // Seen failing when each request encoded the page and its script from a string: 24 ms of CPU.
+  it.effect("the docs cost almost nothing, for any number of requests on one connection", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       yield* send("GET", "/docs")
@@ -112,45 +112,47 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("what a stranger
   )
 })
 
-layer(TestServer.layer(), { excludeTestServices: true })("what a project key may take", (it) => {
-  // Seen failing without the budget: all of it was held for a minute.
-  it.effect("unfinished bodies past 64 MiB together are a 503, others' requests are not, and room comes back", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      const whole = JSON.stringify({ workflow: "w", input: "x".repeat(MiB - 100) })
-      const start = head("/v1/jobs/create", `x-api-key: ${tenant.key}`, `content-length: ${whole.length}`)
-      yield* Effect.gen(function* () {
-        const crowd = yield* Effect.forEach(Array.from({ length: 70 }), () => sending(start + whole.slice(0, -10)), {
-          concurrency: 10,
-        })
-        const refused = () => crowd.filter(({ state }) => state.got !== "")
-        yield* until(() => refused().length >= 6)
-        for (const one of refused()) {
-          expect(statusOf(one)).toBe(503)
-          expect(one.state.got).toMatch(/\r\nretry-after: 1\r\n[^]*"code":"unavailable"/i)
-        }
-        expect((yield* tenant.ask("jobs/create", { workflow: "w" })).status).toBe(200)
-        // Those that were not refused are served to their end.
-        const kept = crowd.find(({ state }) => state.got === "")!
-        kept.socket.write(whole.slice(-10))
-        yield* until(() => kept.state.got !== "")
-        expect(statusOf(kept)).toBe(200)
-      }).pipe(Effect.scoped)
-      // The server hears of the ends of the others a little later.
-      yield* Effect.gen(function* () {
-        const again = yield* sending(start + whole.slice(0, -10))
-        again.socket.write(whole.slice(-10))
-        yield* until(() => again.state.got !== "")
-        return statusOf(again)
-      }).pipe(
-        Effect.scoped,
-        Effect.repeat({ until: (status) => status === 200, schedule: Schedule.spaced("20 millis") }),
-      )
-    }),
+layer(TestServer.layer(), { excludeTestServices: true })("limits for a project key", (it) => {
+  // Seen failing without the budget: all of it was kept for a minute.
+  it.effect(
+    "unfinished bodies above 64 MiB together are a 503, others' requests are not, and ended requests free their bytes",
+    () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const whole = JSON.stringify({ workflow: "w", input: "x".repeat(MiB - 100) })
+        const start = head("/v1/jobs/create", `x-api-key: ${tenant.key}`, `content-length: ${whole.length}`)
+        yield* Effect.gen(function* () {
+          const crowd = yield* Effect.forEach(Array.from({ length: 70 }), () => sending(start + whole.slice(0, -10)), {
+            concurrency: 10,
+          })
+          const refused = () => crowd.filter(({ state }) => state.got !== "")
+          yield* until(() => refused().length >= 6)
+          for (const one of refused()) {
+            expect(statusOf(one)).toBe(503)
+            expect(one.state.got).toMatch(/\r\nretry-after: 1\r\n[^]*"code":"unavailable"/i)
+          }
+          expect((yield* tenant.ask("jobs/create", { workflow: "w" })).status).toBe(200)
+          // Those that were not refused are answered to the end.
+          const kept = crowd.find(({ state }) => state.got === "")!
+          kept.socket.write(whole.slice(-10))
+          yield* until(() => kept.state.got !== "")
+          expect(statusOf(kept)).toBe(200)
+        }).pipe(Effect.scoped)
+        // The server notices the ends of the other connections a little later.
+        yield* Effect.gen(function* () {
+          const again = yield* sending(start + whole.slice(0, -10))
+          again.socket.write(whole.slice(-10))
+          yield* until(() => again.state.got !== "")
+          return statusOf(again)
+        }).pipe(
+          Effect.scoped,
+          Effect.repeat({ until: (status) => status === 200, schedule: Schedule.spaced("20 millis") }),
+        )
+      }),
   )
 
-  // Seen failing: each took 0.34 s of the event loop.
-  it.effect("a body of more than 100,000 JSON values is a 400 that says so, and is not parsed", () =>
+  // Seen failing when each blocked the event loop for 0.34 s.
+  it.effect("a body of more than 100,000 JSON values is a 400 with the reason, and is not parsed", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const values = (size: number) => `{"workflow":"w","input":[${"{},".repeat(size / 3 - 20)}{}]}`
@@ -175,8 +177,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("what a project key may
     }),
   )
 
-  // Seen failing: up to a second each, for a 400.
-  it.effect("a schedule of a date that never comes costs no search", () =>
+  // Seen failing with up to a second for each, to answer 400.
+  it.effect("a schedule with a date that never comes is refused without a search", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const took = yield* cpuOf(

@@ -3,7 +3,7 @@ import { fromRandomBytes } from "#src/domain/keys/ApiKey.ts"
 import { adminToken } from "../../support/server.ts"
 import type { World } from "./world.ts"
 
-/** The kinds of caller: the security schemes of the document, nobody, and who is let in nowhere. */
+/** The kinds of credentials: the security schemes of the document, none, and those that are refused everywhere. */
 export type Kind = "adminToken" | "apiKey" | "ciToken" | "nobody" | "refused"
 
 interface Caller {
@@ -24,7 +24,10 @@ const raw = (headers: (world: World) => OutgoingHttpHeaders): Caller => ({ kind:
 const changed = (token: string) => token.slice(0, -1) + (token.endsWith("0") ? "1" : "0")
 const neverMade = fromRandomBytes(Uint8Array.from({ length: 48 }, (_, i) => i))!
 
-/** Every kind of credential, most of them wrong. That of another tenant is the own one, at what is theirs. */
+/**
+ * Every kind of credential, most of them wrong. To act as another tenant, a case uses its own credential on that
+ * tenant's resources.
+ */
 export const callers: Readonly<Record<string, Caller>> = {
   "own org key": key("apiKey", ({ own }) => own.orgKey),
   "own org key as bearer": bearer("apiKey", ({ own }) => own.orgKey),
@@ -32,27 +35,27 @@ export const callers: Readonly<Record<string, Caller>> = {
   administrator: bearer("adminToken", () => adminToken),
   "CI token": bearer("ciToken", ({ ci }) => ci.good),
   nobody: { kind: "nobody", headers: () => ({}) },
-  "administrator's token, a character changed": bearer("refused", () => changed(adminToken)),
-  "administrator's token, a character short": bearer("refused", () => adminToken.slice(0, -1)),
-  "administrator's token, a character more": bearer("refused", () => `${adminToken}0`),
+  "administrator's token, one character changed": bearer("refused", () => changed(adminToken)),
+  "administrator's token, one character less": bearer("refused", () => adminToken.slice(0, -1)),
+  "administrator's token, one more character": bearer("refused", () => `${adminToken}0`),
   "administrator's token as a key": key("refused", () => adminToken),
   "a deleted key": key("refused", ({ own }) => own.deleted),
   "a deleted key as bearer": bearer("refused", ({ own }) => own.deleted),
   "an expired key": key("refused", ({ own }) => own.expired),
   "a mistyped key": key("refused", ({ own }) => changed(own.orgKey)),
   "a key in capitals": key("refused", ({ own }) => own.orgKey.toUpperCase()),
-  "a key that was never made": key("refused", () => neverMade),
-  "the shown part of a key": key("refused", ({ own }) => own.orgKey.slice(0, 12)),
+  "a key that does not exist": key("refused", () => neverMade),
+  "the public prefix of a key": key("refused", ({ own }) => own.orgKey.slice(0, 12)),
   "CI token, badly signed": bearer("refused", ({ ci }) => ci.badlySigned),
   "CI token, unsigned": bearer("refused", ({ ci }) => ci.unsigned),
-  "CI token, ended": bearer("refused", ({ ci }) => ci.ended),
-  "CI token, for elsewhere": bearer("refused", ({ ci }) => ci.elsewhere),
+  "CI token, expired": bearer("refused", ({ ci }) => ci.ended),
+  "CI token, for another audience": bearer("refused", ({ ci }) => ci.elsewhere),
   "CI token as a key": key("refused", ({ ci }) => ci.good),
   garbage: bearer("refused", () => "x".repeat(4_000)),
-  "garbage as a key": key("refused", () => "%00'\"\\;--\u00ff\t"),
+  "an invalid text as a key": key("refused", () => "%00'\"\\;--\u00ff\t"),
   "no token": raw(() => ({ authorization: "Bearer " })),
   "two tokens": raw(({ own }) => ({ authorization: `Bearer ${own.orgKey} ${own.orgKey}` })),
-  "two tokens, a comma between": raw(({ own }) => ({ authorization: `Bearer ${own.orgKey},Bearer ${adminToken}` })),
+  "two tokens with a comma between": raw(({ own }) => ({ authorization: `Bearer ${own.orgKey},Bearer ${adminToken}` })),
   "another scheme": raw(({ own }) => ({ authorization: `Basic ${own.orgKey}` })),
   "no scheme": raw(() => ({ authorization: adminToken })),
   "two that differ": raw(({ own }) => ({ authorization: `Bearer ${adminToken}`, "x-api-key": own.orgKey })),

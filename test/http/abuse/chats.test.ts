@@ -17,7 +17,7 @@ const largePages = (n: number) => {
   return { ...pages, [`page ${n}`]: `Page ${n}.` }
 }
 
-/** The headers of a project's key; the project is in an org of its own. */
+/** The headers of a project's key, in an org of its own. */
 const makeProject = Effect.gen(function* () {
   const { send } = yield* TestServer
   const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "chats" } })
@@ -31,7 +31,7 @@ const expectRetryAfter = ({ headers, json, status }: WireAnswer) => {
   expect(headers["retry-after"]).toMatch(/^\d+$/)
 }
 
-/** A chat whose body is declared and never comes; it ends with the scope. */
+/** A chat whose body is declared and never sent, until the scope closes. */
 const silentChat = Effect.fnUntraced(function* (url: string, headers: Record<string, string>) {
   const { hostname, port } = new URL(url)
   const head = [
@@ -50,9 +50,9 @@ const silentChat = Effect.fnUntraced(function* (url: string, headers: Record<str
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("chats with much documentation", (it) => {
-  // Seen failing: all twelve were read and indexed at once, in 1,984 MiB.
+  // Seen failing when all twelve were read and indexed at once, in 1,984 MiB.
   it.effect(
-    "12 with 7.9 MB of pages each: answered or told to return, and others are answered meanwhile",
+    "12 with 7.9 MB of pages each are answered or refused with 503, and other requests are answered meanwhile",
     () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
@@ -83,7 +83,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("chats with
   )
 
   it.effect(
-    "a body that never comes holds up the chats of its own org alone",
+    "a body that never arrives delays only the chats of its own org",
     () =>
       Effect.gen(function* () {
         const { routed, send, url } = yield* TestServer

@@ -7,7 +7,7 @@ import { until, within } from "../../support/wait.ts"
 import { claim, make } from "../jobs/jobCalls.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
-/** How often each status was answered. */
+/** The number of answers by status. */
 const counted = (answers: ReadonlyArray<{ readonly status: number }>) => {
   const counts: Record<number, number> = {}
   for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1
@@ -22,8 +22,8 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
   excludeTestServices: true,
   timeout: "5 minutes",
 })("a crowd of one org's requests", (it) => {
-  // Seen failing without the bound: 148 connections.
-  it.effect("1,500 tests of its endpoints at once are a few connections to their receiver", () =>
+  // Seen failing without the limit: 148 connections.
+  it.effect("1,500 tests of endpoints at once open a few connections to their receiver", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -40,32 +40,34 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
     }),
   )
 
-  it.effect("1,500 claims that wait: another org's creates succeed, and each of its jobs goes to one of them", () =>
-    Effect.gen(function* () {
-      const { routed } = yield* TestServer
-      const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
-      const before = routed()
-      const waiting = yield* Effect.forkChild(crowd(1_500, tenant, "jobs/claim", { wait_seconds: 15 }))
-      yield* until("the claims to arrive", Effect.sync(routed), (requests) => requests >= before + 1_500)
-      for (let n = 0; n < 50; n++) {
-        yield* make(tenant)
-        yield* make(other)
-      }
-      expect(yield* claim(other, { limit: 100 })).toHaveLength(50)
-      const answers = yield* within("the claims", Fiber.join(waiting))
-      expect(counted(answers)).toEqual({ 200: 1_500 })
-      const got = answers.flatMap(({ json }) => (json as { jobs: ReadonlyArray<{ job_id: string }> }).jobs)
-      expect(new Set(got.map(({ job_id }) => job_id)).size).toBe(50)
-      expect(got).toHaveLength(50)
-    }),
+  it.effect(
+    "1,500 claims that wait do not delay another org's creations, and each of its jobs goes to one of its claims",
+    () =>
+      Effect.gen(function* () {
+        const { routed } = yield* TestServer
+        const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
+        const before = routed()
+        const waiting = yield* Effect.forkChild(crowd(1_500, tenant, "jobs/claim", { wait_seconds: 15 }))
+        yield* until("the claims to arrive", Effect.sync(routed), (requests) => requests >= before + 1_500)
+        for (let n = 0; n < 50; n++) {
+          yield* make(tenant)
+          yield* make(other)
+        }
+        expect(yield* claim(other, { limit: 100 })).toHaveLength(50)
+        const answers = yield* within("the claims", Fiber.join(waiting))
+        expect(counted(answers)).toEqual({ 200: 1_500 })
+        const got = answers.flatMap(({ json }) => (json as { jobs: ReadonlyArray<{ job_id: string }> }).jobs)
+        expect(new Set(got.map(({ job_id }) => job_id)).size).toBe(50)
+        expect(got).toHaveLength(50)
+      }),
   )
 
-  // Seen failing without the shares of connections: 34 lists for each create; with them 1.
-  it.effect("40 clients at an expensive list: another org's create waits for few of the lists, not for all", () =>
+  // Seen failing without the shares of connections: 34 lists for each creation; with them 1.
+  it.effect("40 clients of an expensive list: another org's creation waits for a few of the lists, not for all", () =>
     Effect.gen(function* () {
       const { sql } = yield* TestServer
       const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
-      // Pages of three megabytes.
+      // Each page has three megabytes.
       yield* sql`INSERT INTO jobs (id, org_id, workflow, input, skip_callbacks, status, created_at, updated_at)
         SELECT 'crowd' || n, ${tenant.orgId}, 'w', to_json(repeat('x', 30000))::text, false, 'queued', now(), now()
         FROM generate_series(1, 100) n`
@@ -84,7 +86,7 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
       const before = lists
       const creates = 40
       for (let n = 0; n < creates; n++) yield* make(other)
-      // First come, first served, each waits for about 40.
+      // In the order of arrival, each would wait for about 40.
       expect((lists - before) / creates).toBeLessThan(15)
       yield* Fiber.interrupt(clients)
     }),

@@ -3,7 +3,7 @@ import type { WireAnswer } from "../../support/wire.ts"
 import { faultOfError } from "../operations.ts"
 import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
-/** A JSON Schema as it stands in the document. */
+/** A JSON Schema of the document. */
 export type Raw = Readonly<Record<string, unknown>>
 
 interface Media {
@@ -28,7 +28,7 @@ export interface Document {
   }
 }
 
-/** The schema, with no field but those that it has: answers are open, so that they can get more. */
+/** The schema without additional fields. The document leaves answers open, so that they can get more. */
 const closed = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(closed)
   if (typeof value !== "object" || value === null) return value
@@ -37,22 +37,22 @@ const closed = (value: unknown): unknown => {
   return isObject ? { additionalProperties: false, ...inner } : inner
 }
 
-/** One operation as `openapi.json` tells of it, and no further knowledge. */
+/** An operation, with nothing but what `openapi.json` says about it. */
 export interface Described {
   readonly method: string
-  /** With `{name}` where a parameter goes. */
+  /** With `{name}` in place of each parameter. */
   readonly path: string
   readonly parameters: DocumentedOperation["parameters"]
   readonly body: Media | undefined
-  /** The names of the schemes that let a caller in; "" is no credential at all. */
+  /** The names of the schemes that give access; "" means no credential. */
   readonly schemes: ReadonlyArray<string>
-  /** Looks up what a `$ref` is. */
+  /** Resolves a `$ref`. */
   readonly resolve: (schema: Raw) => Raw
-  /** What is wrong with a request's body; undefined when it fits and has no field beside those documented. */
+  /** The fault of a request's body; undefined when it matches its schema without additional fields. */
   readonly faultOfBody: (json: unknown) => string | undefined
-  /** What is wrong with a body of a 200; the same. */
+  /** The fault of the body of a 200, likewise. */
   readonly faultOfResult: (json: unknown) => string | undefined
-  /** What is wrong with an answer; undefined when it is as documented. */
+  /** The fault of an answer; undefined when it is as documented. */
   readonly faultOf: (answer: WireAnswer) => string | undefined
 }
 
@@ -67,7 +67,7 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
     return name === undefined ? schema : resolve(components.schemas[name]!)
   }
 
-  /** Checks a body by its schema, and lets no field be there that the schema does not have. */
+  /** Checks a body against its schema, without additional fields. */
   const fits = ({ schema }: Media): Check => {
     const source = { dialect: "draft-2020-12", schema: open(schema), definitions } as const
     const compiled = SchemaRepresentation.fromJsonSchemaDocument(source, { patterns: "apply" }) as Schema.Codec<
@@ -107,7 +107,7 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
         faultOf: (answer) => {
           const { status, headers, text } = answer
           const types = checks.get(status)
-          // A segment that no URL has leads nowhere.
+          // A segment that no URL can have matches no path.
           if (types === undefined && !(status === 404 && path.includes("{"))) {
             return `${status} is not in the definition: ${text.slice(0, 300)}`
           }

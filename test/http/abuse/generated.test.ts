@@ -10,7 +10,7 @@ import type { Described } from "./document.ts"
 import { type Case, environment, faultOf, mayEnter, nameOf, perform, Provider, served } from "./probe.ts"
 import { makeWorld } from "./world.ts"
 
-/** One segment of a path or a query: as a client would encode it, or not encoded at all. */
+/** A segment of a path or a query, encoded as by a client, or not encoded. */
 const encoded = (text: string) => encodeURIComponent(text.toWellFormed()).replace(/%25(00|ff|ED)/gi, "%$1")
 const segment = weighted(
   [3, Arbitrary.map(text, encoded)],
@@ -46,11 +46,11 @@ const headers: Arbitrary.Arbitrary<OutgoingHttpHeaders> = weighted<OutgoingHttpH
   ],
 )
 
-/** One request at an operation, in words that are the same in every run. */
+/** Requests to one operation, described in the same words in every run. */
 const casesOf = (operation: Described): Arbitrary.Arbitrary<Case> => {
   const named = Object.keys(callers)
   const entering = named.filter((name) => mayEnter(operation, callers[name]!.kind, false))
-  // A body that must be signed lets in none of them.
+  // A body that must be signed accepts no credential.
   const welcome = entering.length > 0 ? entering : named
   const inPath = operation.parameters.filter((parameter) => parameter.in === "path")
   const inQuery = operation.parameters.filter((parameter) => parameter.in === "query")
@@ -84,15 +84,15 @@ const servers = {
   "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 2_500 },
 }
 
-/** ABUSE_SEED replays a run, and ABUSE_RUNS makes it as long as one likes. */
+/** ABUSE_SEED repeats a run, and ABUSE_RUNS sets its length. */
 const { ABUSE_SEED, ABUSE_RUNS } = process.env
 
 for (const [name, { server, open, runs }] of Object.entries(servers)) {
   layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })(name, (it) => {
-    // Seen failing: text with NUL let through to the database (a 500), `AND org_id = …` taken out of a job's look-up
-    // (another tenant's data), expired keys let in. Each was shrunk to a request with nothing else to it.
+    // Seen failing: text with NUL passed to the database (a 500), `AND org_id = …` removed from a job's look-up
+    // (another tenant's data), expired keys accepted. Each was shrunk to a minimal request.
     it.effect(
-      "any request at any operation with any credential gets a documented answer, and nothing of others",
+      "any request to any operation with any credential gets a documented answer, and nothing of other tenants",
       () =>
         Effect.gen(function* () {
           const { send, logs } = yield* TestServer
@@ -117,7 +117,7 @@ for (const [name, { server, open, runs }] of Object.entries(servers)) {
           expect(yield* world.theirs.snapshot).toBe(before)
           expect((yield* send("GET", "/healthz")).status).toBe(200)
           expect(logs()).not.toMatch(/A request failed|could not be|cannot be/)
-          // It went deep enough to be worth something.
+          // The run must reach more than refusals at the door.
           for (const status of [200, 400, 401, 404, 415])
             expect(statuses.get(status), String(status)).toBeGreaterThan(5)
           expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.7)

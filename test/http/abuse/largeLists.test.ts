@@ -16,7 +16,7 @@ interface Answer {
   readonly bytes: number
 }
 
-/** Reads an answer as a worker of another machine would: nothing of it is parsed in this process. */
+/** Reads an answer without parsing it in this process, like a worker on another machine. */
 const readBytes = (url: string, path: string, tenant: Tenant) =>
   Effect.callback<Answer, Error>((resume) => {
     const headers = { ...tenant.headers, "content-type": "application/json" }
@@ -32,7 +32,7 @@ const readBytes = (url: string, path: string, tenant: Tenant) =>
     outgoing.end("{}")
   })
 
-/** 25 MiB of JSON in jobs and in schedules of a new tenant: values of 1 MiB, each of them `unit` again and again. */
+/** Inserts 25 MiB of JSON as jobs and schedules of a new tenant: values of 1 MiB that repeat `unit`. */
 const insertLarge = Effect.fnUntraced(function* (start: string, unit: string, end: string) {
   const { sql } = yield* TestServer
   const tenant = yield* makeTenant()
@@ -49,8 +49,8 @@ const insertLarge = Effect.fnUntraced(function* (start: string, unit: string, en
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large lists", (it) => {
-  // Seen failing: 25 MiB were parsed and encoded in one go, 7 s of CPU and 1 GiB for values of many small parts.
-  it.effect("a list of large values costs what its bytes cost, whatever they are made of, and ends at 4 MiB", () =>
+  // Seen failing when 25 MiB were parsed and encoded at once: 7 s of CPU and 1 GiB for values of many small parts.
+  it.effect("a list of large values costs in proportion to its bytes, with any content, and ends at 4 MiB", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const many = yield* insertLarge("[", "{},", "{}]")
@@ -66,7 +66,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
           return user + system
         })
         const costs = { many: Infinity, one: Infinity }
-        // In turns; the least of each, which other work on the machine does not touch.
+        // Takes the minimum of several rounds, which other work on the machine does not affect.
         for (let round = 0; round < rounds; round++) {
           costs.one = Math.min(costs.one, yield* cost(one))
           costs.many = Math.min(costs.many, yield* cost(many))
@@ -76,8 +76,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
     }),
   )
 
-  // Seen failing without the bound: all 60 answers, 180 MiB, waited.
-  it.effect("answers that nobody reads hold 32 MiB of one org: more is a 503 for it alone, and room comes back", () =>
+  // Seen failing without the limit: all 60 answers, 180 MiB, waited.
+  it.effect("unread answers hold at most 32 MiB of one org: more is a 503 for that org, until answers are read", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const tenant = yield* insertLarge('"', "xyz", '"')
@@ -96,8 +96,8 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
         expect([refused.status, refused.headers["retry-after"]]).toEqual([503, "1"])
         expect((yield* readBytes(url, "jobs/list", other)).status).toBe(200)
       }).pipe(Effect.scoped)
-      yield* until("room", list, ({ status }) => status === 200)
-      // Answers that are read are counted no longer.
+      yield* until("the end of the refusals", list, ({ status }) => status === 200)
+      // An answer that was read no longer counts.
       for (let n = 0; n < 12; n++) expect((yield* list).status).toBe(200)
     }),
   )

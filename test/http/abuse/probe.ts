@@ -10,12 +10,12 @@ import { callers, type Kind } from "./callers.ts"
 import { type Described, describedBy, type Document } from "./document.ts"
 import type { World } from "./world.ts"
 
-/** Who signs the CI's tokens. */
+/** The issuer of the CI's tokens. */
 export class Provider extends Context.Service<Provider, OidcProvider>()("test/abuse/Provider") {
   static readonly layer = Layer.effect(Provider, makeOidcProvider())
 }
 
-/** What the servers under these tests are told, beside what makes their mode and their database. */
+/** The configuration of the servers of these tests, without their mode and database. */
 export const environment = Effect.map(Provider, ({ issuer, audience }) => ({
   GITHUB_OIDC_ISSUER: issuer,
   OIDC_AUDIENCE: audience,
@@ -23,10 +23,10 @@ export const environment = Effect.map(Provider, ({ issuer, audience }) => ({
   ALLOW_PRIVATE_NETWORKS: "false",
 }))
 
-/** Its answer has no end. */
+/** The answer of this operation has no end. */
 const endless = "GET /api/v0/live"
 
-/** Every operation of the definition that the server gives, by its name, but the one without an end. */
+/** Every operation that the server has, by its name, except the one without an end. */
 export const served = Effect.map(
   Effect.flatMap(TestServer, ({ send }) => send("GET", "/openapi.json")),
   ({ json }) =>
@@ -37,7 +37,7 @@ export const served = Effect.map(
     ),
 )
 
-/** One request at an operation, in words that are the same in every run: ids are named by whose they are. */
+/** A request to an operation, described in the same words in every run: ids are named by their owner. */
 export interface Case {
   readonly operation: { readonly method: string; readonly path: string }
   readonly path: Readonly<Record<string, string>>
@@ -47,34 +47,37 @@ export interface Case {
   readonly caller: string
 }
 
-/** Whether a caller of this kind can be let in at all, as the document says. */
+/** Whether this kind of credential can have access at all, according to the document. */
 export const mayEnter = ({ schemes, path }: Described, kind: Kind, open: boolean) => {
   if (schemes.length === 0) return true
   if (kind === "refused") return false
-  // Open mode asks nothing of a key but that it is good.
+  // In open mode any valid key is accepted.
   if (kind === "apiKey" && open) return schemes.includes("") || schemes.includes("apiKeyHeader")
   if (kind === "apiKey") return schemes.includes("apiKey") || schemes.includes("apiKeyHeader")
   if (kind !== "nobody") return schemes.includes(kind)
   return schemes.includes("") && (open || /\/(keys\/validate|sessions\/portal)$/.test(path))
 }
 
-/** Whom the platform interface shows everything: the administrator, and in open mode anyone whose credential is good. */
+/**
+ * Whether the platform interface shows everything: to the administrator, and in open mode to everyone without an
+ * invalid credential.
+ */
 const seesAll = (path: string, kind: Kind, open: boolean) =>
   !path.startsWith("/v1/") && (kind === "adminToken" || (open && kind !== "refused"))
 
 export const perform = Effect.fnUntraced(function* (request: Case, world: World, open: boolean) {
   const { send } = yield* TestServer
   const { kind, headers } = callers[request.caller]!
-  // Who may change everything is not sent to what must stay as it was.
+  // A principal that may change everything gets no ids of resources that must not change.
   const all = seesAll(request.operation.path, kind, open)
   const fill = (text: string) => world.fill(all ? text.replaceAll("@theirs:", "@own:") : text, request.operation)
-  // A deletion of the whole tenant would end what the other requests are about.
+  // The deletion of a tenant would remove what the other requests need.
   const isEnd = request.operation.method === "DELETE" && /\/(orgs|projects)\/\{\w+\}$/.test(request.operation.path)
   const inPath = (text: string) => fill(isEnd ? text.replace(/^@.*/, "01ARZ3NDEKTSV4RRFFQ69G5FAV") : text)
   const path = request.operation.path.replace(/\{(\w+)\}/g, (_, name: string) => inPath(request.path[name]!))
   const body = request.body === undefined ? undefined : fill(request.body)
   const zipped = request.headers["content-encoding"] === "gzip" && body !== undefined && body.length % 2 === 0
-  // A large body that is not read ends the connection, and only one with a length is told so in time.
+  // A large body that is not read ends the connection, and only a declared length is answered in time.
   const { "transfer-encoding": chunked, ...others } = request.headers
   const sent = chunked === undefined || (body?.length ?? 0) > 200_000 ? others : request.headers
   return yield* send(request.operation.method, request.query === "" ? path : `${path}?${fill(request.query)}`, {
@@ -84,7 +87,7 @@ export const perform = Effect.fnUntraced(function* (request: Case, world: World,
 })
 
 export const nameOf = ({ method, path }: { readonly method: string; readonly path: string }) => `${method} ${path}`
-/** The operations that are written down a second time, from the contract, for a definition that is itself wrong. */
+/** The operations that are also listed by hand from the contract, in case the definition is wrong. */
 const writtenDown = new Map(
   [...Object.values<Operation>(operations), ...Object.values<Operation>(webhookOperations)].map((one) => [
     nameOf(one),
@@ -92,7 +95,7 @@ const writtenDown = new Map(
   ]),
 )
 
-/** What is wrong with an answer; undefined when nothing is. */
+/** The fault of an answer; undefined when there is none. */
 export const faultOf = (operation: Described, { caller }: Case, answer: WireAnswer, world: World, open: boolean) => {
   const { kind } = callers[caller]!
   if (answer.status < 300 && !mayEnter(operation, kind, open)) return `${caller} is let in: ${answer.text}`

@@ -9,14 +9,14 @@ import type { Described, Raw } from "./document.ts"
 import { type Case, environment, faultOf, mayEnter, perform, Provider, served } from "./probe.ts"
 import { makeWorld, type World } from "./world.ts"
 
-/** What is put into every field: each has once been somebody's 500. */
+/** The values for every field: each has caused a 500 somewhere. */
 const hostile: Readonly<Record<string, unknown>> = {
   NUL: "a\0b",
   "a lone surrogate": "a\ud800",
   "a lone surrogate, escaped": `${rawMark}"\\udfff"`,
-  "a number past every double": `${rawMark}1e400`,
+  "a number beyond the doubles": `${rawMark}1e400`,
   "a number of 400 digits": `${rawMark}1${"0".repeat(400)}`,
-  "a number past every integer": 2 ** 53,
+  "a number beyond the integers": 2 ** 53,
   "10,000 arrays in one another": `${rawMark}${"[".repeat(10_000)}${"]".repeat(10_000)}`,
   "10,000 objects in one another": `${rawMark}${'{"a":'.repeat(10_000)}1${"}".repeat(10_000)}`,
   "names of the prototype": `${rawMark}{"__proto__":{"x":1},"constructor":{"prototype":{"x":1}}}`,
@@ -31,7 +31,7 @@ const hostile: Readonly<Record<string, unknown>> = {
 
 type Target = Pick<Case, "operation" | "path" | "query" | "body">
 
-/** An operation's example, at what is one's own or at what is theirs. */
+/** The example of an operation, with one's own ids or another tenant's. */
 const target = (
   { method, path, parameters, body }: Described,
   whose: "own" | "theirs",
@@ -56,7 +56,7 @@ layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })
     return (made ??= yield* makeWorld(yield* Provider, adminToken))
   })
 
-  /** Sends them all, and wants every answer to be as documented. */
+  /** Sends all cases and expects each answer to be as documented. */
   const sendAll = Effect.fnUntraced(function* (cases: ReadonlyArray<Case>) {
     const world = yield* shared
     const documented = yield* served
@@ -76,9 +76,9 @@ layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })
     expect(faults.map(({ one, fault }) => `${text(one)}: ${fault}`).slice(0, 10)).toEqual([])
   })
 
-  // Seen failing: `AND org_id = …` taken out of a job's look-up.
+  // Seen failing with `AND org_id = …` removed from a job's look-up.
   it.effect(
-    "lets nobody in who is not to be, and shows nobody what is another tenant's",
+    "admits only documented kinds of principals, and shows nothing of another tenant",
     () =>
       Effect.gen(function* () {
         const { theirs } = yield* shared
@@ -95,9 +95,9 @@ layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })
     60_000,
   )
 
-  // Seen failing: text with NUL let through to the database, which is a 500.
+  // Seen failing with text with NUL passed to the database, which is a 500.
   it.effect(
-    "answers every field with a documented answer, whatever is in it",
+    "answers any value in any field with a documented answer",
     () =>
       Effect.gen(function* () {
         const cases = [...(yield* served).values()].flatMap((operation) => {

@@ -4,14 +4,14 @@ import type { OidcProvider } from "../../support/oidc.ts"
 import { must } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 
-/** Nothing listens there; the address is refused before that where private ones are. */
+/** A url where nothing listens. Where private addresses are refused, it is refused first. */
 const nowhere = "https://localhost:9/"
-/** Nobody's id, and nobody's key. */
+/** An id and a key that do not exist. */
 const gone = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
 
 export type Ids = Readonly<Record<string, string>>
 
-/** One of everything that a tenant can have, with `mark` in each text of it. Gives the ids by their field's name. */
+/** Creates one of every resource of a tenant, with `mark` in each text. Returns the ids by the name of their field. */
 const makeMarked = Effect.fnUntraced(function* (
   tenant: Tenant,
   mark: string,
@@ -40,7 +40,7 @@ const makeMarked = Effect.fnUntraced(function* (
   return { projectId, id, webhook_endpoint_id: endpoint, delivery_id, job_id, schedule_id } as Ids
 })
 
-/** A tenant with keys of every kind, and two of everything: one that others name, and one that nobody does. */
+/** A tenant with keys of every kind and two of every resource: others name the ids of one, and of the other never. */
 const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvider, as: string | undefined) {
   const { send } = yield* TestServer
   const tenant = yield* makeTenant(as)
@@ -54,7 +54,7 @@ const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvi
   yield* must(send, "DELETE", `${keys}/${deleted["id"]}`, { as })
   const expiresAt = new Date(Date.now() + 30_000).toISOString()
   const expired = yield* must(send, "POST", keys, { json: { name: mark, expiresAt }, as })
-  /** All that the tenant has, but for what time alone changes of it. */
+  /** Everything that the tenant has, without what changes only with time. */
   const snapshot = Effect.gen(function* () {
     const mine = { as: tenant.key }
     return {
@@ -69,24 +69,24 @@ const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvi
 
   return {
     ids: { ...named, orgId: tenant.orgId, key: tenant.key } as Ids,
-    /** What deletions are of, so that the others still find something. */
+    /** The ids for deletions, so that other requests still find their resources. */
     spare: { ...unnamed, orgId: tenant.orgId } as Ids,
     spareOrg: spareOrg!,
     orgKey: tenant.key,
     projectKey: project["key"]!,
     deleted: deleted["key"]!,
     expired: expired["key"]!,
-    /** What is in no answer to anyone else. */
+    /** Texts that no answer to another tenant may have. */
     marks: [mark, ...Object.values(unnamed)],
     snapshot,
   }
 })
 
-/** Two tenants, and tokens of the CI: one that is good, and ones that are not. */
+/** Two tenants, and valid and invalid tokens of the CI. */
 export const makeWorld = Effect.fnUntraced(function* (provider: OidcProvider, as: string | undefined) {
   const own = yield* makeParty("own-7319-", provider, as)
   const theirs = yield* makeParty("theirs-8846-", provider, as)
-  // The time passes at which one key of each expires.
+  // One key of each tenant expires in this time.
   yield* (yield* TestServer).advance("1 minute")
   const good = yield* provider.sign({
     repository: "own-7319-1/own-7319-1",
@@ -103,12 +103,12 @@ export const makeWorld = Effect.fnUntraced(function* (provider: OidcProvider, as
       ended: yield* provider.sign({ exp: 1_700_000_000 }),
       elsewhere: yield* provider.sign({ aud: "https://elsewhere.example" }),
     },
-    /** The text with ids in the place of what stands for them. */
+    /** Replaces the placeholders of a text by ids. */
     fill: (text: string, { method, path }: { readonly method: string; readonly path: string }) => {
       const isDeletion = method === "DELETE" || path.endsWith("/delete")
       const spare = path === "/api/v0/orgs/{orgId}" ? { ...own.spare, orgId: own.spareOrg } : own.spare
       const ids = isDeletion ? spare : own.ids
-      // What the webhook interface calls an id is an endpoint's.
+      // In the webhook interface, `id` means the id of an endpoint.
       const nameOf = (name: string) => (name === "id" && path.startsWith("/v1/") ? "webhook_endpoint_id" : name)
       return text
         .replace(/@own:(\w+)@/g, (_, name: string) => ids[nameOf(name)] ?? gone)

@@ -25,7 +25,7 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
   layer(TestServer.layer<never, never>(variables as never), { excludeTestServices: true })(
     `activity on ${database}`,
     (it) => {
-      it.effect("counts deliveries, jobs and validations of an org, and of all", () =>
+      it.effect("counts deliveries, jobs and validations of one org, and of all", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
@@ -55,7 +55,7 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
         }),
       )
 
-      it.effect("counts a job once, when it ends: no retry, and no repeated report", () =>
+      it.effect("counts a job once, when it ends: retries and repeated reports do not count", () =>
         Effect.gen(function* () {
           const tenant = yield* makeTenant(adminToken)
           const twice = (path: string, report: object) => Effect.replicateEffect(tenant.call(path, report), 2)
@@ -76,7 +76,7 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
         }),
       )
 
-      it.effect("ranges are bounded, and another org is a 404", () =>
+      it.effect("ranges have a limit, and another org is a 404", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
@@ -94,7 +94,7 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
         }),
       )
 
-      it.effect("the endpoints that fail most are the administrator's to see", () =>
+      it.effect("only the administrator sees the endpoints that fail most", () =>
         Effect.gen(function* () {
           const { send, sql } = yield* TestServer
           const tenant = yield* makeTenant(adminToken)

@@ -52,7 +52,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
   layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
     `live on ${database}`,
     (it) => {
-      it.effect("tells the administrator of every org, and a key of its own org", () =>
+      it.effect("sends changes of every org to the administrator, and of its own org to a key", () =>
         Effect.gen(function* () {
           const { url } = yield* TestServer
           const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
@@ -74,7 +74,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
         }).pipe(Effect.scoped),
       )
 
-      it.effect("a reader that comes back gets what it has missed, and an unknown id is a reset", () =>
+      it.effect("a client that reconnects gets the changes that it missed, and a reset for an unknown id", () =>
         Effect.gen(function* () {
           const { url } = yield* TestServer
           const tenant = yield* makeTenant(adminToken)
@@ -109,7 +109,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
         }).pipe(Effect.scoped),
       )
 
-      it.effect("needs a credential, and the stream ends with it", () =>
+      it.effect("requires a credential, and the stream ends with it", () =>
         Effect.gen(function* () {
           const { send, url } = yield* TestServer
           const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
@@ -128,7 +128,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
 }
 
 layer(Layer.empty, { excludeTestServices: true })("live with two replicas", (it) => {
-  it.effect("a reader at one replica hears of what happens at the other", () =>
+  it.effect("a client of one replica gets the changes of the other", () =>
     Effect.gen(function* () {
       const environment = yield* onPostgres(guarded)
       const start = Effect.map(
@@ -139,7 +139,7 @@ layer(Layer.empty, { excludeTestServices: true })("live with two replicas", (it)
       const tenant = yield* Effect.provideService(makeTenant(adminToken), TestServer, two)
       const { events } = yield* follow(one.url, admin)
       yield* seen(events, 1)
-      // The other replica sends as soon as it has heard that somebody watches.
+      // The other replica sends events once it knows that a client follows.
       const finished = Effect.andThen(tenant.finished(), Effect.sync(events))
       yield* until("an event of the other replica", finished, (found) => found.some(({ event }) => event === "job"))
     }).pipe(Effect.scoped),

@@ -24,7 +24,7 @@ const operations = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ at: `${method.toUpperCase()} ${path}`, path, operation })),
 )
 
-/** Every object in a value, with its place. Values of data (examples, defaults) are left out. */
+/** Every object in a value, with its path. Data (examples, defaults) is left out. */
 const nodes = (value: unknown, at = ""): ReadonlyArray<readonly [string, Json]> => {
   if (typeof value !== "object" || value === null) return []
   const inner = Object.entries(value)
@@ -50,7 +50,7 @@ const answers = [
   Object.values(webhooks).map((one) => one["post"]!.requestBody),
 ]
 
-it("says its licence, whom to ask, and where the service is", () => {
+it("has its licence, contact and server", () => {
   expect(info["license"]).toEqual({ name: "MIT", identifier: "MIT" })
   expect(info["contact"]).toMatchObject({ name: expect.stringMatching(/./) })
   expect(document["servers"]).toEqual([{ url: expect.stringMatching(/^http/), description: expect.any(String) }])
@@ -74,7 +74,7 @@ it("has no boolean with one value, no null beside a plain type in anyOf, and no 
   expect(JSON.stringify(document)).not.toContain('"_tag"')
 })
 
-it("answers can get fields and values; requests are exact", () => {
+it("answers may get new fields and values; requests are exact", () => {
   const inAnswers = reached(answers)
   const nodesOf = [...inAnswers].flatMap((name) => nodes(schemas[name], name)).concat(nodes(answers, "answers"))
   for (const [at, node] of nodesOf) {
@@ -94,7 +94,7 @@ it("answers can get fields and values; requests are exact", () => {
   }
 })
 
-it("has one schema for the errors of each interface, and shares their answers", () => {
+it("has one error schema for each interface, and shares their answers", () => {
   expect(
     Object.keys(schemas)
       .filter((name) => /Error|Encoded|_\d/.test(name))
@@ -127,7 +127,7 @@ it("names the headers of answers", () => {
   }
 })
 
-it("integers have a format and honest bounds", () => {
+it("integers have a format and true bounds", () => {
   const integers = everything.filter(([, { type }]) => [type].flat().includes("integer"))
   expect(integers.length).toBeGreaterThan(30)
   for (const [at, { format, maximum, minimum }] of integers) {
@@ -138,7 +138,7 @@ it("integers have a format and honest bounds", () => {
   }
 })
 
-it("has the rules that the service has", () => {
+it("states the rules of the service", () => {
   for (const { at, operation } of operations) {
     for (const { name, schema } of operation.parameters) {
       if (name === "cursor") expect(schema, at).toMatchObject({ pattern: expect.stringMatching(/26|25/) })
@@ -158,7 +158,7 @@ it("has the rules that the service has", () => {
   })
 })
 
-it("tells of every event that endpoints receive: its headers, its body and an example", () => {
+it("describes every event that endpoints receive: its headers, its body and an example", () => {
   expect(Object.keys(webhooks)).toEqual(expect.arrayContaining(["job.completed", "job.failed"]))
   for (const [type, { post }] of Object.entries(webhooks)) {
     expect(post!.parameters.map(({ name }) => name)).toEqual(
@@ -178,7 +178,7 @@ it("types the stream of the chat as its parts", () => {
   expect(schemas["ChatPart"]).toMatchObject({ required: ["type"], properties: { delta: { type: "string" } } })
 })
 
-it("describes everything, and its examples read like life", () => {
+it("describes everything, with realistic examples", () => {
   for (const [at, node] of everything) {
     if (/\/properties\/[^/]+$/.test(at) && node["$ref"] === undefined) {
       expect(String(node["description"] ?? ""), at).toMatch(/\w+ \w+/)

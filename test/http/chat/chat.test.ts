@@ -33,7 +33,7 @@ const chat = Effect.fnUntraced(function* (send: Send, json: object, as?: string)
 })
 
 layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, without a model", (it) => {
-  it.effect("answers in the AI SDK's stream, part by part, to the last", () =>
+  it.effect("answers with the AI SDK's stream, part by part, to the last", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { answer, text, errors } = yield* chat(send, ask("How do I rotate a key?", { docsPages }))
@@ -51,7 +51,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("works with the AI SDK's own transport, unchanged, and with our client", () =>
+  it.effect("works with the unchanged transport of the AI SDK, and with our client", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const transport = new DefaultChatTransport({ api: url + path, body: { docsPages, pageSlug: "guides/keys" } })
@@ -82,7 +82,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("reads a zip and skills over HTTP, and says by name what cannot be had", () =>
+  it.effect("fetches a zip and skills over HTTP, and names those that it cannot fetch", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const host = yield* makeReceiver()
@@ -108,7 +108,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }).pipe(Effect.scoped),
   )
 
-  it.effect("requests that are wrong: a 400 that names the field, or the message by its index", () =>
+  it.effect("an invalid request is a 400 that names the field, or the message by its index", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const user = { role: "user", content: "hello" }
@@ -161,7 +161,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("a body may have 8 MiB, and not one byte more; every other operation has its 1 MiB", () =>
+  it.effect("a body may have 8 MiB and not one byte more; bodies of other operations have their own limit", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const sized = (size: number) => {
@@ -177,7 +177,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("names of the prototype, strange text and whatever else is sent: never a 5xx", () =>
+  it.effect("names of the prototype, unusual text and other odd values never cause a 5xx", () =>
     Effect.gen(function* () {
       const { send, logs } = yield* TestServer
       const strange = [
@@ -219,7 +219,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("any JSON in any field: a documented answer", () =>
+  it.effect("any JSON in any field gets a documented answer", () =>
     Effect.gen(function* () {
       const { send, advance } = yield* TestServer
       const json = Arbitrary.schema(Schema.Json)
@@ -256,7 +256,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
     }),
   )
 
-  it.effect("sixty a minute for an address, then 429 with Retry-After", () =>
+  it.effect("an address may chat sixty times a minute, then gets 429 with Retry-After", () =>
     Effect.gen(function* () {
       const { send, advance } = yield* TestServer
       yield* advance("2 minutes")
@@ -274,7 +274,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("chat in open mode, wit
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("chat in guarded mode", (it) => {
-  it.effect("lets in a project key, in either header, and no one else; reaches no private network", () =>
+  it.effect("accepts a project key in either header and no other credential, and calls no private network", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const create = (to: string, json: object) => must(send, "POST", to, { json, as: adminToken })
@@ -288,7 +288,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("chat in guarded
       expectError(yield* send("POST", path, { json, as: adminToken }), 403)
       expectError(yield* send("POST", path, { json }), 401)
       expectError(yield* send("POST", path, { json, as: `${key}x` }), 401)
-      // A stranger's body is not read: without a length, nothing comes before the credential.
+      // A body without a length is not read before the credential is checked.
       const headers = { "content-type": "application/json" }
       const chunked = { ...headers, "transfer-encoding": "chunked" }
       expectError(yield* send("POST", path, { body: "x".repeat(200_000), headers: chunked }), 401)
@@ -308,7 +308,7 @@ describe("chat with a model", () => {
     return { model, environment: { AI_BASE_URL: model.url, AI_MODEL: "some-model", AI_API_KEY: "sk-hidden-key" } }
   })
 
-  it.live("streams from the first token, calls tools, and fails in words", () =>
+  it.live("streams from the first token, calls tools, and reports failures in words", () =>
     Effect.gen(function* () {
       const { model, environment } = yield* world
       yield* Effect.gen(function* () {
@@ -333,7 +333,7 @@ describe("chat with a model", () => {
     }).pipe(Effect.scoped),
   )
 
-  it.live("the first token goes out while the model still thinks, and a client that goes away ends its call", () =>
+  it.live("the first token is sent while the model still works, and the call ends when the client leaves", () =>
     Effect.gen(function* () {
       const { model, environment } = yield* world
       yield* Effect.gen(function* () {
@@ -364,7 +364,7 @@ describe("chat with a model", () => {
   )
 })
 
-it("the OpenAPI example is a request that is taken", () => {
+it("the example of the OpenAPI document is accepted", () => {
   const { examples } = ChatRequest.ast.annotations as { examples: ReadonlyArray<unknown> }
   expect(Schema.decodeUnknownSync(ChatRequest)(examples[0])).toEqual(examples[0])
 })

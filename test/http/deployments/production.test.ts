@@ -22,7 +22,7 @@ const servers = {
 }
 
 let made = 0
-/** An owner with a repository that nothing else has. */
+/** An owner with a repository that nothing else uses. */
 const newOwner = () => {
   const id = String(5_000 + ++made)
   const owner = `owner-${id}`
@@ -65,7 +65,7 @@ for (const [database, server] of Object.entries(servers)) {
         return { orgId: orgId!, owner, claims, key: key! }
       })
 
-      it.effect("an org's owner registers into the org; late runs, promotion and roll back", () =>
+      it.effect("repositories of an org's owner register into the org, with late runs, promotion and rollback", () =>
         Effect.gen(function* () {
           const { claims, key, orgId } = yield* tenant
           const run = (run_id: string, more: object = {}) => register({ ...claims, run_id, run_attempt: "1", ...more })
@@ -105,7 +105,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("links and pins; an org key links only its org's owners", () =>
+      it.effect("links have pins, and an org key links only repositories of its org's owners", () =>
         Effect.gen(function* () {
           const { claims, key, owner, orgId } = yield* tenant
           const stranger = yield* tenant
@@ -161,7 +161,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("a deleted project, and then its org, are gone with their keys", () =>
+      it.effect("a deleted project, and then its org, disappear with their keys", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { claims, key, orgId } = yield* tenant

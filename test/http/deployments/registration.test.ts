@@ -28,7 +28,7 @@ const pullRequest = {
   base_ref: "main",
 }
 
-/** Claims of a repository and a run of its own. */
+/** Claims of a repository and a run of their own. */
 let repositories = 1000
 const repository = (name: string) => ({
   repository: `octo-org/${name}`,
@@ -42,7 +42,7 @@ for (const [database, server] of Object.entries(servers)) {
     (it) => {
       const tokens: Array<string> = []
       const answers: Array<string> = []
-      /** Registers the run that claims make of a push to main, and gives the answer. */
+      /** Registers a push to main with these claims; returns the answer. */
       const register = Effect.fnUntraced(function* (claims?: object, ...rest: [header?: object, kid?: string]) {
         const [header, kid] = rest
         const { send } = yield* TestServer
@@ -60,7 +60,7 @@ for (const [database, server] of Object.entries(servers)) {
       const deployments = (id: string) =>
         Effect.map(read(`/projects/${id}/deployments`), (page) => page["deployments"] as unknown as Array<object>)
 
-      it.effect("a push makes the project, its default branch and its current deployment", () =>
+      it.effect("a push creates the project, its default branch and its current deployment", () =>
         Effect.gen(function* () {
           const claims = repository("Docs.Site")
           const answer = yield* register({ ...claims, environment: "production" })
@@ -103,7 +103,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("a pull request is a preview on its head branch, and leaves the current deployment alone", () =>
+      it.effect("a pull request is a preview on its head branch, and does not become current", () =>
         Effect.gen(function* () {
           const claims = repository("docs")
           const first = yield* register({ ...claims, ...pullRequest })
@@ -136,7 +136,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("the same run again, also at the same moment, is one deployment; another attempt is another", () =>
+      it.effect("a repeated run is one deployment, even at the same time, and another attempt is another", () =>
         Effect.gen(function* () {
           const claims = repository("again")
           const same = yield* Effect.replicateEffect(register(claims), 5, { concurrency: "unbounded" })
@@ -151,7 +151,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("a project that was linked beforehand gets its repository's run, and keeps it through a rename", () =>
+      it.effect("a project that was linked first gets its repository's run, also after a rename", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
@@ -174,7 +174,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("whatever is wrong with the token is a 401 in the documented shape, without the token", () =>
+      it.effect("any fault of the token is a documented 401, without the token", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const bad: ReadonlyArray<readonly [object, object?, string?]> = [
@@ -214,7 +214,7 @@ for (const [database, server] of Object.entries(servers)) {
             expect([answer.status, faultOfError(answer)]).toEqual([401, undefined])
             answers.push(answer.text)
           }
-          // A body that would name another repository is not looked at.
+          // A body that names another repository is ignored.
           const json = { repository: "acme/other", projectId: "x", branch: "x" }
           const honest = yield* send("POST", "/api/v0/register-deployment", { json, as: token })
           expect(honest.json).toMatchObject({ ok: true, branch: "main" })
@@ -225,7 +225,7 @@ for (const [database, server] of Object.entries(servers)) {
         }),
       )
 
-      it.effect("no token, nor the signature of one, is in a table, a log line, a span or an answer", () =>
+      it.effect("no token, and no signature of one, is in a table, a log line, a span or an answer", () =>
         Effect.gen(function* () {
           const { sql, logs, spans } = yield* TestServer
           const rows = yield* sql<{ row: string }>`

@@ -6,7 +6,7 @@ import { TestServer } from "../../support/server.ts"
 import type { Tenant } from "../tenants.ts"
 import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
-/** Creates a job; gives its id. */
+/** Creates a job; returns its id. */
 export const make = (tenant: Tenant, fields: object = {}) =>
   Effect.map(tenant.call("jobs/create", { workflow: "w", ...fields }), ({ job_id }) => job_id!)
 export const get = (tenant: Tenant, job_id: string) =>
@@ -16,7 +16,7 @@ export const claim = (tenant: Tenant, fields: object = {}) =>
     tenant.call("jobs/claim", fields),
     ({ jobs }) => jobs as unknown as ReadonlyArray<typeof ClaimedJob.Encoded>,
   )
-/** The status of an answer, which is as documented when it is an error. */
+/** The status of an answer; an error must be as documented. */
 export const status = (tenant: Tenant, path: string, json: object) =>
   Effect.map(tenant.ask(path, json), (answer) => {
     if (answer.status !== 200) expect(faultOfWebhookError(answer), path).toBeUndefined()

@@ -8,22 +8,24 @@ import { keysOf } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("claims of jobs", (it) => {
-  it.effect("claims take the oldest first, of a workflow when asked, and each job once among many claimers", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      const ids: Array<string> = []
-      for (let n = 0; n < 12; n++) ids.push(yield* make(tenant, { workflow: n < 2 ? "first" : "second" }))
-      const of = (jobs: ReadonlyArray<{ job_id: string }>) => jobs.map(({ job_id }) => job_id)
-      expect(of(yield* claim(tenant, { workflow: "second" }))).toEqual([ids[2]])
-      expect(of(yield* claim(tenant, { limit: 3 }))).toEqual([ids[0], ids[1], ids[3]])
-      const rest = yield* Effect.replicateEffect(claim(tenant, { limit: 3 }), 8, { concurrency: "unbounded" })
-      expect(rest.flatMap(of).toSorted()).toEqual(ids.slice(4))
-      expect(yield* claim(tenant, { limit: 100 })).toEqual([])
-      expect(yield* claim(tenant, { workflow: "none", wait_seconds: 0 })).toEqual([])
-    }),
+  it.effect(
+    "claims take the oldest jobs first, of one workflow on request, and concurrent claims never share a job",
+    () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const ids: Array<string> = []
+        for (let n = 0; n < 12; n++) ids.push(yield* make(tenant, { workflow: n < 2 ? "first" : "second" }))
+        const of = (jobs: ReadonlyArray<{ job_id: string }>) => jobs.map(({ job_id }) => job_id)
+        expect(of(yield* claim(tenant, { workflow: "second" }))).toEqual([ids[2]])
+        expect(of(yield* claim(tenant, { limit: 3 }))).toEqual([ids[0], ids[1], ids[3]])
+        const rest = yield* Effect.replicateEffect(claim(tenant, { limit: 3 }), 8, { concurrency: "unbounded" })
+        expect(rest.flatMap(of).toSorted()).toEqual(ids.slice(4))
+        expect(yield* claim(tenant, { limit: 100 })).toEqual([])
+        expect(yield* claim(tenant, { workflow: "none", wait_seconds: 0 })).toEqual([])
+      }),
   )
 
-  it.effect("a claim that nobody awaits any more takes no job", () =>
+  it.effect("a claim whose client has left takes no job", () =>
     Effect.gen(function* () {
       const { routed, unanswered } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -37,40 +39,42 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("claims of 
     }),
   )
 
-  it.effect("a lease that runs out puts the job back; a heartbeat keeps it; the third is the last", () =>
-    Effect.gen(function* () {
-      const { advance, sql } = yield* TestServer
-      const tenant = yield* makeTenant()
-      const [kept, lost] = [yield* make(tenant), yield* make(tenant)]
-      const last = yield* make(tenant, { workflow: "last" })
-      yield* sql`UPDATE jobs SET attempt = 2 WHERE id = ${last}`
-      yield* claim(tenant, { lease_seconds: 60, limit: 3 })
-      const beat = yield* tenant.ask("jobs/heartbeat", { job_id: kept, lease_seconds: 3600 })
-      expect([beat.status, String(keysOf(beat.json))]).toEqual([200, "message,success"])
-      yield* advance("61 seconds")
-      const nothing = yield* Effect.forkChild(claim(tenant, { workflow: "none", wait_seconds: 1 }))
-      expect(yield* claim(tenant, { wait_seconds: 10 })).toMatchObject([{ job_id: lost, attempt: 2 }])
-      expect(yield* get(tenant, kept)).toMatchObject({ status: "running", attempt: 1 })
-      expect(yield* get(tenant, last)).toMatchObject({ status: "failed", error: "lease expired", attempt: 3 })
-      expect(yield* events(tenant, last)).toHaveLength(1)
-      // Whoever comes late with the same job still completes it.
-      expect(yield* status(tenant, "jobs/complete", { job_id: kept })).toBe(200)
-      expect(yield* status(tenant, "jobs/complete", { job_id: last })).toBe(409)
-      expect(yield* status(tenant, "jobs/heartbeat", { job_id: yield* make(tenant) })).toBe(409)
-      expect(yield* Fiber.join(nothing)).toEqual([])
-    }),
+  it.effect(
+    "an expired lease queues the job again, a heartbeat extends the lease, and the third expired lease is the last",
+    () =>
+      Effect.gen(function* () {
+        const { advance, sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const [kept, lost] = [yield* make(tenant), yield* make(tenant)]
+        const last = yield* make(tenant, { workflow: "last" })
+        yield* sql`UPDATE jobs SET attempt = 2 WHERE id = ${last}`
+        yield* claim(tenant, { lease_seconds: 60, limit: 3 })
+        const beat = yield* tenant.ask("jobs/heartbeat", { job_id: kept, lease_seconds: 3600 })
+        expect([beat.status, String(keysOf(beat.json))]).toEqual([200, "message,success"])
+        yield* advance("61 seconds")
+        const nothing = yield* Effect.forkChild(claim(tenant, { workflow: "none", wait_seconds: 1 }))
+        expect(yield* claim(tenant, { wait_seconds: 10 })).toMatchObject([{ job_id: lost, attempt: 2 }])
+        expect(yield* get(tenant, kept)).toMatchObject({ status: "running", attempt: 1 })
+        expect(yield* get(tenant, last)).toMatchObject({ status: "failed", error: "lease expired", attempt: 3 })
+        expect(yield* events(tenant, last)).toHaveLength(1)
+        // A late worker with the same job can still complete it.
+        expect(yield* status(tenant, "jobs/complete", { job_id: kept })).toBe(200)
+        expect(yield* status(tenant, "jobs/complete", { job_id: last })).toBe(409)
+        expect(yield* status(tenant, "jobs/heartbeat", { job_id: yield* make(tenant) })).toBe(409)
+        expect(yield* Fiber.join(nothing)).toEqual([])
+      }),
   )
 })
 
-// Sleeps that never end: a claim looks once, and then only when it is told of a job.
+// With sleeps that never end, a claim looks for jobs once, and then only when it is notified.
 layer(TestServer.layer({}, { endlessSleeps: true }), { excludeTestServices: true })("a claim that waits", (it) => {
-  // Seen failing without the word to those who wait: they sleep.
-  it.effect("answers as soon as there is a job", () =>
+  // Seen failing without the notification of waiting claims: they sleep.
+  it.effect("is answered as soon as a job exists", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       for (let n = 0; n < 3; n++) {
         const waiting = yield* Effect.forkChild(claim(tenant, { wait_seconds: 30 }))
-        // Time for its first look; a job that is there before that is found by it, and shows less.
+        // Leaves time for its first look. A job created before that would be found without the notification.
         yield* Effect.sleep("150 millis")
         const id = yield* make(tenant)
         expect(yield* within("the claim", Fiber.join(waiting))).toMatchObject([{ job_id: id, attempt: 1 }])

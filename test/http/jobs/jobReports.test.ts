@@ -8,7 +8,7 @@ import { makeTenant } from "../tenants.ts"
 const ids = (jobs: ReadonlyArray<{ job_id: string }>) => jobs.map(({ job_id }) => job_id)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports about jobs", (it) => {
-  it.effect("a worker whose lease expired is a 409 with its attempt, and the last claim's result stays", () =>
+  it.effect("a worker whose lease expired gets a 409 with its attempt, and the result of the last claim stays", () =>
     Effect.gen(function* () {
       const { advance } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -32,7 +32,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     }),
   )
 
-  it.effect("a failure with retry puts the job back after its delay, and the last one is the event", () =>
+  it.effect("a failure with a retry queues the job again after its delay, and the last failure creates the event", () =>
     Effect.gen(function* () {
       const { advance } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -54,7 +54,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     }),
   )
 
-  it.effect("claims take the highest priority first, of any of several workflows, and delayed jobs at their time", () =>
+  it.effect("claims take the highest priority first, from several workflows, and delayed jobs at their time", () =>
     Effect.gen(function* () {
       const { advance } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -76,7 +76,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     }),
   )
 
-  it.effect("a canceled job has no event, and its worker learns of it by a 409", () =>
+  it.effect("a canceled job has no event, and its worker gets a 409", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const job_id = yield* make(tenant)
@@ -100,7 +100,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     }),
   )
 
-  it.effect("fields out of their range are refused, each by its name", () =>
+  it.effect("a field out of range is refused by its name", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const job_id = yield* make(tenant)

@@ -75,7 +75,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
     }),
   )
 
-  it.effect("null and absent are the same empty field; callback_secret is in no answer", () =>
+  it.effect("null and a missing field mean the same, and callback_secret is in no answer", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const empties = { input: null, deployment_id: null, callback_url: null, callback_secret: null }
@@ -100,7 +100,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
     }),
   )
 
-  it.effect("input, result and mapped_stack are any JSON, and come back as they were", () =>
+  it.effect("input, result and mapped_stack may be any JSON, and are returned unchanged", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const headers = { "content-type": "application/json" }
@@ -144,7 +144,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
     }),
   )
 
-  it.effect("the same outcome again is a success and no second event; the other one is a 409", () =>
+  it.effect("the same outcome again succeeds without a second event, and the other outcome is a 409", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const [done, failed] = [yield* make(tenant), yield* make(tenant)]
@@ -159,7 +159,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
       expect(yield* get(tenant, failed)).toMatchObject({ status: "failed", error: "", mapped_stack: ["at a"] })
       for (const id of [done, failed]) expect(yield* events(tenant, id)).toHaveLength(1)
 
-      // Twenty at the same moment, of both outcomes: one of them counts.
+      // Twenty reports at once, of both outcomes: one of them counts.
       const id = yield* make(tenant)
       const statuses = yield* Effect.forEach(
         Array.from({ length: 20 }, (_, n) => n),
@@ -174,14 +174,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
     }),
   )
 
-  it.effect("an idempotency key makes one job, also at the same moment", () =>
+  it.effect("an idempotency key creates one job, also at the same moment", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const create = make(tenant, { idempotency_key: "run 1 \u{1f4da}" })
       const ids = yield* Effect.replicateEffect(create, 10, { concurrency: "unbounded" })
       expect(new Set(ids).size).toBe(1)
       yield* tenant.call("jobs/complete", { job_id: ids[0] })
-      // It is at its end: "queued" alone would not be true.
+      // The job has finished, so the answer must not say "queued".
       const again = yield* tenant.call("jobs/create", { workflow: "other", idempotency_key: "run 1 \u{1f4da}" })
       expect(again).toMatchObject({ job_id: ids[0], message: expect.stringContaining("already exists") as string })
       expect(yield* make(tenant, { idempotency_key: "run 2" })).not.toBe(ids[0])
@@ -189,7 +189,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("jobs", (it
     }),
   )
 
-  it.effect("lists are read to the end, newest first, each job once, at any page size and by any filter", () =>
+  it.effect("lists return each job once, newest first, at any page size and with any filter", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const ids: Array<string> = []

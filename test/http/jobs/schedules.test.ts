@@ -20,7 +20,7 @@ const list = (tenant: Tenant) =>
   )
 const create = (tenant: Tenant, json: object) =>
   Effect.map(tenant.call("schedules/create", { workflow: "w", ...json }), ({ schedule_id }) => schedule_id!)
-/** Waits for the clock's next look, which comes every second. */
+/** Waits for the scheduler, which runs every second. */
 const fired = (tenant: Tenant) =>
   Effect.map(
     tenant.call("jobs/claim", { limit: 100, wait_seconds: 10 }),
@@ -73,7 +73,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
   )
 
   it.effect(
-    "each firing creates one job with its callback; those missed come as one; a deleted one fires no more",
+    "each firing creates one job with its callback; missed firings create one together, and a deleted schedule none",
     () =>
       Effect.gen(function* () {
         const { advance } = yield* TestServer

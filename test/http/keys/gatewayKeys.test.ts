@@ -37,7 +37,7 @@ for (const [name, environment] of [
   ["postgres", onPostgres(guarded)],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`keys of a gateway, ${name}`, (it) => {
-    it.effect("permissions: the first that is missing is named, and a 403 takes nothing", () =>
+    it.effect("permissions: a 403 names the first missing permission, and takes no credits", () =>
       Effect.gen(function* () {
         const { create, validate } = yield* makeOrg
         const { key } = yield* create({ permissions: ["models.*", "files.read"], credits: { remaining: 2 } })
@@ -51,7 +51,7 @@ for (const [name, environment] of [
       }),
     )
 
-    it.effect("credits: are taken by cost and then exhausted; cost 0 passes", () =>
+    it.effect("credits: are taken by cost until they are exhausted, and cost 0 always passes", () =>
       Effect.gen(function* () {
         const { create, get, path, validate } = yield* makeOrg
         const { key } = yield* create({ credits: { remaining: 1_500 } })
@@ -90,7 +90,7 @@ for (const [name, environment] of [
       }),
     )
 
-    it.effect("a change is known at once: disabled, enabled, limits, permissions", () =>
+    it.effect("changes apply at once: disabled, enabled, limits, permissions", () =>
       Effect.gen(function* () {
         const { create, update, validate } = yield* makeOrg
         const { id, key } = yield* create({ credits: { remaining: 5_000 } })
@@ -111,7 +111,7 @@ for (const [name, environment] of [
       }),
     )
 
-    it.effect("a rotation shares the credits of both keys", () =>
+    it.effect("a rotation shares the credits between both keys", () =>
       Effect.gen(function* () {
         const { create, get, path, send, statuses } = yield* makeOrg
         const { id, key } = yield* create({ credits: { remaining: 150 }, permissions: ["a"], externalId: "c" })
@@ -138,7 +138,7 @@ for (const [name, environment] of [
           all.some(({ valid }) => valid > 0),
         )
         expect(usage.length).toBe(24)
-        // The hour may have ended since.
+        // The hour may have ended meanwhile.
         expect(usage.slice(-2)).toContainEqual(expect.objectContaining(counts))
         expect(usage[0]).toMatchObject({ valid: 0, forbidden: 0, limited: 0, cost: 0 })
         const days = yield* usageAt(

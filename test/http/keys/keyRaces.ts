@@ -15,13 +15,13 @@ export const twoReplicas = Effect.gen(function* () {
 })
 type Replica = (typeof TestServer)["Service"]
 
-/** Up to two milliseconds. */
+/** Sleeps up to two milliseconds. */
 const soon = Effect.suspend(() => Effect.sleep(Math.random() * 2))
 
 /**
- * Deletes a key at one replica while both are asked for it, so many times, half of the keys in memory before. What is
- * asked after the answer to the deletion is refused there at once, by the other replica soon, and by neither
- * is it served again. Gives how long the other one took at most, in milliseconds.
+ * Deletes a key at one replica while both validate it, `times` times; half of the keys are cached before. After the
+ * answer to the deletion, that replica refuses the key at once and the other one soon, and neither accepts it again.
+ * Returns the longest delay of the other replica, in milliseconds.
  */
 export const deleteAgainstValidate = Effect.fnUntraced(function* (
   [one, other]: readonly [Replica, Replica],
@@ -37,7 +37,7 @@ export const deleteAgainstValidate = Effect.fnUntraced(function* (
     if (n % 2 === 0) expect(yield* askBoth).toEqual([200, 200])
 
     const remove = must(one.send, "DELETE", `/api/v0/orgs/${orgId}/keys/${id}`, { as })
-    // Whatever these are told, they may have read the row before it was gone.
+    // These may be accepted or refused: they may have read the row before its deletion.
     const asking = Effect.replicateEffect(Effect.andThen(soon, askBoth), 3, { concurrency: 3 })
     const atOne = Effect.gen(function* () {
       yield* Effect.andThen(soon, remove)
@@ -48,8 +48,8 @@ export const deleteAgainstValidate = Effect.fnUntraced(function* (
     })
     const [during] = yield* Effect.all([asking, atOne], { concurrency: 2 })
     for (const status of during.flat()) expect([200, 401]).toContain(status)
-    // All that had read the row are through with it.
-    expect(yield* askBoth, "what was read before is not kept").toEqual([401, 401])
+    // By now every read of the row has ended.
+    expect(yield* askBoth, "earlier reads are not cached").toEqual([401, 401])
   }
   return longest
 })

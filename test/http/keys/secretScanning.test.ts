@@ -19,7 +19,7 @@ const makeSigner = (curve = "P-256") => {
 }
 const [github, stranger, otherCurve] = [makeSigner(), makeSigner(), makeSigner("P-384")]
 
-/** A publisher of keys, that counts requests. */
+/** A server of GitHub's public keys that counts requests. */
 const publisher = Effect.acquireRelease(
   Effect.promise(async () => {
     const state = { requests: 0, status: 200 }
@@ -63,7 +63,7 @@ const token = (key: string) => ({
   source: "commit",
 })
 
-it.live("reported keys are disabled for good, and each token is labelled", () =>
+it.live("reported keys are disabled permanently, and each token gets a label", () =>
   Effect.gen(function* () {
     const { create, keysPath, orgId, reportSigned, send, state, validate } = yield* makeWorld
     const [leaked, other] = [yield* create, yield* create]
@@ -113,7 +113,7 @@ it.live("reported keys are disabled for good, and each token is labelled", () =>
   }),
 )
 
-it.live("a report without GitHub's signature of exactly these bytes is a 401, and changes nothing", () =>
+it.live("a report without GitHub's signature of these exact bytes is a 401, and changes nothing", () =>
   Effect.gen(function* () {
     const { create, report, state, validate } = yield* makeWorld
     const { key } = yield* create
@@ -139,7 +139,7 @@ it.live("a report without GitHub's signature of exactly these bytes is a 401, an
       [body, signed("current", "not base64!")],
       [body, signed("current", good.repeat(50))],
       [body, signed("x".repeat(5_000), good)],
-      // Not JSON: still a 401 first.
+      // Not JSON: the signature is still checked first.
       ["[", signed("current", good)],
     ]
     for (const [sent, headers] of attacks) {
@@ -147,12 +147,12 @@ it.live("a report without GitHub's signature of exactly these bytes is a 401, an
       expect(answer.status, JSON.stringify(headers).slice(0, 100)).toBe(401)
     }
     expect(yield* validate(key!)).toBe(200)
-    // Unknown identifiers do not make it fetch again and again.
+    // Unknown identifiers do not cause repeated fetches.
     expect(state.requests).toBeLessThanOrEqual(2)
   }),
 )
 
-it.live("what GitHub has signed and is no report is a 400; without its keys it is a 503", () =>
+it.live("a signed body that is no report is a 400; without GitHub's keys a report is a 503", () =>
   Effect.gen(function* () {
     const world = yield* makeWorld
     for (const body of ["[", "{}", '[{"token":1}]', JSON.stringify(Array(1_001).fill(token("x")))]) {

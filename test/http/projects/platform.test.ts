@@ -16,7 +16,7 @@ const administrator = Effect.map(TestServer, ({ send }) => {
   return { get: call("GET"), post: call("POST"), patch: call("PATCH"), remove: call("DELETE"), send }
 })
 
-/** All of a list, page by page, and how large the pages were. */
+/** All items of a list, page by page, and the sizes of the pages. */
 const everything = Effect.fnUntraced(function* (send: Send, path: string, field: string, limit: number) {
   const items: Array<Fields> = []
   const sizes: Array<number> = []
@@ -47,7 +47,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`the platform interface on ${database}`, (it) => {
-    it.effect("a key is made, shown once, validated, listed without its secret, and deleted", () =>
+    it.effect("a key is created, shown once, validated, listed without its secret, and deleted", () =>
       Effect.gen(function* () {
         const { get, post, remove, send } = yield* administrator
         const { orgId } = yield* post("/orgs", { name: "Acme" })
@@ -80,7 +80,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("every reason for which a key is not valid gives the same answer", () =>
+    it.effect("every invalid key gets the same answer, for any reason", () =>
       Effect.gen(function* () {
         const { post, remove, send } = yield* administrator
         const { advance } = yield* TestServer
@@ -109,7 +109,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("keys cannot be made for what does not exist, nor deleted through another org", () =>
+    it.effect("keys cannot be created for missing resources, or deleted through another org", () =>
       Effect.gen(function* () {
         const { post, send } = yield* administrator
         const { orgId } = yield* post("/orgs", { name: "A" })
@@ -127,7 +127,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("lists are read to the end, each item once, in their order, at any page size", () =>
+    it.effect("lists return each item once, in order, at any page size", () =>
       Effect.gen(function* () {
         const { post, send } = yield* administrator
         const { orgId } = yield* post("/orgs", { name: "Pages" })
@@ -158,7 +158,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a project is changed field by field: absent stays, null empties", () =>
+    it.effect("a project is changed field by field: a missing field stays, null clears", () =>
       Effect.gen(function* () {
         const { get, patch, post, send } = yield* administrator
         const created = yield* post("/projects", { name: "docs" })
@@ -196,7 +196,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("strangers may try 600 bad keys a minute; callers with a credential are never limited", () =>
+    it.effect("without a credential 600 bad keys a minute are allowed; requests with a credential have no limit", () =>
       Effect.gen(function* () {
         const { post, send } = yield* administrator
         const { advance } = yield* TestServer
@@ -210,7 +210,7 @@ for (const [database, server] of Object.entries(servers)) {
         expect(limited.json).toMatchObject({ code: "too_many_requests" })
         expect(Number(limited.headers["retry-after"])).toBeGreaterThan(50)
         expect(Number(limited.headers["retry-after"])).toBeLessThanOrEqual(60)
-        // The connection's address counts: nothing here is a proxy.
+        // The address of the connection counts, because there is no proxy here.
         const forged = { "x-forwarded-for": "203.0.113.9" }
         const behind = yield* send("POST", "/api/v0/keys/validate", { json: { key: "bad" }, headers: forged })
         expect(behind.status).toBe(429)

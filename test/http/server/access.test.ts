@@ -7,7 +7,7 @@ import { adminToken, guarded, onPostgres, TestServer } from "../../support/serve
 import type { Send, WireRequest } from "../../support/wire.ts"
 import { bodyOf, faultOfError, must, type OperationName, operations, pathOf } from "../operations.ts"
 
-/** A credential of every kind, and what there is to reach with it. */
+/** A credential of every kind, and resources to use them on. */
 const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   const create = (path: string, json: object) => must(send, "POST", `/api/v0${path}`, { json, as })
   const org = yield* create("/orgs", { name: "A" })
@@ -39,13 +39,13 @@ const mistyped = (key: string) => key.slice(0, -1) + (key.endsWith("0") ? "1" : 
 
 const neverMade = fromRandomBytes(Uint8Array.from({ length: 48 }, (_, i) => i))!
 
-/** How a caller can present itself. */
+/** The credentials that a request can have. */
 const callers = {
   "no credential": () => ({}),
   "a wrong bearer token": () => bearer("wrong-0123456789abcdef"),
-  "the administrator's token, one character short": () => bearer(adminToken.slice(0, -1)),
+  "the administrator's token, one character less": () => bearer(adminToken.slice(0, -1)),
   "a mistyped key": ({ keys }) => bearer(mistyped(keys.org)),
-  "a well-formed key that was never made": () => bearer(neverMade),
+  "a well-formed key that does not exist": () => bearer(neverMade),
   "an Authorization that is not Bearer": ({ keys }) => ({ headers: { authorization: `Basic ${keys.org}` } }),
   "an Authorization without a token": () => ({ headers: { authorization: "Bearer " } }),
   "an Authorization of two tokens": ({ keys }) => ({ headers: { authorization: `Bearer ${keys.org} ${keys.org}` } }),
@@ -84,7 +84,7 @@ const management: Row = { administrator: 200, org: 200, other: 404, project: 403
 const administrators: Row = { administrator: 200, org: 403, other: 403, project: 403 }
 const own: Row = { administrator: 200, org: 200, other: 200, project: 403 }
 
-/** Contract 2, in guarded mode: whom a valid credential lets in. */
+/** Contract 2, in guarded mode: the valid credentials that have access. */
 const table: Record<OperationName, Row> = {
   createProjectKey: management,
   createOrgKey: administrators,
@@ -111,7 +111,7 @@ const table: Record<OperationName, Row> = {
 const expected = (mode: "guarded" | "open", operation: OperationName, caller: CallerName) => {
   const kind = kindOf(caller)
   if (operation === "register") return 401
-  // Open mode has no administrator: that token is a wrong one.
+  // Open mode has no administrator, so that token is invalid there.
   if (kind === "refused" || (kind === "administrator" && mode === "open")) return 401
   if (mode === "open") return 200
   if (kind === "anonymous") return operation === "validateKey" ? 200 : 401
@@ -120,11 +120,11 @@ const expected = (mode: "guarded" | "open", operation: OperationName, caller: Ca
 
 const nextToken = "next-administrator-of-the-tests-0123456789"
 
-// Seen failing: the two were one token, with a comma in it.
+// Seen failing when the two were one token with a comma in it.
 layer(TestServer.layer({ ADMIN_TOKEN: `${adminToken}, ${nextToken}` }), { excludeTestServices: true })(
-  "several administrator's tokens",
+  "several administrator tokens",
   (it) => {
-    it.effect("are each as good as the other, at the router and before it, and nothing else is", () =>
+    it.effect("are all valid, in the router and before it, and no other text is", () =>
       Effect.gen(function* () {
         const { logs, routed, send, spans } = yield* TestServer
         const listed = (as: string) => Effect.map(send("GET", "/api/v0/orgs", { as }), ({ status }) => status)
@@ -153,7 +153,7 @@ for (const mode of ["guarded", "open"] as const) {
     (it) => {
       const as = mode === "guarded" ? adminToken : undefined
       let made: World | undefined
-      /** Made once; the clock then passes the time at which one key expires. */
+      /** Created once; the clock then passes the expiry of one key. */
       const shared = Effect.gen(function* () {
         const { send, advance } = yield* TestServer
         if (made === undefined) {
@@ -171,7 +171,7 @@ for (const mode of ["guarded", "open"] as const) {
             const there = yield* shared
             const statuses: Record<string, number> = {}
             for (const caller of Object.keys(callers) as Array<CallerName>) {
-              // Deleting uses its key up.
+              // Each deletion needs a new key.
               const key = yield* must(send, "POST", `/api/v0/orgs/${there.ids.orgId}/keys`, { json: { name: "k" }, as })
               const json = bodyOf(name, there.ids)
               const answer = yield* send(operation.method, pathOf(operation, { ...there.ids, id: key["id"]! }), {
@@ -188,7 +188,7 @@ for (const mode of ["guarded", "open"] as const) {
       }
 
       if (mode === "open") {
-        it.effect("no credential is needed, and the health of the service has none to check", () =>
+        it.effect("no credential is needed, and the health of the service checks none", () =>
           Effect.gen(function* () {
             const { send } = yield* TestServer
             for (const path of ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"]) {
@@ -199,7 +199,7 @@ for (const mode of ["guarded", "open"] as const) {
         return
       }
 
-      it.effect("an org key reaches its own org only, by whatever name the other is given", () =>
+      it.effect("an org key reaches its own org only, under any name of another", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { ids, keys } = yield* shared
@@ -216,7 +216,7 @@ for (const mode of ["guarded", "open"] as const) {
         }),
       )
 
-      it.effect("what belongs to another tenant cannot be told from what does not exist, by a byte", () =>
+      it.effect("another tenant's resource and a missing one get the same bytes", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { ids, keys } = yield* shared

@@ -22,7 +22,7 @@ const removed = Layer.effectDiscard(
 layer(TestServer.layer().pipe(Layer.provide(Layer.succeed(ConsoleFolder, folder)), Layer.merge(removed)), {
   excludeTestServices: true,
 })("the console", (it) => {
-  it.effect("says in words that it is not built, and is there after a build without a restart", () =>
+  it.effect("says that it is not built, and works after a build without a restart", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const missing = yield* send("GET", "/console")
@@ -35,7 +35,7 @@ layer(TestServer.layer().pipe(Layer.provide(Layer.succeed(ConsoleFolder, folder)
     }),
   )
 
-  it.effect("has a strict policy: only its own files, no inline script or style, in no frame", () =>
+  it.effect("has a strict policy: only its own files, no inline script or style, no frames", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       build()
@@ -54,7 +54,7 @@ layer(TestServer.layer().pipe(Layer.provide(Layer.succeed(ConsoleFolder, folder)
     }),
   )
 
-  it.effect("files with a hash in their names may be kept for good, and are compressed", () =>
+  it.effect("files with a hash in their names are cached for ever, and are compressed", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       build()
@@ -73,7 +73,7 @@ layer(TestServer.layer().pipe(Layer.provide(Layer.succeed(ConsoleFolder, folder)
     }),
   )
 
-  it.effect("serves nothing but the files of the build", () =>
+  it.effect("serves no files but those of the build", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       build()

@@ -22,14 +22,14 @@ const MiB = 1024 * 1024
 const all = Object.entries(operations) as ReadonlyArray<readonly [OperationName, Operation]>
 const withBody = all.filter(([, { request }]) => request !== undefined)
 
-/** What there is to name in paths and bodies. */
+/** Resources to name in paths and bodies. */
 const things = Effect.fnUntraced(function* (send: Send) {
   const project = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
   const key = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId: project["projectId"] } })
   return { orgId: project["orgId"]!, projectId: project["projectId"]!, key: key["key"]!, id: key["id"]! }
 })
 
-/** A key is rotated once, so that needs a new one each time. */
+/** A key can be rotated once, so each rotation gets a new key. */
 const idsFor = (name: OperationName, send: Send, ids: Effect.Success<ReturnType<typeof things>>) =>
   name === "rotateKey" ? things(send) : Effect.succeed(ids)
 
@@ -39,7 +39,7 @@ const expectError = (answer: WireAnswer, status: number, context = "") => {
   return (answer.json as { error: string }).error
 }
 
-/** Writes bytes to the server as they are, and gives all that comes back. */
+/** Writes bytes to the server unchanged; returns everything that comes back. */
 const raw = (url: string, bytes: string) =>
   Effect.callback<string>((resume) => {
     const { hostname, port } = new URL(url)
@@ -51,7 +51,7 @@ const raw = (url: string, bytes: string) =>
   })
 
 layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => {
-  it.effect("answers carry exactly the documented fields", () =>
+  it.effect("answers have exactly the documented fields", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const ids = yield* things(send)
@@ -98,7 +98,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("times are ISO 8601 in UTC with milliseconds, ids are ULIDs, and what is empty is null", () =>
+  it.effect("times are ISO 8601 in UTC with milliseconds, ids are ULIDs, and empty fields are null", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { projectId, orgId, createdAt, updatedAt, name, ...rest } = yield* must(send, "POST", "/api/v0/projects", {
@@ -112,13 +112,13 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
   )
 
   for (const [name, operation] of withBody) {
-    it.effect(`${operation.method} ${operation.path}: bodies that are none`, () =>
+    it.effect(`${operation.method} ${operation.path}: refuses invalid bodies`, () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const ids = yield* things(send)
         const ask = (options: Parameters<Send>[2]) =>
           Effect.flatMap(idsFor(name, send, ids), (there) => send(operation.method, pathOf(operation, there), options))
-        // Its credential comes first.
+        // Register-deployment checks its credential first.
         const refusal = name === "register" ? 401 : 400
         for (const body of [
           "{",
@@ -158,7 +158,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       }),
     )
 
-    it.effect(`${operation.method} ${operation.path}: as much as it takes is read, and a byte more is a 413`, () =>
+    it.effect(`${operation.method} ${operation.path}: reads up to its limit, and answers one byte more with 413`, () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const ids = yield* things(send)
@@ -177,14 +177,14 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         // Without a length to go by, the bytes are counted as they come.
         const chunked = { ...json, "transfer-encoding": "chunked" }
         expect((yield* ask(ofSize(limit), chunked)).status).toBe(name === "register" ? 401 : 200)
-        // Its credential comes before a byte of a body without a length.
+        // Register-deployment checks its credential before it reads a body without a length.
         expectError(yield* ask(ofSize(limit + 1), chunked), name === "register" ? 401 : 413)
         expectError(yield* ask(ofSize(4 * MiB)), 413)
       }),
     )
   }
 
-  it.effect("a sentence names the field and what is wrong with it, and never repeats the value", () =>
+  it.effect("an error names the field and its fault, and never repeats the value", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { projectId, orgId } = yield* things(send)
@@ -195,7 +195,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ["POST", "/api/v0/projects", { name: "" }, "name must be at least 1 character."],
         ["POST", "/api/v0/projects", { name: null }, "name must be a string."],
         ["POST", "/api/v0/projects", { name: ["a"] }, "name must be a string."],
-        // Seen failing: names of any length were taken.
+        // Seen failing when names of any length were accepted.
         ["POST", "/api/v0/projects", { name: long }, "name must be at most 255 characters."],
         ["PATCH", project, { name: long }, "name must be at most 255 characters."],
         ["POST", "/api/v0/keys", { name: long, projectId }, "name must be at most 255 characters."],
@@ -217,7 +217,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         ["GET", "/api/v0/projects?limit=0", undefined, "limit must be a whole number from 1 to 100."],
         ["GET", "/api/v0/projects?limit=101", undefined, "limit must be a whole number from 1 to 100."],
         ["GET", "/api/v0/projects?cursor=x", undefined, "cursor must be the cursor of an earlier answer."],
-        // Seen failing: they must be a string, though each of them was one.
+        // Seen failing with "must be a string", although each of them was one.
         ["GET", "/api/v0/projects?limit=1&limit=2", undefined, "limit was sent more than once."],
         ["GET", "/api/v0/orgs?limit=1&limit=1", undefined, "limit was sent more than once."],
         ["GET", "/api/v0/orgs?cursor=x&cursor=x", undefined, "cursor was sent more than once."],
@@ -250,68 +250,61 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect(
-    "a field that an operation does not have is a 400 that names it and the nearest one, and changes nothing",
-    () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const ids = yield* things(send)
-        for (const [name, operation] of withBody) {
-          const body = { ...bodyOf(name, ids), unknown_field: 1 }
-          const answer = yield* send(operation.method, pathOf(operation, ids), { json: body })
-          // Its credential comes first; whatever else CI sends is ignored.
-          if (name === "register") expectError(answer, 401)
-          else expect(expectError(answer, 400, name)).toMatch(/^unknown_field is not a field of this operation \(the/)
-        }
-        const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" } })
-        const key = `/api/v0/orgs/${orgId}/keys`
-        const cases: ReadonlyArray<readonly [string, string, object, string]> = [
-          // Seen failing: the key was made, and never expired.
-          [
-            "POST",
-            key,
-            { name: "a", expires_at: "2020-01-01" },
-            "expires_at is not a field of this operation (the nearest is expiresAt).",
-          ],
-          [
-            "POST",
-            key,
-            { Name: "a" },
-            "Name is not a field of this operation (the nearest is name); name is required.",
-          ],
-          [
-            "POST",
-            key,
-            { name: "a", rateLimit: { limit: 1, windows: 1 } },
-            "rateLimit.windows is not a field of this operation (the nearest is window); rateLimit.window is required.",
-          ],
-          [
-            "PATCH",
-            `/api/v0/orgs/${ids.orgId}`,
-            { limits: { key: 1 } },
-            "limits.key is not a field of this operation (the nearest is keys).",
-          ],
-          [
-            "POST",
-            "/api/v0/keys/validate",
-            { key: ids.key, keys: 1 },
-            "keys is not a field of this operation (the nearest is key).",
-          ],
-          [
-            "POST",
-            key,
-            { name: "a", "<b>": 1 },
-            "A field with an unusual name is not a field of this operation (the nearest is name).",
-          ],
-        ]
-        for (const [method, path, body, sentence] of cases) {
-          expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
-        }
-        const many = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`f${at}`, at]))
-        const sentence = expectError(yield* send("POST", key, { json: { name: "a", ...many } }), 400)
-        expect(sentence.split("; ").length).toBe(3)
-        expect((yield* must(send, "GET", key))["keys"]).toEqual([])
-      }),
+  it.effect("an unknown field is a 400 that names it and the nearest known one, and changes nothing", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const ids = yield* things(send)
+      for (const [name, operation] of withBody) {
+        const body = { ...bodyOf(name, ids), unknown_field: 1 }
+        const answer = yield* send(operation.method, pathOf(operation, ids), { json: body })
+        // Register-deployment checks its credential first, and ignores additional fields of the CI.
+        if (name === "register") expectError(answer, 401)
+        else expect(expectError(answer, 400, name)).toMatch(/^unknown_field is not a field of this operation \(the/)
+      }
+      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" } })
+      const key = `/api/v0/orgs/${orgId}/keys`
+      const cases: ReadonlyArray<readonly [string, string, object, string]> = [
+        // Seen failing when the key was created, and never expired.
+        [
+          "POST",
+          key,
+          { name: "a", expires_at: "2020-01-01" },
+          "expires_at is not a field of this operation (the nearest is expiresAt).",
+        ],
+        ["POST", key, { Name: "a" }, "Name is not a field of this operation (the nearest is name); name is required."],
+        [
+          "POST",
+          key,
+          { name: "a", rateLimit: { limit: 1, windows: 1 } },
+          "rateLimit.windows is not a field of this operation (the nearest is window); rateLimit.window is required.",
+        ],
+        [
+          "PATCH",
+          `/api/v0/orgs/${ids.orgId}`,
+          { limits: { key: 1 } },
+          "limits.key is not a field of this operation (the nearest is keys).",
+        ],
+        [
+          "POST",
+          "/api/v0/keys/validate",
+          { key: ids.key, keys: 1 },
+          "keys is not a field of this operation (the nearest is key).",
+        ],
+        [
+          "POST",
+          key,
+          { name: "a", "<b>": 1 },
+          "A field with an unusual name is not a field of this operation (the nearest is name).",
+        ],
+      ]
+      for (const [method, path, body, sentence] of cases) {
+        expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
+      }
+      const many = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`f${at}`, at]))
+      const sentence = expectError(yield* send("POST", key, { json: { name: "a", ...many } }), 400)
+      expect(sentence.split("; ").length).toBe(3)
+      expect((yield* must(send, "GET", key))["keys"]).toEqual([])
+    }),
   )
 
   it.effect("a body is UTF-8: any other charset is a 415", () =>
@@ -351,7 +344,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("text that no database column takes is a 400 or a 404 in every place, never a 500", () =>
+  it.effect("text that no database column can store is a 400 or a 404 everywhere, never a 500", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const ids = yield* things(send)
@@ -377,8 +370,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
               true,
             )
             if (answer.status !== 200) expect(faultOfError(answer)).toBeUndefined()
-            // A field that the operation knows is never let through.
-            // To validate it is a key like any other that is not valid.
+            // A known field with such text is never accepted. For validate, it is an invalid key.
             const refusal = name === "validateKey" && field === "key" ? 401 : 400
             if (field in (bodyOf(name, ids) ?? {})) expect(answer.status, body).toBe(refusal)
           }
@@ -429,7 +421,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("names of the prototype are names like any other, and the last of two equal keys counts", () =>
+  it.effect("names of the prototype are ordinary names, and the last of two equal keys counts", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const post = (body: string) => send("POST", "/api/v0/projects", { body, headers: json })
@@ -449,7 +441,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("nothing at a path: a 404 in the shape of the interface whose prefix it has", () =>
+  it.effect("an unknown path is a 404 in the shape of the interface of its prefix", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const paths = [
@@ -482,42 +474,40 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect(
-    "a method that a path does not have is a 405 that says which it has; HEAD answers as GET does, without the body",
-    () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const ids = yield* things(send)
-        for (const method of ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "QUERY", "PROPFIND"]) {
-          const answer = yield* send(method, "/api/v0/projects")
-          expect(expectError(answer, 405, method)).toBe(`This path takes POST, GET, HEAD, not ${method}.`)
-          expect(answer.json).toMatchObject({ code: "method_not_allowed" })
-          expect(answer.headers.allow).toBe("POST, GET, HEAD")
-        }
-        for (const [path, allow] of [
-          ["/api/v0/keys/validate", "POST"],
-          [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "PATCH, DELETE"],
-          ["/docs", "GET, HEAD"],
-          ["/metrics", "GET, HEAD"],
-        ]) {
-          const answer = yield* send("PUT", path!, { json: {} })
-          expectError(answer, 405, path)
-          expect(answer.headers.allow, path).toBe(allow)
-        }
-        for (const [path, status] of [
-          ["/api/v0/projects", 200],
-          [`/api/v0/projects/${ids.projectId}`, 200],
-          ["/nope", 404],
-        ]) {
-          const head = yield* send("HEAD", String(path))
-          const get = yield* send("GET", String(path))
-          expect([head.status, head.text]).toEqual([status, ""])
-          expect(head.headers["content-type"]).toBe(get.headers["content-type"])
-        }
-      }),
+  it.effect("a wrong method is a 405 that lists the right ones; HEAD answers like GET, without the body", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const ids = yield* things(send)
+      for (const method of ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "QUERY", "PROPFIND"]) {
+        const answer = yield* send(method, "/api/v0/projects")
+        expect(expectError(answer, 405, method)).toBe(`This path takes POST, GET, HEAD, not ${method}.`)
+        expect(answer.json).toMatchObject({ code: "method_not_allowed" })
+        expect(answer.headers.allow).toBe("POST, GET, HEAD")
+      }
+      for (const [path, allow] of [
+        ["/api/v0/keys/validate", "POST"],
+        [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "PATCH, DELETE"],
+        ["/docs", "GET, HEAD"],
+        ["/metrics", "GET, HEAD"],
+      ]) {
+        const answer = yield* send("PUT", path!, { json: {} })
+        expectError(answer, 405, path)
+        expect(answer.headers.allow, path).toBe(allow)
+      }
+      for (const [path, status] of [
+        ["/api/v0/projects", 200],
+        [`/api/v0/projects/${ids.projectId}`, 200],
+        ["/nope", 404],
+      ]) {
+        const head = yield* send("HEAD", String(path))
+        const get = yield* send("GET", String(path))
+        expect([head.status, head.text]).toEqual([status, ""])
+        expect(head.headers["content-type"]).toBe(get.headers["content-type"])
+      }
+    }),
   )
 
-  it.effect("x-request-id: a sane one comes back, any other is replaced; nothing is cached", () =>
+  it.effect("a valid x-request-id is returned and any other is replaced; nothing is cached", () =>
     Effect.gen(function* () {
       const { send, logs } = yield* TestServer
       const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
@@ -543,7 +533,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("what is no HTTP is refused in the documented shape too", () =>
+  it.effect("malformed HTTP is refused in the documented shape too", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const refused: ReadonlyArray<readonly [string, number, string]> = [

@@ -12,7 +12,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(database, (it) => {
-    it.effect("20 simultaneous first projects make one default org", () =>
+    it.effect("20 simultaneous first projects create one default org", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const create = (n: number) =>
@@ -29,7 +29,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("no credential is in a table, a log line, a span or an answer other than the one that made it", () =>
+    it.effect("no credential is in a table, a log line, a span or an answer, except the answer that created it", () =>
       Effect.gen(function* () {
         const { send, sql, logs, spans, advance } = yield* TestServer
         const answers: Array<string> = []
@@ -47,7 +47,7 @@ for (const [database, server] of Object.entries(servers)) {
         const wrong = ["svc_neverMade0neverMade0neverMade0neverMade0ab", "wrong-password-of-someone-0123456789"]
         const secrets = [...made.map(({ key }) => key!), ...wrong, adminToken]
         for (const secret of secrets) {
-          // As a credential in either header, as the key to check, and where none belongs.
+          // As a credential in either header, as the key to validate, and where no credential belongs.
           yield* ask("GET", "/api/v0/projects", { as: secret })
           yield* ask("GET", "/api/v0/projects", { headers: { "x-api-key": secret } })
           yield* ask("GET", "/api/v0/orgs", { headers: { authorization: `Basic ${secret}` } })
@@ -65,7 +65,7 @@ for (const [database, server] of Object.entries(servers)) {
 
         const { tables, text } = yield* dump(sql)
         expect(tables).toEqual(expect.arrayContaining(["api_keys", "orgs", "projects", "deployments"]))
-        // What may be shown is found, so that the search is known to look in the right place.
+        // The public prefix is found, which proves that the search looks in the right place.
         expect(text).toContain(made[1]!["prefix"])
         expect(spans()).toContain("ApiKeys.createForOrg")
         expect(logs()).toContain("Gatehouse listens on")
@@ -77,7 +77,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("TRUST_PROXY=1: the last entry of x-forwarded-for is the client, and what it wrote before is not", () =>
+    it.effect("TRUST_PROXY=1: the last entry of x-forwarded-for is the client, and earlier entries are ignored", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const from = (address: string) =>

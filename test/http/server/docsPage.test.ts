@@ -19,7 +19,7 @@ describe.skipIf(!hasBrowser)("/docs in a browser", () => {
           page.on("request", (request) => void asked.push(request.url()))
           await page.goto(`${url}/docs`)
           await page.getByText("Validate an API key").first().waitFor()
-          // The samples of one language, chosen without a script.
+          // The samples of one language, selected without a script.
           const visible = (language: string) => page.locator(`.sample.${language}:visible`).count()
           expect([(await visible("curl")) > 10, await visible("go")]).toEqual([true, 0])
           await page.getByLabel("Go", { exact: true }).check()
@@ -28,7 +28,7 @@ describe.skipIf(!hasBrowser)("/docs in a browser", () => {
             await page.setViewportSize({ width, height: 844 })
             expect(await page.evaluate("document.documentElement.scrollWidth"), String(width)).toBe(width)
           }
-          // A browser asks for /favicon.ico some time after the page, unless the page names an icon.
+          // A browser requests /favicon.ico some time after the page, unless the page names an icon.
           expect(await page.locator('head link[rel="icon"]').getAttribute("href")).toMatch(/^data:image\/svg\+xml,/)
           expect(faults).toEqual([])
           expect(asked.filter((one) => !/^(data|blob):/.test(one) && !one.startsWith(url))).toEqual([])

@@ -8,7 +8,7 @@ import { constant, oneOf, text, weighted } from "../abuse/arbitraries.ts"
 import { must } from "../operations.ts"
 
 const path = "/api/v0/keys/validate"
-/** The same operation, by a spelling that only the router knows. */
+/** The same operation, in a spelling that only the router handles. */
 const byTheRouter = `${path}?`
 
 const bytesOf = ({ status, headers, text }: WireAnswer) => ({
@@ -17,7 +17,7 @@ const bytesOf = ({ status, headers, text }: WireAnswer) => ({
   headers: { ...headers, date: "", "x-request-id": headers["x-request-id"]?.length },
 })
 
-/** Keys by name: those of an org that is there, and what is none. */
+/** Keys by name: those of an existing org, and invalid ones. */
 const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   const create = (path: string, json: object) => must(send, "POST", `/api/v0${path}`, { json, as })
   const { orgId } = yield* create("/orgs", { name: "Acme" })
@@ -48,10 +48,10 @@ const named = weighted<string>([1, good], [1, oneOf<keyof Keys>("administrator",
 const cases = Arbitrary.all({
   key: weighted<string>([2, good], [1, named], [1, text]),
   caller: weighted<string>([3, named], [1, text]),
-  /** How the credential is sent. */
+  /** The header of the credential. */
   scheme: oneOf("Bearer ", "Bearer ", "bearer ", "Basic ", "x-api-key", "both"),
   contentType: oneOf("application/json", "application/json", "application/json; charset=utf-8", "text/plain", ""),
-  /** What surrounds the key in the body. */
+  /** The JSON around the key in the body. */
   body: weighted(
     [1, constant('{"key":?}')],
     [
@@ -96,7 +96,7 @@ for (const [mode, environment, as] of [
   ["guarded, on PostgreSQL, nothing in memory", onPostgres({ ...guarded, KEY_CACHE_SIZE: "0" }), adminToken],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`the hot path, ${mode}`, (it) => {
-    it.effect("answers what the operation answers, to the byte", () =>
+    it.effect("answers exactly like the operation, to the byte", () =>
       Effect.gen(function* () {
         const { send, routed } = yield* TestServer
         const keys = yield* world(send, as)
@@ -118,7 +118,7 @@ for (const [mode, environment, as] of [
       }),
     )
 
-    it.effect("passes on whole what it does not answer itself, in however many pieces it comes", () =>
+    it.effect("passes other requests on unchanged, in any number of packets", () =>
       Effect.gen(function* () {
         const { url, send } = yield* TestServer
         const { org } = yield* world(send, as)
@@ -157,7 +157,7 @@ for (const [mode, environment, as] of [
   })
 }
 
-/** Sends the pieces one by one on one connection, and gives the statuses of that many answers. */
+/** Sends the pieces one by one on one connection; returns the statuses of that many answers. */
 const converse = (url: string, pieces: ReadonlyArray<string>, answers: number) =>
   Effect.callback<ReadonlyArray<number>>((resume) => {
     const socket = connect({ port: Number(new URL(url).port), host: "127.0.0.1", noDelay: true })

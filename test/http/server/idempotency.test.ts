@@ -17,7 +17,7 @@ const keyed = (key: string, request: WireRequest = {}): WireRequest => ({
 const faultOf = (path: string, answer: WireAnswer) =>
   path.startsWith("/v1/") ? faultOfWebhookError(answer) : faultOfError(answer)
 
-/** Every operation that creates something: its path, its body, another body, and the table that it adds a row to. */
+/** Every operation that creates something: its path, a body, another body, and its table. */
 const creating = Effect.gen(function* () {
   const { send } = yield* TestServer
   const { orgId, keyId, key } = yield* makeTenant(as)
@@ -51,7 +51,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`Idempotency-Key on ${database}`, (it) => {
-    it.effect("the same request again creates nothing more, and is answered byte for byte as the first", () =>
+    it.effect("a repeated request creates nothing more, and gets the first answer byte for byte", () =>
       Effect.gen(function* () {
         const { send, sql } = yield* TestServer
         for (const [path, caller, json, other, table] of yield* creating) {
@@ -101,7 +101,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("what failed is not kept: the same key may be used again", () =>
+    it.effect("a failure is not kept: the same key can be used again", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const tenant = yield* makeTenant(as)
@@ -131,7 +131,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a key is its caller's and its operation's own", () =>
+    it.effect("a key belongs to its principal and its operation", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const [tenant, other] = [yield* makeTenant(as), yield* makeTenant(as)]
@@ -146,14 +146,14 @@ for (const [database, server] of Object.entries(servers)) {
         const byAdministrator = { json: { name: "same" }, as }
         made.add((yield* send("POST", "/api/v0/projects", keyed("shared", byAdministrator))).text)
         expect(made.size).toBe(7)
-        // The same caller in the other header is the same caller.
+        // The same key in the other header is the same principal.
         const request = keyed("shared", { json: { name: "same" }, as: key })
         const again = yield* send("POST", "/api/v0/projects", request)
         expect([again.headers["idempotency-replayed"], made.has(again.text)]).toEqual(["true", true])
       }),
     )
 
-    it.effect("a job's own idempotency_key holds beside it, and across the org's keys", () =>
+    it.effect("a job's own idempotency_key works beside it, for all keys of the org", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant(as)
         const create = (key: string) => tenant.ask("jobs/create", { workflow: "w", idempotency_key: "job" }, keyed(key))
@@ -164,7 +164,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("the header is 1 to 255 visible ASCII characters, else a 400 that says so", () =>
+    it.effect("the header has 1 to 255 visible ASCII characters, else a 400 with the reason", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const tenant = yield* makeTenant(as)
@@ -183,7 +183,7 @@ for (const [database, server] of Object.entries(servers)) {
           })
           expect([ofTenant.status, faultOfWebhookError(ofTenant)], String(key)).toEqual([400, undefined])
         }
-        // Where nothing is created it means nothing.
+        // An operation that creates nothing ignores the header.
         const list = { as, headers: { "idempotency-key": "a b" } }
         expect((yield* send("GET", "/api/v0/orgs", list)).status).toBe(200)
       }),
@@ -213,7 +213,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a job made under a key is claimed by who waits for it", () =>
+    it.effect("a waiting claim gets a job that was created with a key", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant(as)
         const waiting = yield* Effect.forkChild(tenant.call("jobs/claim", { wait_seconds: 30 }))
@@ -224,7 +224,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("the audit log has each change with its request, and is the org's alone", () =>
+    it.effect("the audit log has each change with its request, for its own org only", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const tenant = yield* makeTenant(as)

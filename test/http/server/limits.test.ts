@@ -8,7 +8,7 @@ import { makeTenant } from "../tenants.ts"
 import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
 
 const as = adminToken
-/** A url at which nothing listens. */
+/** A url where nothing listens. */
 const nowhere = "https://127.0.0.1:9/"
 const tenant = makeTenant(adminToken)
 const send = (method: string, path: string, json?: object, credential: string = as) =>
@@ -41,7 +41,7 @@ const server = TestServer.layer(
 )
 
 layer(server, { excludeTestServices: true })("limits of an org", (it) => {
-  it.effect("are shown with what is used, changed by the administrator, and taken back by null", () =>
+  it.effect("are shown with their usage, changed by the administrator, and reset by null", () =>
     Effect.gen(function* () {
       const { orgId, key } = yield* tenant
       const org = yield* send("GET", `orgs/${orgId}`, undefined, key)
@@ -67,7 +67,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
     }),
   )
 
-  it.effect("a change that is none, or of a wrong value, is refused by name and changes nothing", () =>
+  it.effect("an invalid or empty change is refused by name and changes nothing", () =>
     Effect.gen(function* () {
       const { orgId } = yield* tenant
       const cases: ReadonlyArray<readonly [object, RegExp]> = [
@@ -92,7 +92,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
     }),
   )
 
-  it.effect("reached at the platform interface are 409 limit_reached, name themselves and are counted", () =>
+  it.effect("a reached limit of the platform interface is a 409 limit_reached that names it, and is counted", () =>
     Effect.gen(function* () {
       const { orgId, key } = yield* tenant
       const before = yield* reached("LIMIT_PROJECTS")
@@ -123,12 +123,12 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
         expect([refused.status, faultOfError(refused)], path).toEqual([409, undefined])
         expect(refused.json).toMatchObject({ code: "limit_reached", error: expect.stringContaining("1 API keys") })
       }
-      // Nothing else of the org is touched.
+      // Nothing else of the org is affected.
       expect((yield* send("GET", `projects/${projectId}`, undefined, key)).status).toBe(200)
     }),
   )
 
-  it.effect("reached at the webhook interface are 409 limit_reached in its shape", () =>
+  it.effect("a reached limit of the webhook interface is a 409 limit_reached in its shape", () =>
     Effect.gen(function* () {
       const { orgId, ask, call } = yield* tenant
       yield* patch(orgId, { limits: { endpoints: 0, schedules: 0, unfinishedJobs: 1, storedBytes: 5 } })
@@ -147,20 +147,20 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
       yield* refused("jobs/create", { workflow: "w" }, "1 unfinished jobs (LIMIT_UNFINISHED_JOBS)")
       const used = Effect.map(send("GET", `orgs/${orgId}`), ({ json }) => (json as { readonly used: object }).used)
       expect(yield* used).toMatchObject({ unfinishedJobs: 1, storedBytes: 5 })
-      // Finishing is never refused.
+      // Finishing a job is never refused.
       yield* call("jobs/complete", { job_id, result: "0".repeat(100) })
       yield* call("jobs/create", { workflow: "w" })
       expect(yield* used).toMatchObject({ unfinishedJobs: 1 })
     }),
   )
 
-  it.effect("of waiting claims holds for each org by itself, and a claim that ends makes room", () =>
+  it.effect("of waiting claims hold for each org, and a claim that ends frees its place", () =>
     Effect.gen(function* () {
       const [one, other] = [yield* tenant, yield* tenant]
       const waiting = { workflow: "w", wait_seconds: 30 }
       const claims = [yield* Effect.forkChild(one.ask("jobs/claim", waiting))]
       claims.push(yield* Effect.forkChild(one.ask("jobs/claim", waiting)))
-      // Whichever came first waits.
+      // The first claim waits, and the second is refused.
       const refused = yield* Effect.raceAllFirst(claims.map((claim) => Fiber.join(claim)))
       expect([refused.status, faultOfWebhookError(refused)]).toEqual([409, undefined])
       expect(refused.json).toMatchObject({
@@ -178,7 +178,7 @@ layer(server, { excludeTestServices: true })("limits of an org", (it) => {
     }),
   )
 
-  it.effect("of pending deliveries deactivates the endpoint with the most, and events are accepted", () =>
+  it.effect("of pending deliveries deactivate the endpoint with the most, and events are still accepted", () =>
     Effect.gen(function* () {
       const { orgId, call, endpoint, finished } = yield* tenant
       yield* patch(orgId, { limits: { pendingDeliveries: 2 } })

@@ -7,7 +7,7 @@ import { defaultLimits } from "#src/http/server/connectionLimits.ts"
 import * as Listener from "#src/http/server/listener.ts"
 import { until } from "../../support/wait.ts"
 
-/** A server of these limits on a free port. */
+/** A server with these limits on a free port. */
 const serve = (limits: Partial<ConnectionLimits>, answer: RequestListener) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
@@ -26,7 +26,7 @@ const connected = (port: number) =>
     (socket) => Effect.sync(() => socket.destroy()),
   )
 
-/** All that comes back until the other side ends the connection. */
+/** Everything that comes back until the other side ends the connection. */
 const received = (socket: Socket) =>
   Effect.callback<string>((resume) => {
     let text = ""
@@ -37,8 +37,8 @@ const received = (socket: Socket) =>
 const requests = (count: number) => "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(count)
 const statuses = (text: string) => text.match(/HTTP\/1\.1 200/g)?.length ?? 0
 
-// Seen failing without `pipelineLimit`: all thousand were begun.
-it.live("a connection with more pipelined requests than the limit is ended, and no further one is begun", () =>
+// Seen failing without `pipelineLimit`: all thousand were started.
+it.live("a connection with more pipelined requests than the limit ends, without starting another", () =>
   Effect.gen(function* () {
     let begun = 0
     const port = yield* serve({ maxPipelined: 10 }, () => void begun++)
@@ -49,7 +49,7 @@ it.live("a connection with more pipelined requests than the limit is ended, and 
   }),
 )
 
-it.live("pipelined requests within the limit are answered, however many come one after the other", () =>
+it.live("pipelined requests within the limit are answered, however many follow one another", () =>
   Effect.gen(function* () {
     const port = yield* serve({ maxPipelined: 10 }, (_, response) => setImmediate(() => response.end("x")))
     const socket = yield* connected(port)
@@ -69,8 +69,8 @@ it.live("pipelined requests within the limit are answered, however many come one
   }),
 )
 
-// Seen failing without the time limit: the connection stayed open for good.
-it.live("an answer that is never read is ended", () =>
+// Seen failing without the time limit: the connection stayed open for ever.
+it.live("an answer that is never read ends", () =>
   Effect.gen(function* () {
     const large = Buffer.alloc(50 * 1024 * 1024)
     const port = yield* serve({ maxUnreadMillis: 200 }, (_, response) => {
@@ -87,7 +87,7 @@ it.live("an answer that is never read is ended", () =>
   }),
 )
 
-it.live("a large answer that is read slowly, and one that takes its time to be made, come whole", () =>
+it.live("a large answer that is read slowly, and one that takes long to create, arrive complete", () =>
   Effect.gen(function* () {
     const size = 20 * 1024 * 1024
     const port = yield* serve({ maxUnreadMillis: 1_500 }, ({ url }, response) => {
@@ -110,8 +110,8 @@ it.live("a large answer that is read slowly, and one that takes its time to be m
   }),
 )
 
-// A refused body never comes. Read as the next request, it would be a way to smuggle one.
-it.live("an answer before 100 Continue closes the connection; a request without a body left keeps it", () =>
+// The refused body never arrives. If the server read it as the next request, that would allow request smuggling.
+it.live("an answer before 100 Continue closes the connection, unless the request has no body left", () =>
   Effect.gen(function* () {
     const port = yield* serve({}, (_, response) => response.end("x"))
     const expecting = yield* connected(port)
@@ -126,7 +126,7 @@ it.live("an answer before 100 Continue closes the connection; a request without 
   }),
 )
 
-it.live("a server that stops ends connections that have sent nothing, and each busy one with its answer", () =>
+it.live("a server that stops closes idle connections at once, and each busy one after its answer", () =>
   Effect.gen(function* () {
     const listener = Listener.make()
     const { server } = listener

@@ -12,7 +12,7 @@ import { makeTenant } from "../tenants.ts"
 
 const file = (path: string) => readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8")
 const page = file("docs/observability.md")
-/** The cells of the rows of the tables whose first cell matches. */
+/** The cells of the table rows whose first cell matches. */
 const rows = (first: RegExp) =>
   page
     .split("\n")
@@ -32,7 +32,7 @@ const alertQueries = rows(/./).flatMap((cells) => cells.flatMap((cell) => /^`(.*
 
 const scrape = Effect.gen(function* () {
   const { send, advance } = yield* TestServer
-  // What the database was asked a moment ago is not asked again.
+  // The server caches database counts for some seconds.
   yield* advance("6 seconds")
   const { text } = yield* send("GET", "/metrics")
   const families = parse(text)
@@ -45,7 +45,7 @@ const scrape = Effect.gen(function* () {
 })
 type Scrape = Effect.Success<typeof scrape>
 
-/** Scrapes until it is as it is to be: attempts are recorded a little later than their receiver has them. */
+/** Scrapes until the condition holds: an attempt is recorded a little after its receiver gets it. */
 const until = (expected: (scrape: Scrape) => boolean) =>
   eventually(
     "the metrics",
@@ -60,7 +60,7 @@ const attempts = "gatehouse_delivery_attempt_duration_seconds_count"
 layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { excludeTestServices: true })(
   "metrics",
   (it) => {
-    it.effect("requests: by method, route and status, and no series of a client's invention", () =>
+    it.effect("requests: are counted by method, route and status, and clients cannot create series", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const before = yield* scrape
@@ -83,60 +83,64 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
       }),
     )
 
-    it.effect("validations: by outcome and source, the hot path's and the router's in the same series", () =>
-      Effect.gen(function* () {
-        const { send, routed } = yield* TestServer
-        const { key } = yield* makeTenant()
-        const validate = (key: string, as?: string) =>
-          send("POST", "/api/v0/keys/validate", { json: { key }, as, headers: { connection: "keep-alive" } })
-        const before = yield* scrape
-        const routedBefore = routed()
-        yield* validate(key, key)
-        expect(routed()).toBe(routedBefore)
-        yield* validate(key)
-        yield* validate("svc_none")
-        yield* validate(key.slice(0, -1) + (key.endsWith("a") ? "b" : "a"))
-        const after = yield* scrape
-        const more = (name: string, labels: Readonly<Record<string, string>>) =>
-          after.value(name, labels) - before.value(name, labels)
-        expect(more(validations, { outcome: "valid" })).toBe(2)
-        expect(more(validations, { outcome: "valid", source: "memory" })).toBeGreaterThan(0)
-        expect(more(validations, { outcome: "invalid" })).toBe(2)
-        const validated = { route: "/api/v0/keys/validate", method: "POST" }
-        expect(more(requests, { ...validated, status: "200" })).toBe(2)
-        expect(more(requests, { ...validated, status: "401" })).toBe(2)
-      }),
+    it.effect(
+      "validations: are counted by outcome and source, with the same series from the hot path and the router",
+      () =>
+        Effect.gen(function* () {
+          const { send, routed } = yield* TestServer
+          const { key } = yield* makeTenant()
+          const validate = (key: string, as?: string) =>
+            send("POST", "/api/v0/keys/validate", { json: { key }, as, headers: { connection: "keep-alive" } })
+          const before = yield* scrape
+          const routedBefore = routed()
+          yield* validate(key, key)
+          expect(routed()).toBe(routedBefore)
+          yield* validate(key)
+          yield* validate("svc_none")
+          yield* validate(key.slice(0, -1) + (key.endsWith("a") ? "b" : "a"))
+          const after = yield* scrape
+          const more = (name: string, labels: Readonly<Record<string, string>>) =>
+            after.value(name, labels) - before.value(name, labels)
+          expect(more(validations, { outcome: "valid" })).toBe(2)
+          expect(more(validations, { outcome: "valid", source: "memory" })).toBeGreaterThan(0)
+          expect(more(validations, { outcome: "invalid" })).toBe(2)
+          const validated = { route: "/api/v0/keys/validate", method: "POST" }
+          expect(more(requests, { ...validated, status: "200" })).toBe(2)
+          expect(more(requests, { ...validated, status: "401" })).toBe(2)
+        }),
     )
 
-    it.effect("deliveries: by outcome, attempts by result, and which ended without a success in the log", () =>
-      Effect.gen(function* () {
-        const { logs } = yield* TestServer
-        const { endpoint, finished, orgId } = yield* makeTenant()
-        const [good, bad, gone] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
-        bad.behave({ status: 500 })
-        gone.behave({ status: 410 })
-        for (const { url } of [good, bad, gone]) yield* endpoint(url)
-        const before = yield* scrape
-        yield* finished()
-        const after = yield* until((now) => now.value(deliveries) - before.value(deliveries) === 4)
-        for (const outcome of ["delivered", "retried", "failed", "deactivated"]) {
-          expect(after.value(deliveries, { outcome }) - before.value(deliveries, { outcome }), outcome).toBe(1)
-        }
-        for (const [result, times] of Object.entries({ "2xx": 1, "5xx": 2, "4xx": 1 })) {
-          expect(after.value(attempts, { result }) - before.value(attempts, { result }), result).toBe(times)
-        }
-        const lines = logs()
-          .split("\n")
-          .filter((line) => line.includes("A delivery failed"))
-        expect(lines).toHaveLength(2)
-        for (const line of lines) {
-          const { annotations } = JSON.parse(line) as { readonly annotations: Readonly<Record<string, unknown>> }
-          expect(annotations).toMatchObject({ orgId, deliveryId: expect.any(String) as string })
-        }
-      }),
+    it.effect(
+      "deliveries: are counted by outcome, attempts by result, and the log names those that ended without success",
+      () =>
+        Effect.gen(function* () {
+          const { logs } = yield* TestServer
+          const { endpoint, finished, orgId } = yield* makeTenant()
+          const [good, bad, gone] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
+          bad.behave({ status: 500 })
+          gone.behave({ status: 410 })
+          for (const { url } of [good, bad, gone]) yield* endpoint(url)
+          const before = yield* scrape
+          yield* finished()
+          const after = yield* until((now) => now.value(deliveries) - before.value(deliveries) === 4)
+          for (const outcome of ["delivered", "retried", "failed", "deactivated"]) {
+            expect(after.value(deliveries, { outcome }) - before.value(deliveries, { outcome }), outcome).toBe(1)
+          }
+          for (const [result, times] of Object.entries({ "2xx": 1, "5xx": 2, "4xx": 1 })) {
+            expect(after.value(attempts, { result }) - before.value(attempts, { result }), result).toBe(times)
+          }
+          const lines = logs()
+            .split("\n")
+            .filter((line) => line.includes("A delivery failed"))
+          expect(lines).toHaveLength(2)
+          for (const line of lines) {
+            const { annotations } = JSON.parse(line) as { readonly annotations: Readonly<Record<string, unknown>> }
+            expect(annotations).toMatchObject({ orgId, deliveryId: expect.any(String) as string })
+          }
+        }),
     )
 
-    it.effect("backlog: what is due and not taken up, and since when", () =>
+    it.effect("backlog: counts due deliveries that are not claimed, and the age of the oldest", () =>
       Effect.gen(function* () {
         const { advance } = yield* TestServer
         const { endpoint, finished } = yield* makeTenant()
@@ -146,14 +150,14 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         for (let n = 0; n < 12; n++) yield* finished()
         yield* receiver.arrived(10)
         expect((yield* scrape).value("gatehouse_deliveries_due")).toBeLessThan(12)
-        // The leases of those that were taken up end, and the receiver has no room for another attempt.
+        // The leases of the claimed deliveries end, and the receiver still hangs.
         yield* advance("60 seconds")
         const { value } = yield* until((now) => now.value("gatehouse_deliveries_due") === 12)
         expect(value("gatehouse_deliveries_oldest_due_seconds")).toBeGreaterThan(5)
       }),
     )
 
-    it.effect("all of it follows Prometheus' conventions", () =>
+    it.effect("all metrics follow Prometheus' conventions", () =>
       Effect.gen(function* () {
         const { text, families } = yield* scrape
         expect(conventionFaults(families)).toEqual([])
@@ -172,7 +176,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
       }),
     )
 
-    it.effect("the dashboard asks for what is there, and so do the alerts", () =>
+    it.effect("the dashboard and the alerts query existing metrics", () =>
       Effect.gen(function* () {
         const { samples } = yield* scrape
         const scraped = ["job", "instance", "le"]
@@ -194,7 +198,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         }
         expect(dashboardQueries.length).toBeGreaterThan(20)
         expect(dashboardQueries.flatMap((query) => missing(query, selects))).toEqual([])
-        // Their series are there when there is something to tell; the labels have to be.
+        // Their series exist only with data, but their labels are documented.
         const known = ({ name, matchers }: Selector, sample: Sample) =>
           sample.name === name && matchers.every(({ label }) => Object.hasOwn(sample.labels, label))
         expect(alertQueries).toHaveLength(5)

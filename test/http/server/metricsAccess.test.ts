@@ -8,10 +8,10 @@ import { makeTenant } from "../tenants.ts"
 
 const metricsToken = "metrics-of-the-tests-0123456789"
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` })
-/** What a proxy in front says of a stranger. */
+/** The header of a proxy for a client on another machine. */
 const stranger = { "x-forwarded-for": "203.0.113.7" }
 
-/** Asks with these headers; an answer that is no 200 must have the documented shape and no metric in it. */
+/** Sends these headers. An answer other than 200 must have the documented shape without any metric. */
 const ask = Effect.fnUntraced(function* (headers: Readonly<Record<string, string>>) {
   const { send } = yield* TestServer
   const answer = yield* send("GET", "/metrics", { headers })
@@ -34,8 +34,8 @@ const cases = Effect.fnUntraced(function* (expected: ReadonlyArray<readonly [obj
 layer(TestServer.layer(guarded), { excludeTestServices: true })(
   "metrics in guarded mode without METRICS_TOKEN",
   (it) => {
-    // Seen failing: whoever reached the port could read them.
-    it.effect("are for loopback and the administrator", () =>
+    // Seen failing when everyone who reached the port could read them.
+    it.effect("are readable from loopback and by the administrator", () =>
       Effect.gen(function* () {
         const { key } = yield* makeTenant(adminToken)
         yield* cases([
@@ -52,7 +52,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
           [{ ...stranger, "x-api-key": adminToken }, 401],
           [{ ...stranger, "x-api-key": key }, 403],
           [{ ...stranger, ...bearer(key) }, 403],
-          // A credential that is sent is checked, on this machine, too.
+          // A credential that is sent is checked, also from this machine.
           [bearer(`${adminToken}0`), 401],
         ])
       }),
@@ -63,7 +63,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
 layer(TestServer.layer({ ...guarded, METRICS_TOKEN: metricsToken, TRUST_PROXY: "1" }), { excludeTestServices: true })(
   "metrics in guarded mode with METRICS_TOKEN",
   (it) => {
-    it.effect("are for that token and the administrator, wherever they come from", () =>
+    it.effect("are readable with that token and by the administrator, from anywhere", () =>
       Effect.gen(function* () {
         const { logs, send, spans } = yield* TestServer
         const { key } = yield* makeTenant(adminToken)
@@ -78,7 +78,7 @@ layer(TestServer.layer({ ...guarded, METRICS_TOKEN: metricsToken, TRUST_PROXY: "
           [bearer(`${metricsToken}0`), 401],
           [bearer(key), 403],
         ])
-        // It is good for nothing else.
+        // The token gives access to nothing else.
         expect((yield* send("GET", "/api/v0/orgs", { as: metricsToken })).status).toBe(401)
         expect(logs() + spans()).not.toContain(metricsToken)
       }),
@@ -89,7 +89,7 @@ layer(TestServer.layer({ ...guarded, METRICS_TOKEN: metricsToken, TRUST_PROXY: "
 layer(TestServer.layer({ METRICS_TOKEN: metricsToken }), { excludeTestServices: true })(
   "metrics in open mode",
   (it) => {
-    it.effect("want no credential", () => cases([[{}, 200]]))
+    it.effect("need no credential", () => cases([[{}, 200]]))
   },
 )
 

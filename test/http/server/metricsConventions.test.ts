@@ -16,7 +16,7 @@ const good = [
 ].join("\n")
 
 describe("the check of Prometheus' conventions", () => {
-  it("finds nothing where there is nothing", () => {
+  it("finds no fault in correct metrics", () => {
     assert.deepStrictEqual(conventionFaults(parse(good)), [])
   })
 
@@ -36,7 +36,7 @@ describe("the check of Prometheus' conventions", () => {
     ['le="0.1"} 1', 'le="0.1"} 3'],
     [/.*_sum.*\n/, ""],
     [/.*_count.*\n/, ""],
-  ])("finds what is wrong: %s → %s", (from, to) => {
+  ])("finds the fault: %s → %s", (from, to) => {
     const bad = good.replace(from, to)
     assert.notStrictEqual(bad, good)
     assert.notDeepEqual(conventionFaults(parse(bad)), [])
@@ -50,7 +50,7 @@ describe("the check of Prometheus' conventions", () => {
     ['route="/a",le', 'le="1",le'],
     [" 1.5", " much"],
     [/\n$/, ""],
-  ])("cannot be given what is no text of metrics: %s → %s", (from, to) => {
+  ])("refuses invalid text: %s → %s", (from, to) => {
     const bad = good.replace(from, to)
     assert.notStrictEqual(bad, good)
     assert.throws(() => parse(bad))
@@ -67,7 +67,7 @@ describe("the selectors of a query", () => {
     ['gatehouse_things_total{where="here"}', 0],
     ['http_request_duration_seconds_bucket{le="0.1"}', 1],
     ["gatehouse_thing_total", 0],
-  ])("select what is there: %s", (query, expected) => {
+  ])("select existing series: %s", (query, expected) => {
     const [selector = assert.fail()] = selectorsOf(query).selectors
     assert.lengthOf(
       samples.filter((sample) => selects(selector, sample)),

@@ -3,9 +3,9 @@ import { expect, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
 import { once } from "#src/http/server/once.ts"
 
-// Seen failing with `Effect.cached`: it forgets a run that nobody waits for, so that a stranger who asked and left started
-// the page of /docs as often as they liked, until the memory was used up.
-it.effect("what is made once is made once, though whoever asked first has left", () =>
+// Seen failing with `Effect.cached`, which forgets a run that nobody waits for: each client that left early started the
+// docs page again, until the memory was used up.
+it.effect("a value that is created once is created once, even when the first caller leaves", () =>
   Effect.gen(function* () {
     let runs = 0
     const gate = yield* Deferred.make<void>()

@@ -9,9 +9,9 @@ import { must } from "../operations.ts"
 
 const environment = { BASE_URL: "http://gatehouse.test:8080" }
 
-// Seen failing without the check: a page that points its own name at this machine manages the server.
+// Seen failing without the check: a web page whose name resolves to this machine manages the server.
 layer(TestServer.layer(environment), { excludeTestServices: true })("open mode", (it) => {
-  it.effect("answers who comes by this machine's own names, and no web page from elsewhere", () =>
+  it.effect("answers clients that use this machine's own names, and no web page from elsewhere", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const status = (headers: Record<string, string>) =>
@@ -30,7 +30,7 @@ layer(TestServer.layer(environment), { excludeTestServices: true })("open mode",
     }),
   )
 
-  it.effect("a credential is as good by any name", () =>
+  it.effect("a credential is valid under any name", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p" } })
@@ -40,8 +40,8 @@ layer(TestServer.layer(environment), { excludeTestServices: true })("open mode",
   )
 })
 
-// Seen failing without its listener: the server gives up after its grace, and the connection stays open.
-it.live("a connection that never sent anything is closed with the server", () =>
+// Seen failing without its listener: the connection stays open until the end of the server's grace.
+it.live("a connection that never sent anything closes with the server", () =>
   Effect.gen(function* () {
     const scope = yield* Scope.make()
     const context = yield* Scope.provide(Layer.build(TestServer.layer()), scope)
@@ -50,7 +50,7 @@ it.live("a connection that never sent anything is closed with the server", () =>
     const socket = connect(Number(port), hostname)
     const closed = new Promise((resolve) => socket.once("close", resolve))
     yield* Effect.promise(() => once(socket, "connect"))
-    // Connections are accepted in their order: the silent one is, once a later one is answered.
+    // Connections are accepted in order, so the silent one is accepted once a later one is answered.
     yield* send("GET", "/healthz")
     yield* Scope.close(scope, Exit.void)
     yield* within(

@@ -56,13 +56,13 @@ const all = ({ paths }: Document) =>
 
 const last = (ref: string) => ref.split("/").at(-1)!
 
-/** Every value of a key, however deep. */
+/** Every value of a key, at any depth. */
 const everyValue = (value: unknown, key: string): ReadonlyArray<unknown> =>
   typeof value !== "object" || value === null
     ? []
     : Object.entries(value).flatMap(([name, inner]) => [...(name === key ? [inner] : []), ...everyValue(inner, key)])
 
-/** The body of an answer as it came over the wire. */
+/** The bytes of an answer's body. */
 const bytesOf = (url: string, acceptEncoding: string) =>
   Effect.callback<{ readonly headers: IncomingHttpHeaders; readonly body: Buffer }>((resume) => {
     get(url, { headers: { "accept-encoding": acceptEncoding } }, (answer) => {
@@ -72,8 +72,8 @@ const bytesOf = (url: string, acceptEncoding: string) =>
     })
   })
 
-layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the service says of itself", (it) => {
-  it.effect("openapi.json has every operation, and tells what each can answer", () =>
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAPI document", (it) => {
+  it.effect("openapi.json has every operation with each of its answers", () =>
     Effect.gen(function* () {
       const api = yield* document
       expect(api.openapi).toMatch(/^3\.1\./)
@@ -86,7 +86,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         const found = documented.find((entry) => entry.path === path && entry.method === method)
         expect(found, `${method} ${path}`).toBeDefined()
         const { responses, requestBody } = found!.operation
-        // x-org-id may name an org that does not exist, and a portal session may not use every operation.
+        // x-org-id may name an unknown org, and a portal session may not use every operation.
         const ofTenants = path.startsWith("/v1/") ? ["403", "404"] : []
         const statuses = new Set(["200", ...errors.map(String), ...ofTenants, "500", "503", "default"])
         expect(Object.keys(responses).sort(), `${method} ${path}`).toEqual([...statuses].sort())
@@ -98,7 +98,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("each operation has words, an example of each body, its parameters and who may call it", () =>
+  it.effect("each operation has a description, an example of each body, its parameters and who may call it", () =>
     Effect.gen(function* () {
       const api = yield* document
       const tags = api.tags.map(({ name }) => name)
@@ -120,14 +120,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
             if (status !== "200") expect(String(keysOf(example)), `${at} ${status}`).toBe(fields)
           }
         }
-        // Whatever creates something can be repeated without creating it again.
+        // Operations that create something accept an idempotency key.
         const creates = method === "POST" && /\/(keys|projects|orgs|rotate|create|publish|publish-batch)$/.test(path)
         const keyed = operation.parameters.some(({ name }) => name === "idempotency-key")
         expect([keyed, "422" in operation.responses], at).toEqual([creates, creates || path === "/api/svc/chat"])
         const named = (path.match(/\{\w+\}/g) ?? []).map((name) => name.slice(1, -1))
         const declared = operation.parameters.filter((parameter) => parameter.in === "path")
         expect(declared.map(({ name, required }) => [name, required])).toEqual(named.map((name) => [name, true]))
-        // The webhook interface needs a credential in both modes, and the administrator names the org.
+        // The webhook interface requires a credential in both modes, and the administrator names the org.
         if (path.startsWith("/v1/")) {
           const { security } = operation
           expect(security, at).toEqual([
@@ -142,14 +142,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
         // The token of a portal link is in the body.
         expect(schemes.length > 0, at).toBe(path !== "/api/v0/sessions/portal")
         for (const scheme of schemes) expect(Object.keys(api.components.securitySchemes), at).toContain(scheme)
-        // Spec.md's empty list: no operation of the platform but CI's and GitHub's declares that it must have a credential.
+        // Spec.md declares no credential for operations of the platform, except CI's and GitHub's.
         const open = operation.security!.some((requirement) => Object.keys(requirement).length === 0)
         expect(open, at).toBe(!/register-deployment|secret-scanning/.test(path))
       }
     }),
   )
 
-  it.effect("every $ref leads somewhere, and no component is there for nothing", () =>
+  it.effect("every $ref resolves, and every component is used", () =>
     Effect.gen(function* () {
       const api = yield* document
       const refs = new Set(everyValue(api, "$ref").map(String))
@@ -160,14 +160,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("the examples of requests are taken, and requests have no further fields", () =>
+  it.effect("the example requests are accepted, and no further fields are", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const api = yield* document
       const { projectId, orgId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "docs" } })
       for (const { path, method, operation } of all(api)) {
         if (operation.requestBody === undefined || !path.startsWith("/api/v0/")) continue
-        // A link is opened once: no example of a token is one.
+        // A portal link can be opened once, so no example token works.
         if (path === "/api/v0/sessions/portal") continue
         const { example, schema } = operation.requestBody.content["application/json"]!
         const { id } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "ci", projectId } })
@@ -183,7 +183,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("the examples of the webhook interface are taken as well, with ids of what exists", () =>
+  it.effect("the examples of the webhook interface are accepted too, with ids of existing resources", () =>
     Effect.gen(function* () {
       const api = yield* document
       let taken = 0
@@ -215,7 +215,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
   )
 
   // Seen failing without `prepare` of src/http/server/publicDocument.ts.
-  it.effect("the docs may be kept, and are asked for again only when they have changed", () =>
+  it.effect("the docs can be cached, and are sent again only when they have changed", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       for (const path of ["/docs", "/openapi.json"]) {
@@ -233,7 +233,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("the docs are compressed for clients that take it, each coding under a tag of its own", () =>
+  it.effect("the docs are compressed for clients that accept it, with one ETag for each encoding", () =>
     Effect.gen(function* () {
       const { url, send } = yield* TestServer
       for (const path of ["/docs", "/openapi.json"]) {
@@ -261,13 +261,13 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("/docs is one page without a script, that loads nothing from anywhere", () =>
+  it.effect("/docs is one page without a script, and loads nothing from elsewhere", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { status, headers, text } = yield* send("GET", "/docs")
       expect(status).toBe(200)
       expect(headers["content-type"]).toMatch(/^text\/html/)
-      // The browser itself refuses every other host, and every script in the page.
+      // The browser refuses every other host, and every script in the page.
       const policy = headers["content-security-policy"]
       expect(policy).toContain("default-src 'none'; script-src 'self'; connect-src 'self';")
       expect(policy).not.toMatch(/script-src[^;]*unsafe|unsafe-eval|https?:|\*/)
@@ -300,7 +300,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("what the s
     }),
   )
 
-  it.effect("the health of the process, of the database, and the metrics", () =>
+  it.effect("it has the health of the process, of the database, and the metrics", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       for (const path of ["/healthz", "/readyz"]) {

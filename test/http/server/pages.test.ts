@@ -5,7 +5,7 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { makeTenant } from "../tenants.ts"
 
 const MiB = 1024 * 1024
-/** Text that looks like what stands around it, and JSON whose writing has choices. */
+/** JSON that resembles the answer around it, or that can be written in several ways. */
 const json =
   '{"z":1,"a":[1e21,1e-7,-0.5,{"":null}],"10":1,"9":2,"__proto__":{},"text":"\\u0000\\ud800\u2028 \\"},\\"jobs\\":[{é😀"}'
 const kept = JSON.stringify(JSON.parse(json))
@@ -13,7 +13,7 @@ const time = String.raw`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`
 const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (it) => {
-  it.effect("stored JSON is in an answer byte for byte, among exactly the fields and in their order", () =>
+  it.effect("stored JSON is answered byte for byte, among exactly the documented fields in their order", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const send = (path: string, fields: string) =>
@@ -58,7 +58,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
     }),
   )
 
-  it.effect("webhooks/list and schedules/list come whole, or in pages with a cursor only where there are more", () =>
+  it.effect("webhooks/list and schedules/list return everything, or pages with a cursor when there is more", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       for (let n = 0; n < 5; n++) {
@@ -102,7 +102,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
     }),
   )
 
-  it.effect("a list without a limit ends at 1,000, and goes on from its cursor", () =>
+  it.effect("a list without a limit ends at 1,000, and continues from its cursor", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const { sql } = yield* TestServer
@@ -117,7 +117,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("pages", (i
     }),
   )
 
-  it.effect("lists of large values are read to the end in pages of 4 MiB, each once", () =>
+  it.effect("lists of large values are read to the end in pages of 4 MiB, each item once", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const input = "x".repeat(MiB - 1024)

@@ -7,7 +7,7 @@ import { must } from "../operations.ts"
 
 const readyz = Effect.flatMap(TestServer, ({ send }) => send("GET", "/readyz"))
 
-/** Asks again until it is a 200: connections that were ended are made again. */
+/** Repeats a request until it is a 200, because ended connections are opened again. */
 const soon = <R>(answer: Effect.Effect<WireAnswer, Error, R>) =>
   answer.pipe(
     Effect.filterOrFail(
@@ -17,13 +17,13 @@ const soon = <R>(answer: Effect.Effect<WireAnswer, Error, R>) =>
     Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 200 }),
   )
 
-/** Makes every session read-only from now on, as those of a standby are. */
+/** Makes every session read-only from now on, like those of a standby. */
 const embeddedReadOnly = Effect.flatMap(TestServer, ({ sql }) => sql`SET default_transaction_read_only = on`)
 const postgresReadOnly = Effect.gen(function* () {
   const { sql } = yield* TestServer
   const [database] = yield* sql<{ name: string }>`SELECT current_database() AS name`
   yield* sql`ALTER DATABASE ${sql(database!.name)} SET default_transaction_read_only = on`
-  // The sessions that there are end, and then the one that ends them: that is the error which is left out.
+  // Ends all sessions, including this one: its error is ignored.
   yield* sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
       WHERE datname = current_database() AND pid <> pg_backend_pid()`.pipe(
     Effect.andThen(sql`SELECT pg_terminate_backend(pg_backend_pid())`),
@@ -37,8 +37,8 @@ for (const [name, environment, readOnly] of [
   ["PostgreSQL", onPostgres(), postgresReadOnly],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`readiness on ${name}`, (it) => {
-    // Seen failing: nothing told a database that can be written from one that cannot.
-    it.effect("tells whether the database can be written, and stays ready when it can only be read", () =>
+    // Seen failing when readiness did not tell a writable database from a read-only one.
+    it.effect("reports whether the database can be written, and is ready when it can only be read", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const { json, status } = yield* readyz

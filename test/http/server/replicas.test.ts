@@ -6,13 +6,13 @@ import { until } from "../../support/wait.ts"
 import { deleteAgainstValidate, twoReplicas } from "../keys/keyRaces.ts"
 import { must } from "../operations.ts"
 
-// Seen failing without the notification of the deletion: the other replica goes on answering from memory.
-it.live("a key deleted at one replica is refused by both, whatever they have in memory or are reading", () =>
+// Seen failing without the notification of the deletion: the other replica still answers from memory.
+it.live("a key deleted at one replica is refused by both, also when it is cached or being read", () =>
   Effect.flatMap(twoReplicas, (replicas) => deleteAgainstValidate(replicas, 40)),
 )
 
-// Seen failing without the notification of the rotation: the other replica goes on answering from memory.
-it.live("a key rotated at one replica ends at the other, which had it in memory: at once, or with the overlap", () =>
+// Seen failing without the notification of the rotation: the other replica still answers from memory.
+it.live("a key rotated at one replica ends at the other too, at once or with the overlap", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas
     const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
@@ -21,7 +21,7 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
       Effect.map(replica.send("POST", "/api/v0/keys/validate", { json: { key }, as }), ({ status }) => status)
     const rotate = Effect.fnUntraced(function* (overlapSeconds: number, headers = {}) {
       const { id, key } = yield* must(one.send, "POST", keys, { json: { name: "k" }, as })
-      // Both have it in memory.
+      // Both replicas cache it.
       for (const replica of [one, other])
         expect([yield* statusAt(replica, key!), yield* statusAt(replica, key!)]).toEqual([200, 200])
       const next = yield* must(one.send, "POST", `${keys}/${id}/rotate`, { json: { overlapSeconds }, headers, as })
@@ -30,7 +30,7 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
     })
     for (let n = 0; n < 10; n++) {
       const key = yield* rotate(0, n % 2 === 0 ? {} : { "idempotency-key": `rotation-${n}` })
-      // Here, with the answer; there, as soon as it is heard of.
+      // At this replica with the answer; at the other once it is notified.
       expect(yield* statusAt(one, key)).toBe(401)
       yield* until("the other replica to refuse the key", statusAt(other, key), (status) => status === 401)
     }
@@ -40,14 +40,14 @@ it.live("a key rotated at one replica ends at the other, which had it in memory:
       yield* replica.advance("9 minutes")
       expect(yield* statusAt(replica, key)).toBe(200)
       yield* replica.advance("2 minutes")
-      // The other one accepts the key from memory until it hears of the rotation.
+      // The other replica accepts the cached key until it is notified of the rotation.
       if (replica === one) expect(yield* statusAt(one, key)).toBe(401)
       else yield* until("the other replica to refuse the key", statusAt(other, key), (status) => status === 401)
     }
   }),
 )
 
-// Seen failing without the notification of the deletion: the other replica goes on answering from memory.
+// Seen failing without the notification of the deletion: the other replica still answers from memory.
 it.live("the keys of an org or a project deleted at one replica are refused by both", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas
@@ -61,7 +61,7 @@ it.live("the keys of an org or a project deleted at one replica are refused by b
       const orgKey = (yield* create(`/orgs/${orgId}/keys`, { name: "k" }))["key"]!
       const key = (yield* create("/keys", { name: "k", projectId }))["key"]!
       const kept = (yield* create("/keys", { name: "k", projectId: second }))["key"]!
-      // Both have them in memory.
+      // Both replicas cache them.
       for (const replica of [one, other, one, other]) {
         for (const any of [orgKey, key, kept]) expect(yield* statusAt(replica, any)).toBe(200)
       }
@@ -79,8 +79,8 @@ it.live("the keys of an org or a project deleted at one replica are refused by b
   }),
 )
 
-// Seen creating more than one without the lock, and without the transaction.
-it.live("requests that race under one idempotency key create one thing, on one replica and on two", () =>
+// Seen failing without the lock, and without the transaction: more than one was created.
+it.live("concurrent requests with one idempotency key create one thing, on one replica and on two", () =>
   Effect.gen(function* () {
     const [one, other] = yield* twoReplicas
     const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
@@ -102,7 +102,7 @@ it.live("requests that race under one idempotency key create one thing, on one r
         for (const { status } of answers) expect([200, 409]).toContain(status)
         const made = new Set(answers.filter(({ status }) => status === 200).map(({ text }) => text))
         expect(made.size).toBe(1)
-        // Later, everyone gets what was made.
+        // Later requests all get the same answer.
         for (const { send } of replicas) {
           const later = yield* send("POST", `/api/v0/orgs/${orgId}/keys`, request)
           expect([later.status, later.headers["idempotency-replayed"], later.text]).toEqual([200, "true", ...made])

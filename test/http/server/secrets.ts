@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 
-/** Everything that the database holds, as text: each table of each schema that is not PostgreSQL's own. */
+/** The text of everything in the database: each table of each schema that is not PostgreSQL's own. */
 export const dump = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const tables = yield* sql<{ schema: string; name: string }>`
     SELECT table_schema AS schema, table_name AS name FROM information_schema.tables
@@ -19,7 +19,7 @@ export const dump = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   }
 })
 
-/** A secret as it might be found: plain, without the part that may be shown, and in the usual encodings. */
+/** The forms in which a secret could leak: plain, without its public prefix, and in the usual encodings. */
 export const disguises = (secret: string) => {
   const bytes = Buffer.from(secret)
   return [secret, secret.slice(12), bytes.toString("hex"), bytes.toString("base64"), bytes.toString("base64url")]

@@ -32,67 +32,69 @@ const spansIn = (body: string) =>
     }
   ).resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans))
 
-it.live("traces: one span a request and one an attempt, the caller's trace continued, the receiver told of ours", () =>
-  Effect.gen(function* () {
-    const [collector, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
-    const service = yield* startService(yield* onPostgres({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }))
-    let requests = 0
-    const call = (path: string, request: WireRequest) => {
-      requests++
-      return must(service.send, "POST", path, request)
-    }
-    const { orgId } = yield* call("/api/v0/orgs", { json: { name: "Acme" } })
-    const { key } = yield* call(`/api/v0/orgs/${orgId}/keys`, { json: { name: "k" } })
-    const signing_secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    const headers = { "x-api-key": key! }
-    yield* call("/v1/webhooks/create", {
-      json: { url: `${receiver.url}/h?token=hidden-in-the-url`, signing_secret },
-      headers,
-    })
-    yield* call("/api/v0/keys/validate", { json: { key }, headers })
-    const { job_id } = yield* call("/v1/jobs/create", { json: { workflow: "w" }, headers })
-    const [traceId, parent] = ["0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"]
-    yield* call("/v1/jobs/complete", {
-      json: { job_id, result: "hidden-in-the-body" },
-      headers: { ...headers, traceparent: `00-${traceId}-${parent}-01` },
-    })
-    yield* receiver.arrived(1)
-    yield* service.end("SIGTERM")
+it.live(
+  "traces: each request and each attempt has one span, which continues the caller's trace and is sent to the receiver",
+  () =>
+    Effect.gen(function* () {
+      const [collector, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
+      const service = yield* startService(yield* onPostgres({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }))
+      let requests = 0
+      const call = (path: string, request: WireRequest) => {
+        requests++
+        return must(service.send, "POST", path, request)
+      }
+      const { orgId } = yield* call("/api/v0/orgs", { json: { name: "Acme" } })
+      const { key } = yield* call(`/api/v0/orgs/${orgId}/keys`, { json: { name: "k" } })
+      const signing_secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+      const headers = { "x-api-key": key! }
+      yield* call("/v1/webhooks/create", {
+        json: { url: `${receiver.url}/h?token=hidden-in-the-url`, signing_secret },
+        headers,
+      })
+      yield* call("/api/v0/keys/validate", { json: { key }, headers })
+      const { job_id } = yield* call("/v1/jobs/create", { json: { workflow: "w" }, headers })
+      const [traceId, parent] = ["0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"]
+      yield* call("/v1/jobs/complete", {
+        json: { job_id, result: "hidden-in-the-body" },
+        headers: { ...headers, traceparent: `00-${traceId}-${parent}-01` },
+      })
+      yield* receiver.arrived(1)
+      yield* service.end("SIGTERM")
 
-    const told = collector.received.map(({ path, body }) => ({ path, body: body.toString() }))
-    const spans = told.filter(({ path }) => path === "/v1/traces").flatMap(({ body }) => spansIn(body))
-    const attribute = ({ attributes }: Span, key: string) => attributes.find((each) => each.key === key)?.value
+      const told = collector.received.map(({ path, body }) => ({ path, body: body.toString() }))
+      const spans = told.filter(({ path }) => path === "/v1/traces").flatMap(({ body }) => spansIn(body))
+      const attribute = ({ attributes }: Span, key: string) => attributes.find((each) => each.key === key)?.value
 
-    const ofRequests = spans.filter(({ kind }) => kind === server)
-    expect(ofRequests).toHaveLength(requests)
-    expect(ofRequests.map(({ name }) => name)).toContain("POST /api/v0/orgs/{orgId}/keys")
-    const completed = ofRequests.find(({ name }) => name === "POST /v1/jobs/complete")!
-    expect(completed).toMatchObject({ traceId, parentSpanId: parent })
-    expect(attribute(completed, "gatehouse.org.id")).toEqual({ stringValue: orgId })
+      const ofRequests = spans.filter(({ kind }) => kind === server)
+      expect(ofRequests).toHaveLength(requests)
+      expect(ofRequests.map(({ name }) => name)).toContain("POST /api/v0/orgs/{orgId}/keys")
+      const completed = ofRequests.find(({ name }) => name === "POST /v1/jobs/complete")!
+      expect(completed).toMatchObject({ traceId, parentSpanId: parent })
+      expect(attribute(completed, "gatehouse.org.id")).toEqual({ stringValue: orgId })
 
-    const [attempt, ...others] = spans.filter(({ name }) => name === "webhook.attempt")
-    expect(others).toEqual([])
-    const { headers: sent } = receiver.received[0]!
-    expect(sent["traceparent"]).toBe(`00-${attempt!.traceId}-${attempt!.spanId}-01`)
-    expect(sent["b3"]).toBeUndefined()
-    expect(attempt).toMatchObject({ kind: client })
-    expect(attempt!.parentSpanId).toBeUndefined()
-    expect(attribute(attempt!, "gatehouse.org.id")).toEqual({ stringValue: orgId })
-    expect(attribute(attempt!, "gatehouse.delivery.id")).toEqual({ stringValue: sent["webhook-id"] })
-    expect(attribute(attempt!, "gatehouse.delivery.verdict")).toEqual({ stringValue: "Delivered" })
-    expect(attribute(attempt!, "server.address")).toEqual({ stringValue: "127.0.0.1" })
+      const [attempt, ...others] = spans.filter(({ name }) => name === "webhook.attempt")
+      expect(others).toEqual([])
+      const { headers: sent } = receiver.received[0]!
+      expect(sent["traceparent"]).toBe(`00-${attempt!.traceId}-${attempt!.spanId}-01`)
+      expect(sent["b3"]).toBeUndefined()
+      expect(attempt).toMatchObject({ kind: client })
+      expect(attempt!.parentSpanId).toBeUndefined()
+      expect(attribute(attempt!, "gatehouse.org.id")).toEqual({ stringValue: orgId })
+      expect(attribute(attempt!, "gatehouse.delivery.id")).toEqual({ stringValue: sent["webhook-id"] })
+      expect(attribute(attempt!, "gatehouse.delivery.verdict")).toEqual({ stringValue: "Delivered" })
+      expect(attribute(attempt!, "server.address")).toEqual({ stringValue: "127.0.0.1" })
 
-    // What the workers ask the database all the time is no trace.
-    expect(spans.filter(({ name, parentSpanId }) => name.startsWith("sql") && parentSpanId === undefined)).toEqual([])
-    expect(new Set(told.map(({ path }) => path))).toEqual(new Set(["/v1/traces", "/v1/metrics", "/v1/logs"]))
-    const everything = told.map(({ body }) => body).join("\n") + service.log()
-    for (const secret of [key!, signing_secret].flatMap(disguises)) expect(everything).not.toContain(secret)
-    expect(everything).not.toContain("hidden-in-the")
-  }),
+      // The regular queries of the workers are not traced.
+      expect(spans.filter(({ name, parentSpanId }) => name.startsWith("sql") && parentSpanId === undefined)).toEqual([])
+      expect(new Set(told.map(({ path }) => path))).toEqual(new Set(["/v1/traces", "/v1/metrics", "/v1/logs"]))
+      const everything = told.map(({ body }) => body).join("\n") + service.log()
+      for (const secret of [key!, signing_secret].flatMap(disguises)) expect(everything).not.toContain(secret)
+      expect(everything).not.toContain("hidden-in-the")
+    }),
 )
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("log lines", (it) => {
-  it.effect("of a request that failed have its id, its operation and its org", () =>
+  it.effect("of a failed request have its id, its operation and its org", () =>
     Effect.gen(function* () {
       const { sql, logs } = yield* TestServer
       const { ask, orgId } = yield* makeTenant()

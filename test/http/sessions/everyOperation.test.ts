@@ -25,17 +25,17 @@ HttpApi.reflect(Api, {
 
 type Ids = Readonly<Record<string, string>>
 
-/** The owner of repositories that belongs to an org. */
+/** The repository owner that belongs to an org. */
 const ownerOf = (orgId: string) => `octo-${orgId}`
 
-/** Requests that the two tables of operations do not have, by the id of the operation. */
+/** Bodies of requests that neither table of operations has, by the id of the operation. */
 const otherBodies: Record<string, (ids: Ids) => object> = {
   "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
   "portal.link": () => ({}),
   "projects.putLink": ({ orgId }) => ({ provider: "github", hostOwner: ownerOf(orgId!), hostRepo: "docs" }),
 }
 
-/** A request of an operation on the things of a tenant. */
+/** A request of an operation on a tenant's resources. */
 const requestOf = ({ id, method, path }: Listed, ids: Ids) => {
   const platform = Object.entries(operations as Record<string, Operation>)
   const [name] = platform.find(([, one]) => one.path === path && one.method === method) ?? []
@@ -61,7 +61,7 @@ const makeWorld = Effect.gen(function* () {
   const projectKey = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
   const things: Ids = yield* makeThings(tenant, "https://localhost:9/")
   const { key, keyId, orgId } = tenant
-  // No deployment has the id: no CI run has registered one.
+  // No deployment has this id, because no CI run has registered one.
   const ids: Ids = { ...things, orgId, projectId, deploymentId: projectId, id: keyId, key, keyId }
   return { tenant, ids, projectKey: String(projectKey["key"]) }
 })
@@ -74,18 +74,18 @@ const sessionsOf = Effect.fnUntraced(function* (tenant: Tenant, projectKey: stri
   }
 })
 
-/** Operations that end the session itself, need another credential, or whose answer has no end (live.test.ts). */
+/** Operations that end the session itself, need another credential, or have an answer without an end (live.test.ts). */
 const apart = ["live.follow", "sessions.remove", "sessions.create", "sessions.openPortal", "deployments.register"]
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })(
   "every operation of the definition, by session",
   (it) => {
-    it.effect("what whoAmI lists is what is let in, and nothing else is", () =>
+    it.effect("whoAmI lists exactly the operations that are allowed", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         for (const kind of ["orgKey", "projectKey", "portal"] as const) {
           for (const operation of all.filter(({ id }) => !apart.includes(id))) {
-            // New things each time, because some operations delete theirs.
+            // Creates new resources each time, because some operations delete theirs.
             const { ids, projectKey, tenant } = yield* makeWorld
             const { headers, me } = (yield* sessionsOf(tenant, projectKey))[kind]
             const { path, ...request } = requestOf(operation, ids)
@@ -100,7 +100,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
       }),
     )
 
-    it.effect("a session of one org gets nothing of another, and changes nothing", () =>
+    it.effect("a session of one org reads nothing of another, and changes nothing", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const stranger = yield* makeWorld
@@ -125,7 +125,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
         for (const { headers } of Object.values(sessions)) {
           for (const operation of all.filter(({ id }) => !apart.includes(id))) {
             const { path, ...request } = requestOf(operation, ids)
-            // The answer of a validation is the holder's of the key.
+            // Any holder of a key gets the answer of a validation.
             if (operation.id === "keys.validate") continue
             for (const more of [{}, { "x-org-id": tenant.orgId }]) {
               const { text } = yield* send(operation.method, path, { ...request, headers: { ...headers, ...more } })

@@ -15,31 +15,35 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
   layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
     `sessions on ${database}`,
     (it) => {
-      it.effect("the administrator's token and a key sign in; the cookie is not for scripts or other sites", () =>
-        Effect.gen(function* () {
-          const { send, logs, spans } = yield* TestServer
-          const tenant = yield* makeTenant(adminToken)
-          const admin = yield* signIn(adminToken)
-          expect(admin.answer.headers["set-cookie"]).toEqual([
-            expect.stringMatching(/^gatehouse_session=[\w.]{60,}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/),
-          ])
-          expect(admin.answer.headers["cache-control"]).toBe("no-store")
-          expect(admin.me).toMatchObject({ principal: "administrator", mode: "guarded", orgId: null })
-          const listed = yield* must(send, "GET", "/api/v0/orgs", { headers: { cookie: admin.cookie } })
-          expect(listed["orgs"]).not.toEqual([])
-          const key = yield* signIn(tenant.key)
-          expect(key.me).toMatchObject({ principal: "orgKey", orgId: tenant.orgId })
-          yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: key.headers })
-          const named = { ...admin.headers, "x-org-id": tenant.orgId }
-          yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: named })
-          expect(yield* status("POST", "/v1/webhooks/list", admin.headers)).toBe(401)
-          for (const { cookie } of [admin, key]) {
-            expect(logs() + spans()).not.toContain(cookie.split("=")[1])
-          }
-        }),
+      it.effect(
+        "the administrator's token and a key can sign in, and scripts and other sites cannot use the cookie",
+        () =>
+          Effect.gen(function* () {
+            const { send, logs, spans } = yield* TestServer
+            const tenant = yield* makeTenant(adminToken)
+            const admin = yield* signIn(adminToken)
+            expect(admin.answer.headers["set-cookie"]).toEqual([
+              expect.stringMatching(
+                /^gatehouse_session=[\w.]{60,}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/,
+              ),
+            ])
+            expect(admin.answer.headers["cache-control"]).toBe("no-store")
+            expect(admin.me).toMatchObject({ principal: "administrator", mode: "guarded", orgId: null })
+            const listed = yield* must(send, "GET", "/api/v0/orgs", { headers: { cookie: admin.cookie } })
+            expect(listed["orgs"]).not.toEqual([])
+            const key = yield* signIn(tenant.key)
+            expect(key.me).toMatchObject({ principal: "orgKey", orgId: tenant.orgId })
+            yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: key.headers })
+            const named = { ...admin.headers, "x-org-id": tenant.orgId }
+            yield* must(send, "POST", "/v1/webhooks/list", { json: {}, headers: named })
+            expect(yield* status("POST", "/v1/webhooks/list", admin.headers)).toBe(401)
+            for (const { cookie } of [admin, key]) {
+              expect(logs() + spans()).not.toContain(cookie.split("=")[1])
+            }
+          }),
       )
 
-      it.effect("nobody signs in without a credential, with a wrong one or with a session alone", () =>
+      it.effect("nobody signs in without a credential, with a wrong one or with only a session", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { headers } = yield* signIn(adminToken)
@@ -51,7 +55,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
         }),
       )
 
-      it.effect("a change needs the token that another site cannot read", () =>
+      it.effect("a change requires the token that another site cannot read", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const { cookie, headers } = yield* signIn(adminToken)
@@ -65,7 +69,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
         }),
       )
 
-      it.effect("signing out ends the session, and no other", () =>
+      it.effect("signing out ends only that session", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           const [one, two] = [yield* signIn(adminToken), yield* signIn(adminToken)]
@@ -101,7 +105,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
             const again = yield* send("POST", "/api/v0/sessions/portal", { json: { token: used } })
             expect([again.status, again.headers["set-cookie"]]).toEqual([401, undefined])
           }
-          // The token of a link is no session.
+          // The token of a portal link is no session.
           const cookie = `gatehouse_session=${yield* portalLink(tenant.headers)}`
           expect(yield* status("GET", "/api/v0/sessions/current", { cookie })).toBe(401)
         }),
@@ -133,7 +137,7 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
 }
 
 layer(TestServer.layer(), { excludeTestServices: true })("sessions in open mode", (it) => {
-  it.effect("nobody needs one, and one that has ended shuts nobody out", () =>
+  it.effect("nobody needs one, and an ended session locks nobody out", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const cookie = `gatehouse_session=.${"0".repeat(64)}`

@@ -21,7 +21,7 @@ const withSession = Effect.fnUntraced(function* (method: string, path: string, r
 /** Signs in with a token or key. */
 export const signIn = (as: string) => withSession("POST", "/api/v0/sessions", { as })
 
-/** Makes a portal link; returns the token of its fragment. */
+/** Creates a portal link; returns the token of its fragment. */
 export const portalLink = Effect.fnUntraced(function* (headers: Record<string, string>) {
   const { send } = yield* TestServer
   const { url } = yield* must(send, "POST", "/v1/portal/link", { json: {}, headers })

@@ -14,11 +14,11 @@ for (const mode of ["guarded", "open"] as const) {
     (it) => {
       const as = mode === "guarded" ? adminToken : undefined
 
-      it.effect("acts for that org on every operation, and an unknown org is a 404", () =>
+      it.effect("acts for that org in every operation, and an unknown org is a 404", () =>
         Effect.gen(function* () {
           const { send } = yield* TestServer
           for (const [name, { method, path }] of webhookEntries) {
-            // A new tenant each time, because some operations delete its things.
+            // Creates a new tenant each time, because some operations delete its resources.
             const tenant = yield* makeTenant(as)
             const things = yield* makeThings(tenant, url)
             const json = webhookBody(name, things)
@@ -70,7 +70,7 @@ for (const mode of ["guarded", "open"] as const) {
       )
 
       if (mode === "open") {
-        it.effect("a web page from elsewhere does not act for an org", () =>
+        it.effect("a web page from elsewhere cannot act for an org", () =>
           Effect.gen(function* () {
             const { send } = yield* TestServer
             const tenant = yield* makeTenant()
@@ -90,7 +90,7 @@ for (const mode of ["guarded", "open"] as const) {
           }),
         )
 
-        it.effect("a key as a bearer reaches its own org, whatever x-org-id says", () =>
+        it.effect("a key as a bearer reaches its own org, with any x-org-id", () =>
           Effect.gen(function* () {
             const { send } = yield* TestServer
             const [tenant, other] = [yield* makeTenant(as), yield* makeTenant(as)]

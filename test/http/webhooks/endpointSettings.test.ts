@@ -6,7 +6,7 @@ import { makeReceiver, type Received } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { makeTenant } from "../tenants.ts"
 
-/** Verifies a signature as Standard Webhooks 1.0 says: whpk_ and 32 bytes, v1a and the signature of id, time and body. */
+/** Verifies a signature of Standard Webhooks 1.0: whpk_ and 32 bytes; v1a and the signature of id, time and body. */
 const isSignedBy = ({ body, headers }: Received, publicKey: string) => {
   expect(publicKey).toMatch(/^whpk_[A-Za-z0-9+/]{43}=$/)
   // The fixed start of an Ed25519 key in SPKI (RFC 8410).
@@ -29,7 +29,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`settings of endpoints on ${database}`, (it) => {
-    it.effect("extra headers are sent with every request, tests included, and never shown", () =>
+    it.effect("extra headers are sent with every request and test, and are never shown", () =>
       Effect.gen(function* () {
         const { logs, sql } = yield* TestServer
         const tenant = yield* makeTenant()
@@ -55,7 +55,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("an ed25519 endpoint is signed by the org's key as well, and by both while it changes", () =>
+    it.effect("an ed25519 endpoint is also signed by the org's key, and by both keys while it changes", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const receiver = yield* makeReceiver()
@@ -76,7 +76,7 @@ for (const [database, server] of Object.entries(servers)) {
         for (const received of receiver.received.slice(1)) {
           expect(rotated.map((key) => isSignedBy(received, key))).toEqual([true, true])
         }
-        // Another org has keys of its own.
+        // Another org has its own keys.
         const foreign = keysOf(yield* (yield* makeTenant()).call("webhooks/public-key"))
         expect(isSignedBy(receiver.received[0]!, foreign[0]!)).toBe(false)
         yield* tenant.call("webhooks/update", { id, signature: null })
@@ -86,7 +86,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("ordered: a hundred events arrive one at a time, in their order", () =>
+    it.effect("ordered: a hundred events arrive one at a time, in order", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const receiver = yield* makeReceiver()
@@ -102,7 +102,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("wrong settings are a 400 that names the field", () =>
+    it.effect("invalid settings are a 400 that names the field", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const wrong = {

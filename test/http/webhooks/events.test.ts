@@ -15,7 +15,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`events on ${database}`, (it) => {
-    it.effect("a published event is told at once to the endpoints whose patterns match, signed", () =>
+    it.effect("a published event is sent at once to the endpoints with a matching pattern, signed", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const [a, b] = [yield* makeReceiver(), yield* makeReceiver()]
@@ -50,7 +50,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a batch is published in its order, and counts its keys once", () =>
+    it.effect("a batch is published in order, and repeated idempotency keys count once", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const receiver = yield* makeReceiver()
@@ -73,7 +73,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a batch takes 8 MiB, and is refused as a whole", () =>
+    it.effect("a batch may have 8 MiB, and is refused as a whole", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const large = (bytes: number) => ({ type: "a.b", data: "x".repeat(bytes) })
@@ -110,13 +110,13 @@ for (const [database, server] of Object.entries(servers)) {
   })
 }
 
-// A sweep that looks every second makes the deliveries of the service's own events.
+// A sweep that runs every second creates the deliveries of the service's own events.
 for (const [database, server] of Object.entries({
   "the embedded database": TestServer.layer(),
   PostgreSQL: TestServer.layer(onPostgres()),
 })) {
   layer(server, { excludeTestServices: true })(`the service's own events on ${database}`, (it) => {
-    it.effect("the service's own events tell of keys to the endpoints that name them", () =>
+    it.effect("changes of keys are sent to the endpoints that name the event type", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const tenant = yield* makeTenant()

@@ -28,7 +28,7 @@ const post = (
   errors: request === undefined ? [400, 401] : [400, 401, ...errors, 413, 415],
 })
 
-/** A list that comes whole, without a body, or in pages. */
+/** A list that is returned whole without a body, or in pages. */
 const wholeList = (path: string, name: string, item: Schema.Codec<unknown, unknown>): Operation => ({
   ...post(path, Schema.Struct(paging), {
     ...list(name, item).fields,
@@ -37,7 +37,7 @@ const wholeList = (path: string, name: string, item: Schema.Codec<unknown, unkno
   mayBeEmpty: true,
 })
 
-/** Every operation of spec.md 4.2 and contract 7, written down from there and not from the definition under test. */
+/** Every operation of spec.md 4.2 and contract 7, copied from there and not from the definition under test. */
 export const webhookOperations = {
   createEndpoint: post(
     "webhooks/create",
@@ -140,12 +140,12 @@ export const webhookEntries = Object.entries(webhookOperations) as ReadonlyArray
   readonly [WebhookOperationName, Operation]
 >
 
-/** Nobody's id. */
+/** An id that does not exist. */
 export const nobody = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
-/** A url at which nothing listens. */
+/** A url where nothing listens. */
 export const nowhere = "http://127.0.0.1:9/"
 
-/** A body that each operation takes, the ids in it being those of what exists. */
+/** A valid body of each operation, with ids of existing resources. */
 export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<string, string>>): object | undefined => {
   const { endpoint, delivery, event, schedule, queued, running } = ids
   const bodies: Partial<Record<WebhookOperationName, object>> = {
@@ -178,10 +178,10 @@ export const webhookBody = (name: WebhookOperationName, ids: Readonly<Record<str
   return bodies[name]
 }
 
-/** One of everything that has an id: what each operation can be called on once. */
+/** Creates one of each resource with an id, so that each operation can be called once. */
 export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = nowhere) {
   const endpoint = yield* tenant.endpoint(url)
-  // Once it was attempted, it is in nobody's hands for some seconds.
+  // After its attempt, the delivery is not in flight for some seconds.
   const { delivery_id: delivery, event_id: event } = yield* tenant.attempted(yield* tenant.finished())
   const { job_id: running } = yield* tenant.call("jobs/create", { workflow: "running" })
   yield* tenant.call("jobs/claim", { workflow: "running" })
@@ -190,7 +190,7 @@ export const makeThings = Effect.fnUntraced(function* (tenant: Tenant, url = now
   return { endpoint, delivery, event, running: running!, queued: queued!, schedule: schedule! }
 })
 
-/** What is wrong with an error answer of the webhook interface; undefined when it is as documented. */
+/** The fault of an error answer of the webhook interface; undefined when it is as documented. */
 export const faultOfWebhookError = (answer: WireAnswer): string | undefined => {
   if (String(keysOf(answer.json)) !== "code,message,success") return `the fields are ${String(keysOf(answer.json))}`
   const { success, message, code } = answer.json as Record<string, unknown>

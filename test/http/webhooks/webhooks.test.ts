@@ -33,7 +33,7 @@ const refusal = Effect.fnUntraced(function* (tenant: Tenant, path: string, json:
   return (answer.json as { message: string }).message
 })
 
-/** Urls that nobody may give, with what is wrong with them in open mode. */
+/** Invalid urls, with their faults in open mode. */
 const badUrls: ReadonlyArray<readonly [string, RegExp]> = [
   ["", /^url must be an absolute http or https URL\.$/],
   ["/hooks", /absolute/],
@@ -94,7 +94,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
     }),
   )
 
-  it.effect("each field is changed alone; absent stays, and null is not absent", () =>
+  it.effect("an update changes each field separately; a missing field stays, and null is not a missing field", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const id = yield* tenant.endpoint(url, { description: "first" })
@@ -143,7 +143,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
     }),
   )
 
-  it.effect("a url is absolute http or https without credentials, 2,048 characters at most", () =>
+  it.effect("a url is absolute http or https without credentials, with at most 2,048 characters", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const id = yield* tenant.endpoint(url)
@@ -164,7 +164,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
         "https://пример.example/путь",
       ]
       for (const one of good) yield* tenant.endpoint(one)
-      // Kept as it was given.
+      // Stored as it was sent.
       expect((yield* list(tenant)).map((endpoint) => endpoint.url)).toEqual([url, ...good])
     }),
   )
@@ -194,7 +194,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
 })
 
 layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("in guarded mode", (it) => {
-  it.effect("urls that receive webhooks are https", () =>
+  it.effect("urls that receive webhooks must be https", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant(adminToken)
       const id = yield* tenant.endpoint(url)

@@ -18,7 +18,7 @@ interface Keys {
   readonly expired: string
 }
 
-/** How a caller who is to be refused can present itself. */
+/** The credentials that must be refused. */
 const refused: Record<string, (keys: Keys) => OutgoingHttpHeaders> = {
   nothing: () => ({}),
   "a mistyped key as a bearer token": ({ org }) => ({
@@ -30,7 +30,7 @@ const refused: Record<string, (keys: Keys) => OutgoingHttpHeaders> = {
   "an empty key": () => ({ "x-api-key": "" }),
   "a wrong key": () => ({ "x-api-key": "wrong" }),
   "a mistyped key": ({ org }) => ({ "x-api-key": org.slice(0, -1) + (org.endsWith("0") ? "1" : "0") }),
-  "a well-formed key that was never made": () => ({ "x-api-key": neverMade }),
+  "a well-formed key that does not exist": () => ({ "x-api-key": neverMade }),
   "a deleted key": ({ deleted }) => ({ "x-api-key": deleted }),
   "an expired key": ({ expired }) => ({ "x-api-key": expired }),
   "a key after Bearer": ({ org }) => ({ "x-api-key": `Bearer ${org}` }),
@@ -40,7 +40,7 @@ const refused: Record<string, (keys: Keys) => OutgoingHttpHeaders> = {
     "x-api-key": org,
     authorization: `Bearer ${other}`,
   }),
-  "a key, and an Authorization that is none": ({ org }) => ({ "x-api-key": org, authorization: `Basic ${org}` }),
+  "a key, and an invalid Authorization": ({ org }) => ({ "x-api-key": org, authorization: `Basic ${org}` }),
 }
 
 for (const mode of ["guarded", "open"] as const) {
@@ -51,7 +51,7 @@ for (const mode of ["guarded", "open"] as const) {
       const url = "https://localhost:9/"
 
       it.effect(
-        "every operation wants a valid key, as x-api-key or bearer token, and says nothing else without one",
+        "every operation requires a valid key, as x-api-key or bearer token, and reveals nothing without one",
         () =>
           Effect.gen(function* () {
             const { send, advance } = yield* TestServer
@@ -83,12 +83,12 @@ for (const mode of ["guarded", "open"] as const) {
                 expect([answer.status, faultOfWebhookError(answer)], `${path}, ${caller}`).toEqual([401, undefined])
                 expect(answer.headers["www-authenticate"], `${path}, ${caller}`).toBe("Bearer")
               }
-              // The key is looked at before the body.
+              // The key is checked before the body.
               for (const request of [{ body: "{" }, { json: {} }, { body: "x".repeat(1024 * 1024) }]) {
                 expect((yield* send(method, path, request)).status, path).toBe(401)
               }
             }
-            // Nothing was done: all of it is still there for the tenant, by whichever of its keys.
+            // Nothing was changed: the tenant still has everything, with either of its keys.
             for (const key of [keys.org, keys.project]) {
               for (const headers of [
                 { "x-api-key": key },
@@ -104,7 +104,7 @@ for (const mode of ["guarded", "open"] as const) {
           }),
       )
 
-      it.effect("what is another tenant's cannot be told from what does not exist, by a byte, nor is it touched", () =>
+      it.effect("another tenant's resource and a missing one get the same bytes, and it is not touched", () =>
         Effect.gen(function* () {
           const [tenant, stranger] = [yield* makeTenant(as), yield* makeTenant(as)]
           const things = yield* makeThings(tenant, url)
@@ -132,7 +132,7 @@ for (const mode of ["guarded", "open"] as const) {
         }),
       )
 
-      it.effect("lists and claims never mix tenants, whatever they are asked for", () =>
+      it.effect("lists and claims never mix tenants, with any request", () =>
         Effect.gen(function* () {
           const [tenant, stranger] = [yield* makeTenant(as), yield* makeTenant(as)]
           const { endpoint, queued } = yield* makeThings(tenant, url)
@@ -152,7 +152,7 @@ for (const mode of ["guarded", "open"] as const) {
           ]
           for (const [path, json, empty] of lists) expect(yield* stranger.call(path, json), path).toEqual(empty)
 
-          // The same idempotency key is another one in another org, and events stay in theirs.
+          // The same idempotency key of another org is another key, and events stay in their org.
           const job = { workflow: "w", idempotency_key: "once" }
           const mine = yield* tenant.call("jobs/create", job)
           const theirs = yield* stranger.call("jobs/create", job)

@@ -24,13 +24,13 @@ const test = Effect.fnUntraced(function* (tenant: Effect.Success<ReturnType<type
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of an endpoint", (it) => {
-  it.effect("is a signed job.completed with made-up ids, sent at once, and in no list", () =>
+  it.effect("is a signed job.completed with example ids, sent at once, and in no list", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
       receiver.behave({ status: 202, body: "thanks" })
       const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-      // One that receives nothing yet can be tried, too.
+      // An inactive endpoint can be tested too.
       const id = yield* tenant.endpoint(receiver.url, { signing_secret: secret, active: false })
       const said = { success: true, delivered: true, status: 202, body: "thanks", error: null }
       expect(yield* test(tenant, id)).toEqual(said)
@@ -46,7 +46,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
       for (const made of [event.job_id, deliveryId]) expect(made).toMatch(ulid)
       expect((yield* tenant.ask("jobs/get", { job_id: event.job_id })).status).toBe(404)
       expect(yield* tenant.deliveries({})).toEqual([])
-      // A new secret signs beside the old one here as well.
+      // A new secret signs beside the old one here too.
       yield* tenant.call("webhooks/update", { id, signing_secret: "new" })
       yield* test(tenant, id)
       const [, second] = receiver.received
@@ -54,7 +54,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
     }),
   )
 
-  it.effect("answers 200 with whatever the endpoint said, or why it said nothing", () =>
+  it.effect("answers 200 with any answer of the endpoint, or with the reason for none", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -79,14 +79,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
         receiver.behave(behaviour)
         expect(yield* test(tenant, id), JSON.stringify(behaviour)).toMatchObject({ delivered: false, ...said })
       }
-      // A test ends nothing: only deliveries deactivate an endpoint.
+      // A test deactivates nothing: only deliveries do.
       expect((yield* tenant.call("webhooks/list"))["webhook_endpoints"]).toMatchObject([{ active: true }])
       const refused = yield* test(tenant, yield* tenant.endpoint(`http://127.0.0.1:${yield* closedPort}`))
       expect(refused).toMatchObject({ delivered: false, ...none, error: expect.stringMatching(/refused/) as string })
     }),
   )
 
-  // Seen failing with a pool for each: the document came over a second connection.
+  // Seen failing with one pool for each: the document came over a second connection.
   it.effect("deliveries and documents share the connections of one pool", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
@@ -105,12 +105,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
   )
 })
 
-/** Whether a private address is called: by the mode, and by what ALLOW_PRIVATE_NETWORKS says of it. */
+/** Whether a private address may be called, by the mode and by ALLOW_PRIVATE_NETWORKS. */
 const modes = {
   "guarded mode": { environment: guarded, failure: "refused_address" },
   "guarded mode with ALLOW_PRIVATE_NETWORKS=true": {
     environment: { ...guarded, ALLOW_PRIVATE_NETWORKS: "true" },
-    // It is called, and its certificate is not good.
+    // It is called, and its certificate is invalid.
     failure: "tls",
   },
   "open mode": { environment: {}, failure: null },
@@ -127,7 +127,7 @@ for (const [mode, { environment, failure }] of Object.entries(modes)) {
         const isGuarded = "ADMIN_TOKEN" in environment
         const tenant = yield* makeTenant(isGuarded ? adminToken : undefined)
         const receiver = yield* makeReceiver(isGuarded ? { tls: selfSigned({ names: ["localhost"] }) } : {})
-        // A literal address is refused at once, in every field that takes a url of a receiver; a name when it is called.
+        // A literal address is refused at once, in every field with a receiver's url; a name when it is called.
         const literal = yield* tenant.ask("webhooks/create", { url: receiver.url, signing_secret: "s" })
         const byName = receiver.url.replace("127.0.0.1", "localhost")
         const isRefused = failure === "refused_address"
@@ -153,7 +153,7 @@ for (const [mode, { environment, failure }] of Object.entries(modes)) {
         if (isRefused) expect(said.error).toMatch(/private|loopback|not called|address/i)
         const delivery = yield* tenant.attempted(yield* tenant.finished())
         expect(delivery).toMatchObject({ attempt_log: [{ failure, error: said.error }] })
-        // And as a job's own callback.
+        // The same for a job's own callback.
         const callback_url = isRefused ? byName : receiver.url
         const called = yield* tenant.attempted(yield* tenant.finished({ callback_url, callback_secret: "s" }))
         expect(called).toMatchObject({ webhook_endpoint_id: null, attempt_log: [{ failure }] })

@@ -62,19 +62,19 @@ const fields: Record<WebhookOperationName, string> = {
   deleteSchedule: "message,success",
 }
 
-/** Asks an operation as its tenant. */
+/** Calls an operation as its tenant. */
 const asking =
   (tenant: Tenant, path: string) =>
   (request: WireRequest = {}) =>
     tenant.ask(path.slice(4), request.json, request)
 
-/** No retry comes in between. */
+/** Without retries during the test. */
 const server = TestServer.layer(
   Effect.map(onPostgres(), (environment) => ({ ...environment, WEBHOOK_RETRY_DELAYS: "1h" })),
 )
 
 layer(server, { excludeTestServices: true })("conventions of the webhook interface", (it) => {
-  it.effect("every operation answers 200 with exactly its fields, and refuses a field that it does not have", () =>
+  it.effect("every operation answers 200 with exactly its fields, and refuses an unknown field", () =>
     Effect.gen(function* () {
       for (const [name, { path, request }] of webhookEntries) {
         const tenant = yield* makeTenant()
@@ -94,7 +94,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     }),
   )
 
-  it.effect("a list that comes whole takes an empty object, no body and no content type", () =>
+  it.effect("a complete list accepts an empty object, and no body without a content type", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       yield* makeThings(tenant)
@@ -110,7 +110,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
   )
 
   for (const [name, { path }] of withBody) {
-    it.effect(`${path}: bodies that are none, too large, or no JSON`, () =>
+    it.effect(`${path}: refuses invalid and too large bodies`, () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const things = yield* makeThings(tenant)
@@ -128,7 +128,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         const own = JSON.stringify(webhookBody(name, things))
         expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
         expectError(yield* ask({ body: own, headers: { "content-type": "application/json; charset=utf-16" } }), 415)
-        // The last byte of 1 MiB is read; of 8 MiB for a batch of events.
+        // The limit is 1 MiB, and 8 MiB for a batch of events.
         const max = name === "publishEvents" ? 8 * MiB : MiB
         const ofSize = (size: number) => `${own.slice(0, -1)}${" ".repeat(size - own.length)}}`
         const chunked = { ...json, "transfer-encoding": "chunked" }
@@ -139,7 +139,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     )
   }
 
-  it.effect("text that no database column takes is a 400 that names its field", () =>
+  it.effect("text that no database column can store is a 400 that names its field", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const things = yield* makeThings(tenant)
@@ -171,7 +171,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     }),
   )
 
-  it.effect("a sentence names the field and the rule, never the value; all that is wrong is said at once", () =>
+  it.effect("an error names the field and the rule, never the value, and lists all faults at once", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const whole = (from: number, to: number) => `must be a whole number from ${from} to ${to}.`
@@ -226,35 +226,37 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
     }),
   )
 
-  it.effect("nothing at a path is a 404, another method a 405, in this interface's shape, with a key and without", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      const { headers } = yield* makeTenant()
-      const answer = {
-        success: false,
-        message: "There is no operation at this path. /docs lists all operations.",
-        code: "not_found",
-      }
-      for (const path of [
-        "/v1/webhooks",
-        "/v1/webhooks/list/",
-        "/v1/webhooks/List",
-        "/v1//webhooks/list",
-        "/v1/jobs/x",
-      ]) {
-        expectError(yield* send("POST", path, { json: {} }), 404, path)
-        expect((yield* send("POST", path, { json: {}, headers })).json).toEqual(answer)
-      }
-      for (const [, { path }] of webhookEntries) {
-        for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-          const refused = yield* send(method, path, { headers })
-          expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
-          const message = `This path takes POST, not ${method}.`
-          expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
+  it.effect(
+    "an unknown path is a 404 and a wrong method a 405, in this interface's shape, with and without a key",
+    () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const { headers } = yield* makeTenant()
+        const answer = {
+          success: false,
+          message: "There is no operation at this path. /docs lists all operations.",
+          code: "not_found",
         }
-      }
-      const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })
-      expect([expectation.status, String(keysOf(expectation.json))]).toEqual([417, "code,message,success"])
-    }),
+        for (const path of [
+          "/v1/webhooks",
+          "/v1/webhooks/list/",
+          "/v1/webhooks/List",
+          "/v1//webhooks/list",
+          "/v1/jobs/x",
+        ]) {
+          expectError(yield* send("POST", path, { json: {} }), 404, path)
+          expect((yield* send("POST", path, { json: {}, headers })).json).toEqual(answer)
+        }
+        for (const [, { path }] of webhookEntries) {
+          for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+            const refused = yield* send(method, path, { headers })
+            expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
+            const message = `This path takes POST, not ${method}.`
+            expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
+          }
+        }
+        const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })
+        expect([expectation.status, String(keysOf(expectation.json))]).toEqual([417, "code,message,success"])
+      }),
   )
 })

@@ -9,7 +9,7 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { within } from "../../support/wait.ts"
 import { makeTenant } from "../tenants.ts"
 
-/** Secrets of every form, with what the Standard Webhooks library is to be given. */
+/** Secrets of every form, each with its form for the Standard Webhooks library. */
 const secrets = {
   "whsec_ and base64": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
   "whsec_ and something else": "whsec_not base64!",
@@ -18,7 +18,7 @@ const secrets = {
   "beyond ASCII": "ключ \u{1f4da}",
 }
 
-/** Verifies a delivery in every way that the documents name; gives its event. */
+/** Verifies a delivery in every documented way; returns its event. */
 const verified = ({ headers, body }: Received, secret: string) => {
   const { event, deliveryId } = verifyWebhook({ headers, body, secret })
   expect(deliveryId).toBe(headers["webhook-id"])
@@ -31,7 +31,7 @@ const verified = ({ headers, body }: Received, secret: string) => {
   return event
 }
 
-// Sleeps that never end: what arrives here was told at once, and waited for no poll interval.
+// With sleeps that never end, everything that arrives was sent at once, without a poll interval.
 const servers = {
   "the embedded database": TestServer.layer({}, { endlessSleeps: true }),
   PostgreSQL: TestServer.layer(onPostgres(), { endlessSleeps: true }),
@@ -39,7 +39,7 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`deliveries on ${database}`, (it) => {
-    it.effect("a completed job is told to every active endpoint, signed, at once, in the same bytes", () =>
+    it.effect("a completed job is sent to every active endpoint, signed, at once, in the same bytes", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const [a, b, inactive] = [yield* makeReceiver(), yield* makeReceiver(), yield* makeReceiver()]
@@ -51,7 +51,7 @@ for (const [database, server] of Object.entries(servers)) {
         yield* Effect.all([a.arrived(1), b.arrived(1)])
         const [atA, atB] = [a.received[0]!, b.received[0]!]
 
-        // Contract 7, and what HTTP itself needs.
+        // The headers of contract 7, and those that HTTP itself needs.
         const http = ["host", "connection", "content-length"]
         const ours = ["content-type", "user-agent", "x-webhook-signature", "x-event-type"]
         const standard = ["webhook-id", "webhook-timestamp", "webhook-signature"]
@@ -99,7 +99,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("a failed job is told with its error and its stack, under a secret of every form", () =>
+    it.effect("a failed job is sent with its error and its stack, with every form of secret", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const receiver = yield* makeReceiver()
@@ -125,8 +125,8 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    // Seen failing without the word to the worker: it sleeps.
-    it.effect("nobody waits for a poll interval: the end of a job wakes the worker", () =>
+    // Seen failing without the notification of the worker: it sleeps.
+    it.effect("the end of a job wakes the worker, without a poll interval", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const receiver = yield* makeReceiver()
@@ -138,7 +138,7 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
-    it.effect("the rules of who receives what, in their order", () =>
+    it.effect("the rules decide in their order who receives an event", () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
         const [stored, callback] = [yield* makeReceiver(), yield* makeReceiver()]

@@ -12,14 +12,14 @@ import { until } from "../../support/wait.ts"
 
 const readme = readFileSync(new URL("../../../README.md", import.meta.url), "utf8")
 
-/** The blocks of a language in a section of the README, each as it stands there. */
+/** The blocks of a language in a section of the README, unchanged. */
 const blocksOf = (title: string, language: string) => {
   const section = readme.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? ""
   return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(([, block]) => block!)
 }
 const commandsOf = (title: string) => blocksOf(title, "sh")
 
-/** Runs a program to its end; gives what it printed. */
+/** Runs a program to its end; returns its output. */
 const run = (program: string, args: ReadonlyArray<string>) =>
   Effect.callback<string>((resume) => {
     const child = spawn(program, args)
@@ -46,7 +46,7 @@ const gatewayFolder = Effect.acquireRelease(
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-/** The receiver of the README on a port of its own; gives an effect that takes the next line that it prints. */
+/** The receiver of the README on a free port; returns an effect that takes the next line of its output. */
 const receiver = Effect.fnUntraced(function* (port: number) {
   const lines = yield* Queue.unbounded<string>()
   const env = { PATH: process.env["PATH"], GATEHOUSE_WEBHOOK_SECRET: secret }
@@ -90,10 +90,10 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
           .replaceAll("http://127.0.0.1:3000", url)
           .replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)
           .replaceAll("8080", String(gatewayPort))
-      // Pasted as they stand, into one shell.
+      // Pasted unchanged into one shell.
       const pasted = [...commandsOf("Receive a webhook").slice(1), validate!].join("\n")
       const script = `${here(pasted)}\necho "KEY=$KEY"`
-      // Through a pipe: standard error is a socket here, which tee cannot open by its name.
+      // Through a pipe: here standard error is a socket, which tee cannot open by its name.
       const output = yield* run("bash", ["-c", 'bash -euo pipefail -c "$1" 2>&1 | cat', "bash", script])
       const answers = output.split("\n").flatMap((text) => (/^\{.*\}$/.test(text) ? [JSON.parse(text) as object] : []))
       expect(answers, output).toHaveLength(7)
@@ -104,7 +104,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
         Object.keys(JSON.parse(blocksOf("Validate an API key", "json")[0]!) as object),
       )
 
-      // The gateway, in a folder of its own; its package as it is here.
+      // The gateway runs in a folder of its own, with the current package.
       const folder = yield* gatewayFolder
       const [, program] = /<<'END'\n(.*)^END$/ms.exec(gateway!)!
       writeFileSync(join(folder, "gateway.mjs"), here(program!))

@@ -25,8 +25,8 @@ const statesOf = (tenant: Tenant, filter: Record<string, unknown>) =>
   Effect.map(tenant.deliveries(filter), (all) => all.map(({ state }) => state))
 const inactive = "The webhook endpoint is inactive; activate it first."
 
-layer(server, { excludeTestServices: true })("what was not delivered", (it) => {
-  it.effect("is skipped while the endpoint is inactive, and delivered by recover", () =>
+layer(server, { excludeTestServices: true })("unsuccessful deliveries", (it) => {
+  it.effect("are skipped while the endpoint is inactive, and sent by recover", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -48,13 +48,13 @@ layer(server, { excludeTestServices: true })("what was not delivered", (it) => {
       const told = receiver.received.map(({ body }) => (JSON.parse(body.toString()) as { job_id: string }).job_id)
       expect(told.toSorted()).toEqual(jobs)
       for (const job_id of jobs) expect(yield* tenant.attempted(job_id)).toMatchObject({ state: "delivered" })
-      // What was delivered is not recovered again.
+      // A delivered event is not recovered again.
       expect(yield* recover(tenant, webhook_endpoint_id, 0)).toBe(0)
     }),
   )
 
   it.effect(
-    "410 deactivates the endpoint: that delivery is failed, the pending ones are canceled, and others go on",
+    "a 410 deactivates the endpoint: that delivery fails, pending ones are canceled, and other endpoints continue",
     () =>
       Effect.gen(function* () {
         const tenant = yield* makeTenant()
@@ -90,7 +90,7 @@ layer(server, { excludeTestServices: true })("what was not delivered", (it) => {
       }),
   )
 
-  it.effect("deactivating or deleting an endpoint cancels what is pending; what became of it stays readable", () =>
+  it.effect("deactivating or deleting an endpoint cancels its pending deliveries, which stay readable", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -113,61 +113,61 @@ layer(server, { excludeTestServices: true })("what was not delivered", (it) => {
     }),
   )
 
-  it.effect("the last attempt of the schedule ends it; a callback is retried and sent again as any other", () =>
-    Effect.gen(function* () {
-      const { advance } = yield* TestServer
-      const tenant = yield* makeTenant()
-      const receiver = yield* makeReceiver()
-      receiver.behave({ status: 500 })
-      const job_id = yield* tenant.finished({ callback_url: receiver.url, callback_secret: "of the job" })
-      const { delivery_id } = yield* tenant.attempted(job_id)
-      yield* advance("73 minutes")
-      // Any word of work lets the worker look at the clock.
-      yield* tenant.finished({ skip_callbacks: true })
-      const ended = yield* tenant.until(delivery_id, ({ state }) => state === "failed")
-      expect(ended).toMatchObject({ attempts: 2, webhook_endpoint_id: null, next_attempt_at: null })
-      receiver.behave({ status: 200 })
-      yield* tenant.call("webhooks/deliveries/retry", { delivery_id })
-      yield* tenant.until(delivery_id, ({ attempts, state }) => attempts === 3 && state === "delivered")
-      expect(new Set(receiver.received.map(({ headers }) => headers["webhook-id"]))).toEqual(new Set([delivery_id]))
-    }),
-  )
-
   it.effect(
-    "lists of deliveries are read to the end, newest first, each once, at any page size and by any filter",
+    "the last attempt of the schedule ends a delivery, and a callback is retried and resent like any other",
     () =>
       Effect.gen(function* () {
+        const { advance } = yield* TestServer
         const tenant = yield* makeTenant()
-        const [one, two] = [
-          yield* tenant.endpoint("http://127.0.0.1:9/", { active: false }),
-          yield* tenant.endpoint("http://127.0.0.1:9/", { active: false }),
-        ]
-        const jobs: Array<string> = []
-        for (let n = 0; n < 4; n++) jobs.unshift(yield* tenant.finished())
-        const all = Effect.fnUntraced(function* (filter: object, limit: number) {
-          const found: Array<{ readonly delivery_id: string; readonly job_id: string }> = []
-          let cursor: string | null = null
-          do {
-            const page: Readonly<Record<string, string>> = yield* tenant.call("webhooks/deliveries/list", {
-              ...filter,
-              limit,
-              ...(cursor === null ? {} : { cursor }),
-            })
-            found.push(...(page["deliveries"] as unknown as typeof found))
-            cursor = page["next_cursor"]!
-          } while (cursor !== null)
-          return found
-        })
-        const everything = (yield* all({}, 100)).map(({ delivery_id }) => delivery_id)
-        expect(everything).toEqual(everything.toSorted().toReversed())
-        expect(everything).toHaveLength(8)
-        for (const limit of [1, 3, 8]) {
-          expect((yield* all({}, limit)).map(({ delivery_id }) => delivery_id)).toEqual(everything)
-          const ofOne = yield* all({ webhook_endpoint_id: one, state: "skipped" }, limit)
-          expect(ofOne.map(({ job_id }) => job_id)).toEqual(jobs)
-          expect(yield* all({ webhook_endpoint_id: two, job_id: jobs[1] }, limit)).toHaveLength(1)
-          expect(yield* all({ state: "pending" }, limit)).toEqual([])
-        }
+        const receiver = yield* makeReceiver()
+        receiver.behave({ status: 500 })
+        const job_id = yield* tenant.finished({ callback_url: receiver.url, callback_secret: "of the job" })
+        const { delivery_id } = yield* tenant.attempted(job_id)
+        yield* advance("73 minutes")
+        // Any notification makes the worker read the clock.
+        yield* tenant.finished({ skip_callbacks: true })
+        const ended = yield* tenant.until(delivery_id, ({ state }) => state === "failed")
+        expect(ended).toMatchObject({ attempts: 2, webhook_endpoint_id: null, next_attempt_at: null })
+        receiver.behave({ status: 200 })
+        yield* tenant.call("webhooks/deliveries/retry", { delivery_id })
+        yield* tenant.until(delivery_id, ({ attempts, state }) => attempts === 3 && state === "delivered")
+        expect(new Set(receiver.received.map(({ headers }) => headers["webhook-id"]))).toEqual(new Set([delivery_id]))
       }),
+  )
+
+  it.effect("lists of deliveries return each once, newest first, at any page size and with any filter", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const [one, two] = [
+        yield* tenant.endpoint("http://127.0.0.1:9/", { active: false }),
+        yield* tenant.endpoint("http://127.0.0.1:9/", { active: false }),
+      ]
+      const jobs: Array<string> = []
+      for (let n = 0; n < 4; n++) jobs.unshift(yield* tenant.finished())
+      const all = Effect.fnUntraced(function* (filter: object, limit: number) {
+        const found: Array<{ readonly delivery_id: string; readonly job_id: string }> = []
+        let cursor: string | null = null
+        do {
+          const page: Readonly<Record<string, string>> = yield* tenant.call("webhooks/deliveries/list", {
+            ...filter,
+            limit,
+            ...(cursor === null ? {} : { cursor }),
+          })
+          found.push(...(page["deliveries"] as unknown as typeof found))
+          cursor = page["next_cursor"]!
+        } while (cursor !== null)
+        return found
+      })
+      const everything = (yield* all({}, 100)).map(({ delivery_id }) => delivery_id)
+      expect(everything).toEqual(everything.toSorted().toReversed())
+      expect(everything).toHaveLength(8)
+      for (const limit of [1, 3, 8]) {
+        expect((yield* all({}, limit)).map(({ delivery_id }) => delivery_id)).toEqual(everything)
+        const ofOne = yield* all({ webhook_endpoint_id: one, state: "skipped" }, limit)
+        expect(ofOne.map(({ job_id }) => job_id)).toEqual(jobs)
+        expect(yield* all({ webhook_endpoint_id: two, job_id: jobs[1] }, limit)).toHaveLength(1)
+        expect(yield* all({ state: "pending" }, limit)).toEqual([])
+      }
+    }),
   )
 })

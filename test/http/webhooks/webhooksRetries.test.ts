@@ -10,12 +10,12 @@ import { makeTenant, type Tenant } from "../tenants.ts"
 import { faultOfWebhookError } from "./webhookOperations.ts"
 
 const hour = 3_600_000
-/** Two retries at once, and one that does not come within a test. */
+/** Two retries at once, and one that does not come during a test. */
 const server = TestServer.layer(
   Effect.map(onPostgres(), (environment) => ({ ...environment, WEBHOOK_RETRY_DELAYS: "1ms,1ms,1h" })),
 )
 
-/** How the server's clock stands against a time, in milliseconds. */
+/** The milliseconds from the record of an attempt to the next one. */
 const untilNext = (delivery: { readonly updated_at: string; readonly next_attempt_at: string | null }) =>
   Date.parse(String(delivery.next_attempt_at)) - Date.parse(delivery.updated_at)
 
@@ -26,7 +26,7 @@ const expectConflict = Effect.fnUntraced(function* (tenant: Tenant, path: string
 })
 const retry = (tenant: Tenant, delivery_id: string) => tenant.call("webhooks/deliveries/retry", { delivery_id })
 
-/** Which of the secrets signed a delivery, by the header of Standard Webhooks. */
+/** The secrets that signed a delivery, by the header of Standard Webhooks. */
 const signers = ({ headers, body }: Received, secrets: ReadonlyArray<string>) =>
   secrets.filter((secret) => {
     try {
@@ -37,8 +37,8 @@ const signers = ({ headers, body }: Received, secrets: ReadonlyArray<string>) =>
     }
   })
 
-layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) => {
-  it.effect("a failure is tried again with the same id and bytes, and every attempt is there to read", () =>
+layer(server, { excludeTestServices: true })("retries of deliveries", (it) => {
+  it.effect("a failure is retried with the same id and bytes, and every attempt can be read", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -59,7 +59,7 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
       expect(String(keysOf(delivery.attempt_log[0]))).toBe("body,duration_ms,error,failure,number,started_at,status")
       const seen = { started_at: expect.stringMatching(/Z$/) as string, duration_ms: expect.any(Number) as number }
       expect(delivery.attempt_log).toEqual([
-        // The character that the cut goes through is left out.
+        // A character that the limit splits is left out.
         { ...seen, number: 1, status: 500, failure: null, error: null, body: "a".repeat(4_095) },
         { ...seen, number: 2, status: null, failure: "connection", error: expect.any(String) as string, body: null },
         { ...seen, number: 3, status: 201, failure: null, error: null, body: "thanks\ufffd" },
@@ -73,7 +73,7 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
     }),
   )
 
-  it.effect("a redirect and a refused connection are failures, and the schedule goes on", () =>
+  it.effect("a redirect or a refused connection is a failure, and the schedule continues", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const [target, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
@@ -95,7 +95,7 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
     }),
   )
 
-  it.effect("Retry-After lengthens a wait on 429 and 503, to 24 hours at most, and on nothing else", () =>
+  it.effect("Retry-After lengthens a wait after 429 and 503, to 24 hours at most, and after no other status", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const cases: ReadonlyArray<readonly [number, string, number]> = [
@@ -119,13 +119,13 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
         const found = yield* tenant.until(deliveries[n]!.delivery_id, ({ attempts }) => attempts >= (wait > 0 ? 1 : 3))
         if (wait === 0) continue
         expect(found.attempts, at).toBe(1)
-        // A date has whole seconds, and is counted from when it was written.
+        // A date has whole seconds, and counts from the time at which it was written.
         expect(Math.abs(untilNext(found) - wait), at).toBeLessThan(60_000)
       }
     }),
   )
 
-  it.effect("a delivered one is sent again on request, one in flight is not, nor one of a deleted endpoint", () =>
+  it.effect("a delivered one can be resent, but none that is in flight or whose endpoint was deleted", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
@@ -155,7 +155,7 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
           expect(yield* tenant.delivery(delivery_id)).toMatchObject({ state: "canceled", attempts: 2 })
         }),
       )
-      // What was in flight while its endpoint went is recorded, and nothing follows it.
+      // An attempt in flight when its endpoint is deleted is recorded, and is not retried.
       const ended = yield* tenant.until(delivery_id, ({ attempts }) => attempts === 3)
       expect(ended).toMatchObject({ state: "canceled", next_attempt_at: null })
       expect(ended.attempt_log[2]).toMatchObject({ failure: "connection" })
@@ -163,7 +163,7 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
     }),
   )
 
-  it.effect("a new url or secret counts from the next attempt on; for 24 hours the old secret signs, too", () =>
+  it.effect("a new url or secret applies from the next attempt on, and the old secret signs too for 24 hours", () =>
     Effect.gen(function* () {
       const { advance } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -193,10 +193,10 @@ layer(server, { excludeTestServices: true })("what becomes of deliveries", (it) 
         const verify = () => verifyWebhook({ headers: { "x-webhook-signature": bodyOnly }, body: first.body, secret })
         if (matches) verify()
         else expect(verify).toThrow("No signature matches")
-        // Either secret is enough for the library.
+        // The library accepts either secret.
         new Webhook(secret).verify(first.body, first.headers as Record<string, string>)
       }
-      // Another change: only the one before it goes on.
+      // At the next change, only the secret before it keeps signing.
       yield* tenant.call("webhooks/update", { id, signing_secret: newest })
       expect(signers(yield* next(2), secrets)).toEqual([fresh, newest])
       yield* advance("23 hours")
