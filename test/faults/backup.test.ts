@@ -17,10 +17,9 @@ const onPostgres = (url: string): Environment => ({ DATABASE_URL: url, ENCRYPTIO
 const quick = { WEBHOOK_RETRY_DELAYS: "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s" }
 
 /**
- * A service with a delivery that was made and others that are pending is backed up, and comes to its end; another one
- * starts on what was restored, and goes on where the first was at the backup.
- *
- * @param backUp while the service runs; gives what restores it once that has ended
+ * Backs up a service with one finished delivery and several pending ones, and stops it. Starts another service on the
+ * restored data, which must continue where the first one was at the backup. `backUp` runs while the service runs, and
+ * returns an effect that restores the data once the service has stopped.
  */
 const check = Effect.fnUntraced(function* <R>(
   original: Environment,
@@ -42,7 +41,7 @@ const check = Effect.fnUntraced(function* <R>(
   verifier.behaviour.answer = () => 200
   const before = verifier.receipts.map(({ id }) => id)
   service = yield* startService({ ...quick, ...restored })
-  // The key of before is taken, and the secret of before signs: the verifier takes nothing else.
+  // The restored service accepts the old key and signs with the old secret: the verifier accepts no other.
   yield* tenant.settled
   const list = yield* tenant.call("webhooks/deliveries/list", {})
   assert.deepStrictEqual(
@@ -55,7 +54,7 @@ const check = Effect.fnUntraced(function* <R>(
     after.map(({ jobId }) => jobId),
     first,
   )
-  // One that was tried before the backup goes on under the same id.
+  // A delivery that was attempted before the backup keeps its id.
   assert.include(
     after.map(({ id }) => id),
     before[1],
@@ -64,7 +63,7 @@ const check = Effect.fnUntraced(function* <R>(
 
 const majorOf = (text: string) => Number(/(\d+)/.exec(text)![1])
 
-/** Where there is a `pg_dump` that is new enough for the server, or why there is none. */
+/** The folder with a `pg_dump` that is new enough for the server, or the reason why there is none. */
 const findTools = async () => {
   const server = await Effect.runPromise(
     Effect.scoped(
@@ -77,7 +76,7 @@ const findTools = async () => {
   try {
     folders.push(...readdirSync(packaged).map((version) => join(packaged, version, "bin/")))
   } catch {
-    // Not a Debian.
+    // The system is not Debian.
   }
   const isNewEnough = (folder: string) => {
     try {
@@ -96,9 +95,9 @@ const tool = Effect.fnUntraced(function* (name: string, ...args: ReadonlyArray<s
   assert.strictEqual(code, 0, err)
 })
 
-// What docs/backup.md tells to do. Seen failing with a new ENCRYPTION_KEY, and with a dump without pending_deliveries.
+// The steps of docs/backup.md. Seen failing with a new ENCRYPTION_KEY, and with a dump without pending_deliveries.
 describe.concurrent("a backup, restored", () => {
-  it.live("of the embedded database: the stopped service's folder", () =>
+  it.live("of the embedded database: the folder of the stopped service", () =>
     Effect.gen(function* () {
       const [from, to] = [yield* freshFolder(), yield* freshFolder("empty")]
       const restore = Effect.sync(() => {

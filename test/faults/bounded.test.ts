@@ -6,12 +6,12 @@ import { makeReceiver, type Behaviour } from "../support/receiver.ts"
 import { addDeliveries, asker, type Ask, listed, makeNeighbour, rowsOf, within } from "./crowding.ts"
 import { makeTenant, onPostgres } from "./support.ts"
 
-/** Deliveries of one endpoint. */
+/** The number of deliveries of one endpoint. */
 const count = 50_000
-/** How long the rows may take to follow. */
+/** The longest time until the rows are up to date. */
 const settleTime = Duration.minutes(3)
 
-/** An org with a receiver and very many deliveries beside one that has few, on PostgreSQL. */
+/** An org with a receiver and very many deliveries, beside an org with few, on PostgreSQL. */
 const makeWorld = Effect.fnUntraced(function* (state: "pending" | "failed", behaviour: Behaviour) {
   const url = yield* freshPostgres()
   const sql = yield* adminClient(url)
@@ -36,7 +36,7 @@ const makeWorld = Effect.fnUntraced(function* (state: "pending" | "failed", beha
 })
 type World = Effect.Success<ReturnType<typeof makeWorld>>
 
-/** Runs what an org does beside another org, and logs what was seen. */
+/** Runs an operation of one org while another org works, and logs the times of both. */
 const beside = Effect.fnUntraced(function* <A, E, R>(world: World, what: string, effect: Effect.Effect<A, E, R>) {
   const found = yield* world.neighbour.beside(effect)
   const ms = (value: number) => value.toFixed(0)
@@ -47,7 +47,7 @@ const beside = Effect.fnUntraced(function* <A, E, R>(world: World, what: string,
   return found.result
 })
 
-/** What an org sees of an endpoint that has ended, from the moment on. */
+/** Asserts that an org sees its ended endpoint without pending deliveries, from the moment of its end. */
 const assertEnded = Effect.fnUntraced(function* (ask: Ask, endpointId: string, last: string) {
   assert.deepStrictEqual(yield* listed(ask, endpointId, "pending", 1), [])
   assert.lengthOf(yield* listed(ask, endpointId, "canceled", 300), 300)
@@ -55,7 +55,7 @@ const assertEnded = Effect.fnUntraced(function* (ask: Ask, endpointId: string, l
   assert.strictEqual(state, "canceled")
 })
 
-/** What is left once the rows have followed: all are canceled but those that were attempted. */
+/** Asserts the rows after the sweep: all are canceled, except those that were attempted. */
 const assertSettled = (rows: { states: Record<string, number>; queued: number }) => {
   assert.strictEqual(rows.queued, 0)
   const { canceled = 0, failed = 0, ...others } = rows.states
@@ -70,7 +70,7 @@ const detail = (ask: Ask, endpointId: string) =>
   })
 
 describe(`${count} deliveries of one endpoint`, () => {
-  it.live.each(["update", "delete"])("%s answers at once, counts at once, and no other org notices", (action) =>
+  it.live.each(["update", "delete"])("%s answers and counts at once, and does not delay other orgs", (action) =>
     Effect.gen(function* () {
       const world = yield* makeWorld("pending", "hang")
       const { add, ask, endpointId, settled } = world
@@ -80,7 +80,7 @@ describe(`${count} deliveries of one endpoint`, () => {
         Effect.gen(function* () {
           const { last } = yield* add
           const json = { id: endpointId }
-          // Attempts are in flight, and hang.
+          // Attempts are in flight and hang.
           yield* Effect.sleep("1 second")
           const { took } =
             action === "update"
@@ -100,7 +100,7 @@ describe(`${count} deliveries of one endpoint`, () => {
     }),
   )
 
-  it.live("recover answers at once, counts at once, and no other org notices", () =>
+  it.live("recover answers and counts at once, and does not delay other orgs", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld("failed", "hang")
       const { add, ask, endpointId, settled } = world
@@ -131,32 +131,34 @@ describe(`${count} deliveries of one endpoint`, () => {
   it.live.each([
     ["410", { status: 410 }, "gone"],
     ["500 after five days of failures", { status: 500 }, "failing"],
-  ] as const)("a receiver that answers %s ends the endpoint, and no other org notices", ([what, behaviour, reason]) =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld("pending", behaviour)
-      const { add, ask, endpointId, settled, sql } = world
-      if (reason === "failing") {
-        yield* sql`
+  ] as const)(
+    "a receiver that answers %s deactivates the endpoint, and does not delay other orgs",
+    ([what, behaviour, reason]) =>
+      Effect.gen(function* () {
+        const world = yield* makeWorld("pending", behaviour)
+        const { add, ask, endpointId, settled, sql } = world
+        if (reason === "failing") {
+          yield* sql`
           UPDATE webhook_endpoints SET failing_since = date_trunc('second', now()) - interval '6 days', failures = 10
           WHERE id = ${endpointId}`
-      }
-      yield* beside(
-        world,
-        what,
-        Effect.gen(function* () {
-          const { last } = yield* add
-          const [took, { deactivated_reason }] = yield* detail(ask, endpointId).pipe(
-            Effect.repeat({ until: ({ active }) => !active }),
-            Effect.timeout("30 seconds"),
-            Effect.timed,
-          )
-          assert.strictEqual(deactivated_reason, reason)
-          yield* assertEnded(ask, endpointId, last)
-          const [settling, rows] = yield* settled
-          assertSettled(rows)
-          return { ended: Duration.toMillis(took), settled: Duration.toMillis(settling) }
-        }),
-      )
-    }),
+        }
+        yield* beside(
+          world,
+          what,
+          Effect.gen(function* () {
+            const { last } = yield* add
+            const [took, { deactivated_reason }] = yield* detail(ask, endpointId).pipe(
+              Effect.repeat({ until: ({ active }) => !active }),
+              Effect.timeout("30 seconds"),
+              Effect.timed,
+            )
+            assert.strictEqual(deactivated_reason, reason)
+            yield* assertEnded(ask, endpointId, last)
+            const [settling, rows] = yield* settled
+            assertSettled(rows)
+            return { ended: Duration.toMillis(took), settled: Duration.toMillis(settling) }
+          }),
+        )
+      }),
   )
 })

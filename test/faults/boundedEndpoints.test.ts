@@ -8,23 +8,23 @@ import { makeNeighbour } from "./crowding.ts"
 import { memoryOf } from "./memory.ts"
 import { makeTenant, onPostgres, type Tenant } from "./support.ts"
 
-/** Endpoints of one org, or origins of its callbacks. */
+/** The number of endpoints of one org, or of origins of its callbacks. */
 const count = 3_000
 const jobs = 10
-/** An attempt at a receiver that hangs takes so long. */
+/** The time that an attempt takes at a receiver that hangs. */
 const WEBHOOK_TIMEOUT = "5s"
-/** For how long another org is watched: some rounds of attempts that hang. */
+/** How long another org is observed: several rounds of hanging attempts. */
 const watched = "12 seconds"
 
 const numbers = Array.from({ length: count }, (_, n) => n)
-/** A loopback address for each: an origin of its own. */
+/** A loopback address for each receiver, so that each is an origin of its own. */
 const originOf = (port: number, n: number) => `http://127.1.${Math.floor(n / 200)}.${(n % 200) + 1}:${port}`
 const all = <A, E, R>(make: (n: number) => Effect.Effect<A, E, R>) =>
   Effect.forEach(numbers, make, { concurrency: 16, discard: true })
 
 const addEndpoints = (tenant: Tenant, port: number) => all((n) => tenant.endpoint(originOf(port, n)))
 const finishJobs = (tenant: Tenant) => tenant.finishMany(jobs)
-/** A job for each origin, and each with a receiver of its own. */
+/** Finishes a job for each origin, so that each has a receiver of its own. */
 const finishWithCallbacks = (tenant: Tenant, port: number) =>
   all((n) =>
     Effect.gen(function* () {
@@ -78,7 +78,7 @@ describe(`${count} receivers of one org`, () => {
         `${count} ${what}: ${result!.attempts} attempts of ${deliveries} deliveries; events of another org: p50 ${ms(alone.p50)} → ${ms(found.p50)}, p99 ${ms(alone.p99)} → ${ms(found.p99)}, at most ${ms(found.max)} ms; ${found.times.length} of them; ${ms(most)} MiB more`,
       )
       assert.isAtLeast(result!.attempts, 1_000)
-      // A tenth of what it was when another org's events waited behind all retries; the figures are the bench's.
+      // A tenth of the delay from when another org's events waited behind all retries. The bench has the figures.
       assert.isBelow(found.p50, alone.p50 + 1_000)
       assert.isBelow(found.max, 10_000)
       assert.isBelow(most, 384)

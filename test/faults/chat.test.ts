@@ -14,8 +14,8 @@ const question = JSON.stringify([{ role: "user", content: "what is subject7?" }]
 const body = (n: number) => `{"messages":${question},"docsPages":${pages.slice(0, -1)},"page ${n}":"Page ${n}."}}`
 
 describe("chats", () => {
-  // Seen failing: all twelve were read and indexed at once, in 1,381 MiB after the first round.
-  it.live("12 chats with 7.9 MB of pages each: answered, or 503 and Retry-After, in 500 MiB", () =>
+  // Seen failing when all twelve were read and indexed at once: 1,381 MiB after the first round.
+  it.live("12 chats with 7.9 MB of pages each are answered or refused with 503 and Retry-After, within 500 MiB", () =>
     Effect.gen(function* () {
       const service = yield* start
       const headers = { "content-type": "application/json" }

@@ -14,7 +14,7 @@ const begin = Effect.gen(function* () {
   const provider = yield* makeOidcProvider()
   const oidc = { GITHUB_OIDC_ISSUER: provider.issuer, OIDC_AUDIENCE: provider.audience }
   const { environment } = onPostgres(yield* freshPostgres())
-  // An attempt has time on a busy machine: one that failed would wait for its time, as the promise says.
+  // The timeout leaves time for an attempt on a busy machine: a failed attempt would wait for its retry.
   const variables = { ...environment, ...hurried, ...oidc, WEBHOOK_TIMEOUT: "30s" }
   const service = yield* startService(variables, { preloaded: true })
   const witness = yield* makeWitness(() => service)
@@ -24,7 +24,7 @@ const begin = Effect.gen(function* () {
   return {
     witness,
     call,
-    /** Steps the service's wall clock by so many hours. */
+    /** Steps the service's wall clock by this number of hours. */
     step: (hours: number) => service.ask({ stepClock: hours * hour }),
     jobs: (workflow: string) =>
       Effect.map(call("jobs/list", { workflow, limit: 100 }), ({ jobs }) => jobs.map(({ status }) => status)),
@@ -32,7 +32,7 @@ const begin = Effect.gen(function* () {
       status("/api/v0/register-deployment", {}, { authorization: `Bearer ${token}` }),
     ),
     validate: (key: string) => status("/api/v0/keys/validate", { key }, { "x-api-key": witness.tenant.key }),
-    /** Without a credential, whose failures are limited: the answer's status, and how long it asks to wait. */
+    /** Validates a wrong key without a credential; such failures have a limit. Returns the status and Retry-After. */
     guess: Effect.map(
       service.send("POST", "/api/v0/keys/validate", { json: { key: `${key}x` } }),
       ({ headers, status }) => ({ status, wait: Number(headers["retry-after"] ?? 0) }),
@@ -47,10 +47,10 @@ const begin = Effect.gen(function* () {
   }
 })
 
-describe.concurrent("the wall clock stepped", () => {
-  // Seen failing: with keys accepted whatever their `expiresAt`.
+describe.concurrent("steps of the wall clock", () => {
+  // Seen failing with keys that are accepted with any `expiresAt`.
   it.live(
-    "an hour ahead: what expires has expired, leases have run out, missed firings come as one, the rest goes on",
+    "an hour ahead: keys and leases expire, missed firings create one job together, and everything else continues",
     () =>
       Effect.gen(function* () {
         const { call, expiring, jobs, register, step, validate, witness } = yield* begin
@@ -70,7 +70,7 @@ describe.concurrent("the wall clock stepped", () => {
           [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
           [401, 401, ["queued"], ["queued"]],
         )
-        // And back: the key and the tokens are good again, nothing fires twice.
+        // After the step back the key and the tokens are valid again, and nothing fires twice.
         yield* step(-1)
         yield* Effect.sleep("2 seconds")
         assert.deepStrictEqual(
@@ -80,10 +80,10 @@ describe.concurrent("the wall clock stepped", () => {
       }),
   )
 
-  // Seen failing: the failures of callers without a credential were counted by the wall clock, and shut them out for an hour.
-  // And so: what had come before the step and was not claimed yet waited until the clock was there again.
+  // Seen failing when failures without a credential were counted by the wall clock: clients were locked out for an
+  // hour. Also when deliveries that were due before the step and not claimed waited until the clock had caught up.
   it.live(
-    "an hour back: no lease runs out, nothing fires twice, finished jobs are told at once, nobody is shut out",
+    "an hour back: no lease expires, nothing fires twice, events are sent at once, and no client is locked out",
     () =>
       Effect.gen(function* () {
         const { call, expiring, guess, jobs, register, step, validate, witness } = yield* begin
@@ -96,7 +96,7 @@ describe.concurrent("the wall clock stepped", () => {
         assert.strictEqual((yield* guess).status, 429)
         const { arrived, behaviour, receipts } = witness.verifier
         const stepped = Promise.withResolvers<number>()
-        // The receiver takes its time, so that at the step deliveries are in flight, claimed ahead, and in the queue.
+        // The receiver delays its answers, so that at the step deliveries are in flight, prefetched, and in the queue.
         const busy = Effect.sync(() => (behaviour.answer = () => stepped.promise)).pipe(
           Effect.andThen(Effect.suspend(() => arrived(receipts.length + 10))),
           Effect.andThen(witness.tenant.finishMany(30)),
@@ -112,7 +112,7 @@ describe.concurrent("the wall clock stepped", () => {
         assert.deepStrictEqual([status, wait <= 60], [429, true])
         assert.deepStrictEqual(
           [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
-          // A token of the future is none.
+          // A token from the future is invalid.
           [200, 401, ["running"], []],
         )
       }),

@@ -17,11 +17,12 @@ const begin = Effect.fnUntraced(function* (place: (typeof places)[keyof typeof p
 const never = () => new Promise<never>(() => {})
 
 describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => {
-  // Seen failing: complete answered before its transaction; claim passed over what a dead claim held.
-  it.live("after a completion is answered and before it is sent", () =>
+  // Seen failing when a completion was answered before its transaction, and when a claim skipped the deliveries of a
+  // dead claim.
+  it.live("after the answer to a completion, and before its event is sent", () =>
     Effect.gen(function* () {
       const { inFlight, kill, restart, tenant, verifier } = yield* begin(place, { WEBHOOK_TIMEOUT: "4s" })
-      // Ten attempts wait for their answer, and so the two others are not begun; they may be claimed.
+      // Ten attempts wait for their answers, so the two others do not start, but may be claimed.
       verifier.behaviour.answer = never
       const jobs = yield* tenant.finishMany(12)
       yield* verifier.arrived(10)
@@ -36,7 +37,7 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
     }),
   )
 
-  // Seen failing: claim passed over what a dead claim held.
+  // Seen failing when a claim skipped the deliveries of a dead claim.
   it.live("after the receipt and before the record", () =>
     Effect.gen(function* () {
       const { current, inFlight, kill, restart, tenant, verifier } = yield* begin(place)
@@ -57,12 +58,12 @@ describe.concurrent.each(Object.entries(places))("kill -9 on %s", (_, place) => 
 })
 
 describe.concurrent("on postgres", () => {
-  // Seen failing: claim passed over what a dead claim held.
-  it.live("kill -9 while recording: the whole record or nothing of it", () =>
+  // Seen failing when a claim skipped the deliveries of a dead claim.
+  it.live("kill -9 during a record: everything or nothing is recorded", () =>
     Effect.gen(function* () {
       const { environment, inFlight, kill, restart, tenant, verifier } = yield* begin(places.postgres)
       const sql = yield* adminClient(environment["DATABASE_URL"]!)
-      // By a client of its own: a transaction sees the activity of its beginning.
+      // A client of its own, because a transaction sees the activity of the time of its start.
       const watcher = yield* adminClient(environment["DATABASE_URL"]!)
       const waiting = watcher`SELECT pid FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'gatehouse'`
@@ -78,7 +79,8 @@ describe.concurrent("on postgres", () => {
         yield* kill
         return jobs
       }).pipe(sql.withTransaction)
-      // A record that was sent is carried out, whoever asked for it is gone: what it holds is not in flight any more.
+      // PostgreSQL executes a record that was sent even if its client is gone: its deliveries are not in flight any
+      // more.
       const held = yield* inFlight
       yield* restart
       yield* tenant.settled
@@ -86,8 +88,8 @@ describe.concurrent("on postgres", () => {
     }),
   )
 
-  // Seen failing: recordAttempts did not compare the claim.
-  it.live("a replica stalled past its lease cannot record over the one that took its delivery up", () =>
+  // Seen failing when recordAttempts did not compare the claim.
+  it.live("a replica that stalls past its lease cannot overwrite the record of the next claim", () =>
     Effect.gen(function* () {
       const { current, restart, tenant, verifier } = yield* begin(places.postgres)
       const stalled = current()
@@ -98,7 +100,7 @@ describe.concurrent("on postgres", () => {
       const job = yield* tenant.finish(0)
       yield* verifier.arrived(1)
       verifier.behaviour.answer = () => 200
-      // From here on the tenant is served by another one.
+      // From here on, another replica serves the tenant.
       yield* restart
       yield* tenant.settled
       stalled.signal("SIGCONT")

@@ -3,15 +3,15 @@ import { connect, type Socket } from "node:net"
 import type { Service } from "../support/process.ts"
 import { until } from "./support.ts"
 
-/** Opens connections that say this and nothing more; they end with the scope, or by `close`. */
+/** Opens connections that send this text and nothing more; they end with the scope, or with `close`. */
 export const crowd = Effect.fnUntraced(function* (
   service: Service,
   count: number,
   says: string,
   options: {
-    /** Said again and again, every so many milliseconds. */
+    /** Text that each connection sends repeatedly, with the interval in milliseconds. */
     readonly drip?: { readonly text: string; readonly every: number }
-    /** Whether each is answered: then the next ones wait for the answers. */
+    /** Whether each is answered; if so, the next ones wait for the answers. */
     readonly answered?: boolean
   } = {},
 ) {
@@ -31,7 +31,7 @@ export const crowd = Effect.fnUntraced(function* (
     })
     socket.on("error", () => {}).once("close", () => state.ended++)
     sockets.push(socket)
-    // More at once than the system holds for the server to accept would wait for seconds.
+    // More connections at once than the backlog of the listening socket would wait for seconds.
     if (sockets.length % 100 === 0) yield* Effect.sleep("20 millis")
     if (options.answered === true) yield* until(() => sockets.length - state.answered < 200)
   }

@@ -4,10 +4,10 @@ import type { SqlClient } from "effect/sql"
 import type { Service } from "../support/process.ts"
 import { makeTenant, makeVerifier, until } from "./support.ts"
 
-/** How long the longest lasts that is seen here, on a machine that others use as well. */
+/** The longest time of a request here, on a machine that others use too. */
 export const within = Duration.seconds(5)
 
-/** What an org sees of its deliveries. */
+/** The fields of answers about an org's deliveries. */
 interface Answer {
   readonly success: boolean
   readonly recovered: number
@@ -16,7 +16,7 @@ interface Answer {
   readonly state: string
 }
 
-/** Sends requests as an org, each once; every one is answered with 200 within `within`. */
+/** Sends requests as an org, each once. Each must be answered with 200 within `within`. */
 export const asker =
   (service: Service, key: string) =>
   <A = Answer>(path: string, json: object) =>
@@ -30,7 +30,7 @@ export const asker =
     })
 export type Ask = ReturnType<typeof asker>
 
-/** All deliveries of an endpoint in a state, as a reader finds them who follows the cursor. */
+/** All deliveries of an endpoint in a state, as a client finds them by following the cursor. */
 export const listed = Effect.fnUntraced(function* (ask: Ask, endpointId: string, state: string, enough: number) {
   const ids: Array<string> = []
   for (let cursor: string | null | undefined; cursor !== null && ids.length < enough;) {
@@ -47,8 +47,8 @@ export const listed = Effect.fnUntraced(function* (ask: Ask, endpointId: string,
 })
 
 /**
- * Puts so many deliveries of an endpoint into the database, each of an event of its own: in the queue and due, or failed.
- * They are seen all at once. Returns the ids of the first and the last.
+ * Inserts deliveries of an endpoint, each of an event of its own: queued and due, or failed. They become visible
+ * together. Returns the ids of the first and the last.
  */
 export const addDeliveries = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -57,7 +57,7 @@ export const addDeliveries = Effect.fnUntraced(function* (
   count: number,
   state: "pending" | "failed",
 ) {
-  // As ids of August 2026 begin: a recovery reads no ids from before its time.
+  // Like ids of August 2026, because a recovery reads no ids from before its range.
   const id = sql.literal(`('01M0000000' || lpad(n::text, 16, '0'))`)
   const numbers = sql`generate_series(1, ${count}::int) AS n`
   yield* sql`
@@ -79,7 +79,7 @@ export const addDeliveries = Effect.fnUntraced(function* (
   return row!
 })
 
-/** How many deliveries of an endpoint are in each state, as they are in the table, and whether any sweep is left. */
+/** The number of rows of an endpoint's deliveries in each state, and the number of open sweeps. */
 export const rowsOf = (sql: SqlClient.SqlClient, endpointId: string) =>
   sql<{ states: Record<string, number>; queued: number; sweeps: number }>`
     SELECT (SELECT coalesce(json_object_agg(state, count), '{}') FROM (
@@ -88,11 +88,11 @@ export const rowsOf = (sql: SqlClient.SqlClient, endpointId: string) =>
       (SELECT count(*)::int FROM pending_deliveries WHERE left(lane, 26) = ${endpointId}) AS queued,
       (SELECT count(*)::int FROM sweeps) AS sweeps`.pipe(Effect.map(([row]) => row!))
 
-/** The value below which that part of the others is. */
+/** The value below which this part of all values is. */
 export const percentile = (values: ReadonlyArray<number>, part: number) =>
   values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * part))]!
 
-/** An org that finishes a job every so many milliseconds, and whose receiver works. */
+/** An org that finishes a job at a regular interval in milliseconds, and whose receiver works. */
 export const makeNeighbour = Effect.fnUntraced(function* (service: Service) {
   const verifier = yield* makeVerifier()
   const tenant = yield* makeTenant(() => service)
@@ -107,8 +107,8 @@ export const makeNeighbour = Effect.fnUntraced(function* (service: Service) {
   }
 
   /**
-   * Finishes jobs for as long as an effect runs; returns what that gives, and of every job how many milliseconds its event
-   * took from the request to the receiver. All of them arrive.
+   * Finishes jobs while an effect runs. Returns the result of the effect, and for every job the milliseconds from the
+   * request to the receipt of its event. All events must arrive.
    */
   const beside = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
     const begun = new Map<string, number>()

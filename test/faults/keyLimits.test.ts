@@ -13,7 +13,7 @@ interface Answer {
   readonly key: string
   readonly sentAt: number
   readonly endedAt: number
-  /** 0: no answer came. */
+  /** 0 means that no answer came. */
   readonly status: number
 }
 
@@ -36,7 +36,7 @@ const makeKeys = Effect.fnUntraced(function* ({ send }: Service, count: number) 
   return { path, limited: yield* make({ rateLimit }), withCredits: yield* make({ rateLimit, credits }) }
 })
 
-/** Validates all keys in turn at all replicas, with more callers than the limits allow, for so long. */
+/** Validates all keys in turn at all replicas for some seconds, with more clients than the limits allow. */
 const callers = Effect.fnUntraced(function* (replicas: () => ReadonlyArray<Service>, keys: Keys, seconds: number) {
   const answers: Array<Answer> = []
   const all = [...keys.limited, ...keys.withCredits]
@@ -58,11 +58,14 @@ const callers = Effect.fnUntraced(function* (replicas: () => ReadonlyArray<Servi
   return answers
 })
 
-/** No span of a window has twice the limit, nor the whole time more than the limit allows. Returns the number of valid uses. */
+/**
+ * Asserts that no window has twice the limit, and that the whole time has no more than the limit allows. Returns the
+ * number of valid uses.
+ */
 const assertWithinLimit = (answers: ReadonlyArray<Answer>) => {
   const valid = answers.filter(({ status }) => status === 200).sort((a, b) => a.sentAt - b.sentAt)
   for (const [from, { sentAt }] of valid.entries()) {
-    // What was sent and answered within the span was certainly used within it.
+    // A use that was sent and answered within the window certainly happened in it.
     const within = valid.slice(from).filter(({ endedAt }) => endedAt < sentAt + windowMillis)
     assert.isBelow(within.length, 2 * rateLimit.limit)
   }
@@ -88,8 +91,8 @@ const threeReplicas = (environment: Readonly<Record<string, string>>) =>
   Effect.replicateEffect(startService(environment), 3, { concurrency: 3 })
 
 describe("limits of keys over three replicas", () => {
-  // Guards against leased units that drain at once, and portions that are used past their lifetime.
-  it.live("never let through more than they allow, and at least 95 % of it", () =>
+  // Fails if leased units drain at once, or if portions are used past their lifetime.
+  it.live("never allow more than the limit, and at least 95 % of it", () =>
     Effect.gen(function* () {
       const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
       const replicas = yield* threeReplicas(environment)
@@ -102,8 +105,8 @@ describe("limits of keys over three replicas", () => {
     }),
   )
 
-  // Guards against portions that are kept over a failure of the question.
-  it.live("hold across kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
+  // Fails if a portion is kept after its lease failed.
+  it.live("hold after kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
     Effect.gen(function* () {
       const postgres = yield* restartablePostgres
       const replicas = yield* threeReplicas({ DATABASE_URL: postgres.url, ENCRYPTION_KEY: encryptionKey })
@@ -123,10 +126,10 @@ describe("limits of keys over three replicas", () => {
       const { share, statuses } = check(answers, keys)
       yield* Effect.log(`${(share * 100).toFixed(1)} % of the limits were given across the faults`)
       assert.isTrue(statuses.every((status) => [0, 200, 429, 503].includes(status)))
-      // The pause of the database, and what died with the replica.
+      // Less the pause of the database, and the units that died with the replica.
       assert.isAtLeast(share, 0.6)
 
-      // Both return what they hold.
+      // Both replicas return their portions.
       for (const one of alive) yield* one.end("SIGTERM")
       const last = yield* startService({ DATABASE_URL: postgres.url, ENCRYPTION_KEY: encryptionKey })
       const listed = (yield* last.send("GET", `${keys.path}?limit=100`)).json as {
@@ -136,7 +139,7 @@ describe("limits of keys over three replicas", () => {
       for (const key of keys.withCredits) {
         const own = byKey.get(key)!
         const valid = own.filter(({ status }) => status === 200).length
-        // Their units may be taken: nobody knows.
+        // These uses may or may not have taken units.
         const unknown = own.filter(({ status }) => status === 0 || status === 503).length
         const left = listed.keys.find(({ prefix }) => key.startsWith(prefix))!.credits!
         assert.isAtMost(valid + left, credits.remaining)

@@ -11,8 +11,8 @@ const start = (options = {}) =>
   Effect.flatMap(freshPostgres(), (url) => startService({ ...hurried, ...onPostgres(url).environment }, options))
 
 describe("limits", () => {
-  // Seen failing: without a limit on clients' connections none was left for deliveries, which failed for good.
-  it.live("256 open files, and more connections than that", () =>
+  // Seen failing without a limit on clients' connections: no file was left for deliveries, which failed permanently.
+  it.live("more connections than 256 open files: the service recovers", () =>
     Effect.gen(function* () {
       const service = yield* start({ maxFiles: 256 })
       const { through } = yield* makeWitness(() => service)
@@ -22,8 +22,8 @@ describe("limits", () => {
     }),
   )
 
-  // Seen failing: without a limit on the requests that wait, all 5,000 did, and no 503 said when to come back.
-  it.live("5,000 writes at once: each is answered, those that are too many by 503 and Retry-After", () =>
+  // Seen failing without a limit on waiting requests: all 5,000 waited, and no 503 had Retry-After.
+  it.live("5,000 writes at once: each is answered, and those above the limit get 503 and Retry-After", () =>
     Effect.gen(function* () {
       const service = yield* start()
       const write = service.send("POST", "/api/v0/projects", { json: { name: "p" } })
@@ -47,8 +47,8 @@ describe("limits", () => {
     }),
   )
 
-  // Seen failing, both: with an engine that V8 optimizes.
-  it.live("a small machine: the embedded database is made in 950 MiB, and opened and used in 550", () =>
+  // Seen failing at both starts with an engine that V8 optimizes.
+  it.live("a small machine: the first start of the embedded database needs 950 MiB at most, and later ones 550", () =>
     Effect.gen(function* () {
       const { environment } = inFolder(yield* freshFolder("empty"))
       const peak = Effect.gen(function* () {
@@ -63,8 +63,8 @@ describe("limits", () => {
     }),
   )
 
-  // Seen failing: without `endUnusedWhenClosing` the end waited for the connections that had asked nothing.
-  it.live("10,000 idle connections: served as before, and let go at the end", () =>
+  // Seen failing without `endUnusedWhenClosing`: the shutdown waited for connections without a request.
+  it.live("10,000 idle connections do not affect other clients, and are closed at shutdown", () =>
     Effect.gen(function* () {
       const service = yield* start()
       const before = memoryOf(service)

@@ -16,19 +16,20 @@ import {
 
 const count = 400
 /**
- * A lease of 17 seconds. Of the 6.5 that the other tests have, a claim and a record may take four each on a busy machine,
- * and what is in flight when a lease has run out is made again: as it should be, but not what is counted here.
+ * A lease of 17 seconds. With the 6.5 seconds of the other tests, a claim and a record of four seconds each, as on a
+ * busy machine, would outlast the lease, and the attempt would be repeated. That is correct, but would count here as a
+ * duplicate.
  */
 const WEBHOOK_TIMEOUT = "4s"
-/** An answer after up to 20 ms, so that attempts are in flight at any time. */
+/** Answers after up to 20 ms, so that attempts are in flight at any time. */
 const slowly = async () => {
   await sleep(Math.random() * 20)
   return 200
 }
 
 /**
- * 400 jobs to two endpoints and an inactive one, while something is done to the service that gives what was in flight
- * at each kill. Gives how many attempts were made twice.
+ * Finishes 400 jobs with two active endpoints and an inactive one, while `disturb` acts on the service and returns what
+ * was in flight at each kill. Returns the number of duplicate attempts.
  */
 const underLoad = Effect.fnUntraced(function* (
   place: Place,
@@ -36,7 +37,7 @@ const underLoad = Effect.fnUntraced(function* (
     service: Restartable,
     verifier: Verifier,
   ) => Effect.Effect<ReadonlyArray<ReadonlySet<string>>, never, Scope.Scope>,
-  /** Which service a request goes to. */
+  /** Selects the service for a request. */
   route: (service: Restartable) => Restartable = (service) => service,
 ) {
   const service = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
@@ -68,16 +69,17 @@ const threeKills = (place: Place, between: Effect.Effect<void> = Effect.void) =>
   )
 
 describe.concurrent("400 finished jobs reach every active endpoint", () => {
-  // Seen failing: complete answered before its transaction; and a claim that passed over what a dead claim held.
-  it.live("under three kill -9 on the embedded database", () =>
+  // Seen failing when a completion was answered before its transaction, and when a claim skipped the deliveries of a
+  // dead claim.
+  it.live("with three kill -9 on the embedded database", () =>
     Effect.gen(function* () {
       const duplicates = yield* threeKills(yield* places.embedded)
       yield* Effect.log(`${duplicates} attempts in flight were made again`)
     }),
   )
 
-  // Seen failing: likewise.
-  it.live("under three kill -9 and a restart of PostgreSQL", () =>
+  // Seen failing in the same cases.
+  it.live("with three kill -9 and a restart of PostgreSQL", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
       const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("1 second")), start)
@@ -86,8 +88,8 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     }),
   )
 
-  // Seen failing: the worker gave records up when the database was away.
-  it.live("under a restart of PostgreSQL alone, without a duplicate", () =>
+  // Seen failing when the worker dropped records while the database was unavailable.
+  it.live("with a restart of PostgreSQL only, without a duplicate", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
       const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("2 seconds")), start)
@@ -96,8 +98,8 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
     }),
   )
 
-  // Seen failing: completions that did not wait for the disk.
-  it.live("under three crashes of PostgreSQL; twice comes only what came just before or after one", () =>
+  // Seen failing with completions that did not wait for the disk.
+  it.live("with three crashes of PostgreSQL, and duplicates only just before or after one", () =>
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
       const disturb = (_: Restartable, { arrived, receipts }: Verifier) =>
@@ -109,7 +111,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
             ),
           )
           yield* Effect.sleep("2 seconds")
-          // Before one: what it took of what was recorded. After it: what was claimed, and the claim taken.
+          // Before a crash, records of the last moments are lost. After it, claims are repeated that were lost.
           const near = (crashed: number) => receipts.filter(({ at }) => at > crashed - 1_000 && at < crashed + 2_000)
           return crashes.map((crashed) => new Set(near(crashed).map(({ id }) => id)))
         })
@@ -119,7 +121,7 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   )
 
   it.live.each(Object.entries(places))(
-    "under SIGTERM on %s, without a duplicate, and it ends in seconds",
+    "with SIGTERM on %s, without a duplicate, and a stop within seconds",
     ([, place]) =>
       Effect.gen(function* () {
         const duplicates = yield* underLoad(yield* place, ({ current, restart }, { arrived }) =>
@@ -135,12 +137,12 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
       }),
   )
 
-  // Seen failing: claims did not lock the rows.
-  it.live("by two replicas, without a duplicate", () =>
+  // Seen failing when claims did not lock the rows.
+  it.live("with two replicas, without a duplicate", () =>
     Effect.gen(function* () {
       const place = yield* places.postgres
       const other = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
-      // Each request goes to the other of the two.
+      // Requests alternate between the two replicas.
       let turn = 0
       const duplicates = yield* underLoad(
         place,

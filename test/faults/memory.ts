@@ -6,8 +6,8 @@ const read =
   ({ pid }: Pick<Service, "pid">) =>
     process.platform === "linux" ? Number(line.exec(readFileSync(`/proc/${pid}/status`, "utf8"))![1]) / 1024 : 0
 
-/** The memory of a process that is neither shared nor a file's, in MiB; 0 where there is no /proc. */
+/** The memory of a process that is neither shared nor of a file, in MiB; 0 without /proc. */
 export const memoryOf = read(/^RssAnon:\s+(\d+)/m)
 
-/** The most memory, of all kinds, that a process has had so far, in MiB; 0 where there is no /proc. */
+/** The most memory of all kinds that a process has had so far, in MiB; 0 without /proc. */
 export const peakMemoryOf = read(/^VmHWM:\s+(\d+)/m)

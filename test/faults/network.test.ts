@@ -13,10 +13,10 @@ const behindProxy = Effect.gen(function* () {
   return { proxy, service, url }
 })
 
-// Seen failing, all of them: with no error of the database told as `Unavailable`, and no time-outs in operations, in
-// readiness and of the listener's sign of life.
-describe.concurrent("the network to PostgreSQL", () => {
-  it.live("silent: every connection stays open and carries nothing", () =>
+// Seen failing, all of them, when no database error became `Unavailable`, and without timeouts in operations, in
+// readiness and in the listener's heartbeat.
+describe.concurrent("faults of the network to PostgreSQL", () => {
+  it.live("silence: every connection stays open without data", () =>
     Effect.gen(function* () {
       const { proxy, service } = yield* behindProxy
       const { through } = yield* makeWitness(() => service)
@@ -24,7 +24,7 @@ describe.concurrent("the network to PostgreSQL", () => {
     }),
   )
 
-  it.live("every connection cut, again and again", () =>
+  it.live("every connection is cut, ten times", () =>
     Effect.gen(function* () {
       const { proxy, service } = yield* behindProxy
       const { through } = yield* makeWitness(() => service)
@@ -33,7 +33,7 @@ describe.concurrent("the network to PostgreSQL", () => {
     }),
   )
 
-  it.live("the LISTEN connection lost without a close: a key deleted elsewhere is refused within 10 seconds", () =>
+  it.live("the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 10 seconds", () =>
     Effect.gen(function* () {
       const { proxy, service, url } = yield* behindProxy
       const other = yield* startService(onPostgres(url).environment)
@@ -45,20 +45,20 @@ describe.concurrent("the network to PostgreSQL", () => {
         service.send("POST", "/api/v0/keys/validate", { json: { key } }),
         ({ status }) => status,
       )
-      // In memory, once it hears of deletions.
+      // The key is cached once the replica is connected.
       yield* Effect.sleep("2 seconds")
       assert.deepStrictEqual([yield* validate, yield* validate], [200, 200])
       yield* proxy.mute("gatehouse notifications")
       assert.strictEqual((yield* other.send("DELETE", `${path}/${id}`)).status, 200)
       const deleted = yield* Clock.currentTimeMillis
-      // It had no word of it: what it holds in memory is still good to it.
+      // The notification was lost, so the cached key is still valid here.
       assert.strictEqual(yield* validate, 200)
       yield* Effect.repeat(Effect.delay(validate, "10 millis"), { until: (status) => status === 401 }).pipe(
         Effect.timeout("10 seconds"),
       )
       yield* Effect.log(`refused ${(yield* Clock.currentTimeMillis) - deleted} ms after its deletion`)
       assert.strictEqual((yield* service.send("GET", "/readyz")).status, 200)
-      // It hears again by itself: the next deletion arrives at once.
+      // The replica reconnects by itself, and the next deletion arrives at once.
       yield* Effect.sleep("3 seconds")
       const next = (yield* other.send("POST", path, { json: { name: "k" } })).json as { id: string; key: string }
       const again = Effect.map(

@@ -7,7 +7,7 @@ import { freshPostgres } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
 import { hurried, makeRestartable, makeTenant, onPostgres, until } from "./support.ts"
 
-/** A receiver that keeps the data of each event and when it came, and answers after a while. */
+/** A receiver that records the data and the arrival of each event, and answers after a delay. */
 const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = () => 200) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
@@ -38,11 +38,11 @@ const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = (
   )
 
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
-/** The first arrival of each number, in the order of the arrivals. */
+/** The first arrival of each number, in order of arrival. */
 const firsts = (received: ReadonlyArray<{ readonly n: number }>) => [...new Set(received.map(({ n }) => n))]
 
-describe("events of one's own", () => {
-  it.live("kill -9, three times while events are published: nothing that was answered is lost", () =>
+describe("events of your own", () => {
+  it.live("three kill -9 while events are published: no answered event is lost", () =>
     Effect.gen(function* () {
       const service = yield* makeRestartable(onPostgres(yield* freshPostgres()).environment)
       const receiver = yield* makeReceiver()
@@ -56,7 +56,7 @@ describe("events of one's own", () => {
           yield* service.restart
         }
       })
-      // `call` repeats a request until it is answered; its key makes it one event.
+      // `call` repeats a request until it is answered; its idempotency key makes it one event.
       const publishing = Effect.forEach(
         numbers(600),
         (n) =>
@@ -71,7 +71,7 @@ describe("events of one's own", () => {
     }),
   )
 
-  it.live("ordered stays ordered over kill -9 of one of two replicas", () =>
+  it.live("an ordered endpoint stays ordered after kill -9 of one of two replicas", () =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres())
       const service = yield* makeRestartable(environment)
@@ -99,7 +99,7 @@ describe("events of one's own", () => {
     }),
   )
 
-  it.live("max_per_second: 50 over three replicas: never more in any second, and most of it is used", () =>
+  it.live("max_per_second: 50 over three replicas: never exceeded in any second, and mostly used", () =>
     Effect.gen(function* () {
       const { environment } = onPostgres(yield* freshPostgres())
       const replicas = yield* Effect.all(
@@ -120,7 +120,7 @@ describe("events of one's own", () => {
       const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
       yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
       assert.isAtMost(most, 50)
-      // Far below the limit, because a late attempt gets another time: 43.6 at a load of 15.
+      // Far below the limit, because a late attempt gets a new time: 43.6 at a load of 15.
       assert.isAtLeast(average, 30)
     }),
   )

@@ -15,10 +15,10 @@ const watched = Effect.fnUntraced(function* (url: string) {
   return yield* makeWitness(() => service)
 })
 
-// Seen failing, all of them: with no error of the database told as `Unavailable` and no time-outs, in operations and in
+// Seen failing, all of them, when no database error became `Unavailable`, and without timeouts in operations and in
 // readiness.
-describe.concurrent("PostgreSQL", () => {
-  it.live("stopped and started again", () =>
+describe.concurrent("faults of PostgreSQL", () => {
+  it.live("a stop and a start", () =>
     Effect.gen(function* () {
       const { start, stop, url } = yield* restartablePostgres
       const { through } = yield* watched(url)
@@ -26,7 +26,7 @@ describe.concurrent("PostgreSQL", () => {
     }),
   )
 
-  it.live("slow: two seconds for every answer", () =>
+  it.live("slowness: two seconds for every answer", () =>
     Effect.gen(function* () {
       const proxy = yield* proxied(yield* freshPostgres())
       const { through } = yield* watched(proxy.url)
@@ -34,7 +34,7 @@ describe.concurrent("PostgreSQL", () => {
     }),
   )
 
-  it.live("read-only, as a standby is", () =>
+  it.live("read-only, like a standby", () =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
       const sql = yield* adminClient(url)
@@ -61,7 +61,7 @@ describe.concurrent("PostgreSQL", () => {
     }),
   )
 
-  it.live("out of connections", () =>
+  it.live("no connections left", () =>
     Effect.gen(function* () {
       const { url } = yield* makePostgres("max_connections=20")
       const { through } = yield* watched(url)
@@ -77,7 +77,7 @@ describe.concurrent("PostgreSQL", () => {
       const takeAll = Effect.gen(function* () {
         yield* sql`SELECT 1`
         for (let n = 0; n < 20; n++) yield* Effect.forkIn(hog, hogs)
-        // What the service still has, until everything is taken.
+        // Ends the connections that the service still has, until all connections are in use.
         yield* Effect.repeat(evict, { until: () => taken >= 19, schedule: Schedule.spaced("20 millis") })
       })
       yield* through({
@@ -90,7 +90,7 @@ describe.concurrent("PostgreSQL", () => {
     }),
   )
 
-  it.live("crashed: a backend killed, and with it every connection", () =>
+  it.live("a crash: a killed backend ends every connection", () =>
     Effect.gen(function* () {
       const { url } = yield* restartablePostgres
       const { through } = yield* watched(url)
@@ -98,7 +98,7 @@ describe.concurrent("PostgreSQL", () => {
     }),
   )
 
-  it.live.skipIf(!mayMount)("out of disk: a tablespace of 64 MiB that is full", () =>
+  it.live.skipIf(!mayMount)("no disk space: a full tablespace of 64 MiB", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk
       const { url } = yield* restartablePostgres
@@ -106,7 +106,7 @@ describe.concurrent("PostgreSQL", () => {
       yield* sql`CREATE TABLESPACE small LOCATION ${sql.literal(`'${disk.folder}'`)}`
       yield* sql`CREATE DATABASE small TABLESPACE small`
       const { acts, through } = yield* watched(inDatabase(url, "small"))
-      // What is left in the pages that the tables have is used up first.
+      // Writes first use up the free space in existing pages.
       const refused = () => acts.some(({ what, status }) => what === "write" && status === 503)
       const full = Effect.andThen(disk.fill, until(refused))
       yield* through({ name: "out of disk", begin: full, lasts: "4 seconds", end: disk.free, ready: 200 })

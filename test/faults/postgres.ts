@@ -15,7 +15,7 @@ const freePort = () =>
     })
   })
 
-/** A PostgreSQL server of one's own, to be restarted: its URL, and how to stop it and start it again. */
+/** A PostgreSQL server for one test: its URL, and how to stop and start it. */
 export const makePostgres = (...flags: ReadonlyArray<string>) =>
   Effect.map(
     Effect.acquireRelease(
@@ -26,7 +26,7 @@ export const makePostgres = (...flags: ReadonlyArray<string>) =>
           databaseDir,
           port,
           persistent: true,
-          createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
+          createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root.
           initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
           postgresFlags: flags.flatMap((flag) => ["-c", flag]),
           onLog: () => {},
@@ -52,8 +52,8 @@ export const makePostgres = (...flags: ReadonlyArray<string>) =>
 export const restartablePostgres = makePostgres()
 
 /**
- * Crashes the server that a service is connected to, by kill -9 of one of its backends: it ends all connections, forgets what
- * is not in its log on the disk, and recovers. Waits until the service is connected.
+ * Crashes the server of a service with kill -9 of one of its backends: it ends all connections, loses what is not in
+ * its log on the disk, and recovers. Waits until the service is connected first.
  */
 export const crash = (url: string) =>
   Effect.gen(function* () {

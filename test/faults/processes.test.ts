@@ -9,10 +9,10 @@ import { type Passage, proxied } from "../support/proxy.ts"
 import { assertDelivered, hurried, makeRestartable, makeTenant, makeVerifier, onPostgres, places } from "./support.ts"
 import { makeWitness } from "./witness.ts"
 
-/** The bytes by which a completion is known on its way to the database. */
+/** The text that identifies a completion on its way to the database. */
 const outcome = "the outcome of this job"
 
-/** Where the process is killed while a job is completed, by what passes between it and PostgreSQL. */
+/** The points at which the process is killed during a completion, by the data between it and PostgreSQL. */
 const points: Record<string, (receiver: string) => ReadonlyArray<Passage>> = {
   "as the outcome leaves for the database, and never arrives": () => [{ from: "client", text: outcome, passes: false }],
   "as the outcome leaves for the database, and arrives": () => [{ from: "client", text: outcome, passes: true }],
@@ -24,8 +24,8 @@ const points: Record<string, (receiver: string) => ReadonlyArray<Passage>> = {
 }
 
 describe.concurrent("kill -9", () => {
-  // Seen failing, the first three: complete answered before its transaction; the fourth: claim passed over what a dead
-  // claim held.
+  // Seen failing: the first three when a completion was answered before its transaction; the fourth when a claim
+  // skipped the deliveries of a dead claim.
   it.live.each(Object.entries(points))("%s", ([, point]) =>
     Effect.gen(function* () {
       const url = yield* freshPostgres()
@@ -47,21 +47,21 @@ describe.concurrent("kill -9", () => {
       const first = service.current().send("POST", "/v1/jobs/complete", { json, headers: { "x-api-key": tenant.key } })
       const answered = yield* Effect.match(first, { onFailure: () => false, onSuccess: ({ status }) => status === 200 })
       yield* Effect.promise(() => killed.promise)
-      // What was on its way arrives, and then the connections are gone as well.
+      // Data in flight arrives before the connections are cut.
       yield* Effect.sleep("100 millis")
       yield* proxy.cut
       const held = yield* onPostgres(url).inFlight
       yield* proxy.heal
       yield* service.restart
       if (answered) assert.strictEqual((yield* tenant.call("jobs/get", { job_id })).status, "completed")
-      // Answered or not: said again it is done, once.
+      // Answered or not: the repeated completion is done once.
       yield* tenant.call("jobs/complete", json)
       yield* tenant.settled
       yield* assertDelivered(tenant, verifier.receipts, [job_id], ["/a"], [held])
     }),
   )
 
-  // Seen failing, on postgres: likewise.
+  // Seen failing on postgres in the same cases.
   it.live.each(Object.entries(places))("four times at random under load, on %s", ([name, place]) =>
     Effect.gen(function* () {
       const { environment } = yield* place
@@ -78,15 +78,15 @@ describe.concurrent("kill -9", () => {
     }),
   )
 
-  // Seen failing on the embedded database, which never came up again: made in its place, and not beside it and renamed. On
-  // PostgreSQL all migrations are one transaction, and nothing that was tried makes it fail.
+  // Seen failing on the embedded database when it was created in place, instead of in another folder that is renamed:
+  // it never started again. On PostgreSQL all migrations are one transaction, and no fault was found that breaks it.
   it.live.each([
     ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
     ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],
-  ] as const)("in the first start, at four moments, on %s: the next one starts", ([, place]) =>
+  ] as const)("at four moments of the first start, on %s: the next start succeeds", ([, place]) =>
     Effect.gen(function* () {
       const environment: Record<string, string> = yield* place
-      // The moments are parts of what a first start takes on this machine just now.
+      // The moments are fractions of the measured time of a first start.
       const another = Effect.flatMap(place, (variables) => startService(variables))
       const whole = Duration.toMillis((yield* Effect.timed(Effect.scoped(another)))[0])
       for (const part of [0.4, 0.55, 0.7, 0.85]) {
@@ -106,8 +106,8 @@ describe.concurrent("kill -9", () => {
 })
 
 describe.concurrent("SIGTERM", () => {
-  // Seen failing: being asked to stop told as a failure.
-  it.live("under load: what was begun is answered, it ends in seconds, and the next process takes over", () =>
+  // Seen failing when the stop on request was reported as a failure.
+  it.live("under load: accepted requests are answered, the stop takes seconds, and the next process continues", () =>
     Effect.gen(function* () {
       const { environment } = yield* places.postgres
       const service = yield* makeRestartable(environment)

@@ -4,7 +4,7 @@ import * as Races from "../contract/races.ts"
 import { deleteAgainstSlowLookUps } from "../contract/keys/slowLookUps.ts"
 import { deleteAgainstValidate, twoReplicas } from "../http/keys/keyRaces.ts"
 
-/** So many times each pair of writes on one resource. */
+/** The number of rounds for each pair of writes. */
 const times = Number(process.env["RACES"] ?? 100)
 
 layer(Races.layer, { excludeTestServices: true, timeout: 120_000 })(`${times} times each`, (it) => {
@@ -12,7 +12,7 @@ layer(Races.layer, { excludeTestServices: true, timeout: 120_000 })(`${times} ti
     it.effect(name, () => Effect.flatMap(Races.run(race, times), (ends) => Effect.log(name, ends)))
   }
 
-  // Seen failing when memory takes what was read before a deletion that was heard of since (no epoch in KeyCache).
+  // Seen failing when the cache kept a read from before a deletion that was notified since (no epoch in KeyCache).
   it.effect("delete a key, look it up at two replicas", () =>
     Effect.flatMap(deleteAgainstSlowLookUps(times * 10), (ends) => Effect.log(ends)),
   )

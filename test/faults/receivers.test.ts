@@ -25,9 +25,9 @@ const bad: ReadonlyArray<Behaviour> = [
 const count = 200
 
 describe("receivers", () => {
-  // Seen failing: with 16 attempts in flight and no smaller cap for a lane the healthy one waited behind the others.
+  // Seen failing with 16 attempts in flight and no smaller cap for a lane: the healthy receiver waited for the others.
   it.live(
-    "slow, dead, resetting, endless: the healthy one has every event in time, and each of them once it heals",
+    "slow, dead, resetting and endless receivers do not delay a healthy one, and each gets every event once it recovers",
     () =>
       Effect.gen(function* () {
         const { environment } = onPostgres(yield* freshPostgres())
@@ -49,7 +49,7 @@ describe("receivers", () => {
         yield* healthy.arrived(count)
         const lag = performance.now() - finished
         assert.isBelow(lag, 2_000)
-        // While they go on being tried.
+        // Their deliveries are retried meanwhile.
         yield* Effect.sleep("3 seconds")
         const grown = memoryOf(service) - before
         assert.isBelow(grown, 256)

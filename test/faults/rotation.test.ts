@@ -14,7 +14,7 @@ type Environment = Readonly<Record<string, string>>
 
 const reencrypt = (env: Environment) => spawnCli(["secrets", "reencrypt", "--json"], { env })
 
-/** A service with an endpoint; gives how it is started anew, and that it signs as it did. */
+/** A service with an endpoint; returns how to restart it and how to check its signatures. */
 const begin = Effect.fnUntraced(function* (environment: Environment) {
   const verifier = yield* makeVerifier()
   let service = yield* startService(environment)
@@ -24,7 +24,7 @@ const begin = Effect.fnUntraced(function* (environment: Environment) {
   return {
     stop: Effect.suspend(() => service.end("SIGTERM")),
     start: (next: Environment) => Effect.map(startService(next), (started) => void (service = started)),
-    /** Finishes a job; the verifier takes its event with the secret of before, or not at all. */
+    /** Finishes a job; the verifier accepts its event only with the original secret. */
     delivers: Effect.gen(function* () {
       yield* tenant.finish(++jobs)
       yield* tenant.settled
@@ -46,7 +46,7 @@ describe.concurrent("a rotation of ENCRYPTION_KEY", () => {
         yield* service.stop
         yield* service.start(under(`${newKey},${oldKey}`))
 
-        // Without the old key nothing is lost, and it says so.
+        // Without the old key the start fails with the reason, and no secret is lost.
         const early = yield* reencrypt(under(newKey))
         assert.strictEqual(early.code, 1)
         assert.match(

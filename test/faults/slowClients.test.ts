@@ -6,8 +6,8 @@ import { crowd } from "./crowd.ts"
 import { hurried, onPostgres } from "./support.ts"
 import { makeWitness } from "./witness.ts"
 
-// Seen failing: with the listener's headersTimeout and requestTimeout at 0 they stayed for good.
-it.live("clients that never come to the end of their headers or bodies are sent away, and hold nobody up", () =>
+// Seen failing when headersTimeout and requestTimeout of the listener were 0: they stayed connected for ever.
+it.live("clients that never finish their headers or bodies are disconnected, and delay nobody", () =>
   Effect.gen(function* () {
     const service = yield* startService({ ...hurried, ...onPostgres(yield* freshPostgres()).environment })
     const { acts, through } = yield* makeWitness(() => service)

@@ -14,7 +14,7 @@ const unmount = (place: string) => {
   rmSync(place, { recursive: true, force: true })
 }
 
-/** Whether this process may mount a file system: root, on most machines, and not in every container. */
+/** Whether this process may mount a file system: as root on most machines, but not in every container. */
 export const mayMount = (() => {
   try {
     unmount(mount())
@@ -24,7 +24,7 @@ export const mayMount = (() => {
   }
 })()
 
-/** A folder for a tablespace on a file system of 64 MiB in memory; and how to use up its last byte, and free it. */
+/** A folder for a tablespace on a file system of 64 MiB in memory, with effects that fill it and free it. */
 export const smallDisk = Effect.map(
   Effect.acquireRelease(Effect.sync(mount), (place) => Effect.sync(() => unmount(place))),
   (place) => {

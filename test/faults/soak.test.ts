@@ -7,9 +7,9 @@ import { type Service, startService } from "../support/process.ts"
 import { memoryOf } from "./memory.ts"
 import { assertDelivered, makeTenant, makeVerifier, onPostgres, type Tenant } from "./support.ts"
 
-/** How long: 45 seconds in the tests, ten minutes by `npm run test:soak`. */
+/** The duration: 45 seconds in the tests, ten minutes with `npm run test:soak`. */
 const minutes = Number(process.env.SOAK_MINUTES ?? 0.75)
-/** Of each kind, how many are at it at the same time, each at once again. */
+/** The number of concurrent loops of each kind. */
 const clients = 4
 
 interface Tally {
@@ -17,7 +17,7 @@ interface Tally {
   readonly slow: { longest: number }
 }
 
-/** What a platform and its tenants do: each loop asks, counts the answer, and asks again. */
+/** The work of a platform and its tenants: each loop sends a request, counts the answer, and repeats. */
 const loops = (service: Service, tenant: Tenant, tally: Tally, sign: Effect.Effect<string>, jobs: Array<string>) => {
   const headers = { "x-api-key": tenant.key }
   const send = Effect.fnUntraced(function* (
@@ -33,7 +33,7 @@ const loops = (service: Service, tenant: Tenant, tally: Tally, sign: Effect.Effe
     tally.statuses[at] = (tally.statuses[at] ?? 0) + 1
     if (answer.status === 429 || answer.status === 503) {
       assert.isAbove(Number(answer.headers["retry-after"]), 0, at)
-      // As it is told, and sooner.
+      // Waits less than Retry-After, so that some requests come too early.
       yield* Effect.sleep("100 millis")
     }
     return { status: answer.status, json: answer.json as Record<string, string> }
@@ -63,9 +63,9 @@ const loops = (service: Service, tenant: Tenant, tally: Tally, sign: Effect.Effe
   return [validate, invalid, keys, register, finish, chat]
 }
 
-// Seen failing: with every request held in memory.
+// Seen failing with every request kept in memory.
 it.live(
-  `${minutes} minutes of everything at once: no 5xx but 503 with Retry-After, flat memory, no backlog left`,
+  `${minutes} minutes of mixed load: no 5xx but 503 with Retry-After, flat memory, no backlog left`,
   () =>
     Effect.gen(function* () {
       const provider = yield* makeOidcProvider()
@@ -88,7 +88,7 @@ it.live(
           { concurrency: "unbounded" },
         ),
       )
-      // A fifth of the time to warm up: of ten minutes, two.
+      // A fifth of the time to warm up: two of ten minutes.
       yield* Effect.sleep(Duration.minutes(minutes / 5))
       const heapBefore = yield* service.ask("heap")
       yield* Effect.sleep(Duration.minutes((minutes * 4) / 5))
@@ -105,7 +105,7 @@ it.live(
       assert.deepStrictEqual(untrue, [])
       assert.isBelow(heapAfter, heapBefore * 1.1)
       assert.isBelow(Duration.toMillis(settled), 15_000)
-      // A completion that the end of the load cut off may have been done: its event is no answer's.
+      // The end of the load may interrupt a completion: its event has no answered request.
       const answered = new Set(jobs)
       const receipts = verifier.receipts.filter(({ jobId }) => answered.has(jobId))
       yield* assertDelivered(tenant, receipts, jobs, ["/a"])

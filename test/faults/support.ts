@@ -14,7 +14,7 @@ const pending = (sql: SqlClient.SqlClient) => sql<{ id: string; claimed: boolean
   SELECT delivery_id AS id, claim_id IS NOT NULL AS claimed FROM pending_deliveries`
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>): ReadonlySet<string> => new Set(rows.map(({ id }) => id))
 
-/** Short times, so that what a crash left behind is soon taken up: a lease is 6.5 seconds. */
+/** Short times, so that the work of a crashed process is soon claimed again: a lease is 6.5 seconds. */
 export const hurried = { WEBHOOK_TIMEOUT: "500ms", WEBHOOK_RETRY_DELAYS: "300ms,300ms,300ms,300ms,300ms,300ms" }
 
 /** Where the service keeps its data. */
@@ -26,7 +26,7 @@ export interface Place {
 
 export const inFolder = (dataDir: string): Place => ({
   environment: { DATA_DIR: dataDir },
-  // All that are not recorded: the claims of the last instants are gone with the process.
+  // All that are not recorded: the latest claims are lost with the process.
   inFlight: Effect.flatMap(SqlClient.SqlClient, pending).pipe(
     Effect.map(idsOf),
     Effect.provide(Database.layer({ dataDir })),
@@ -38,7 +38,7 @@ export const onPostgres = (url: string): Place => ({
   environment: { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey },
   inFlight: Effect.gen(function* () {
     const sql = yield* adminClient(url)
-    // What the killed process had sent is still carried out.
+    // PostgreSQL still executes what the killed process had sent.
     const pids = sql`SELECT pid FROM pg_stat_activity
       WHERE datname = current_database() AND application_name LIKE 'gatehouse%'`
     yield* Effect.repeat(Effect.delay(pids, "20 millis"), { until: (pids) => pids.length === 0 })
@@ -46,7 +46,7 @@ export const onPostgres = (url: string): Place => ({
   }).pipe(Effect.scoped, Effect.orDie),
 })
 
-/** A new one of each. */
+/** A new database of each kind. */
 export const places = {
   embedded: Effect.map(freshFolder(), inFolder),
   postgres: Effect.map(freshPostgres(), onPostgres),
@@ -55,16 +55,16 @@ export const places = {
 const secret = "whsec_Z2F0ZWhvdXNl"
 
 export interface Receipt {
-  /** `webhook-id`: the same on every attempt of a delivery. */
+  /** `webhook-id`, the same in every attempt of a delivery. */
   readonly id: string
   readonly endpoint: string
   readonly jobId: string
   readonly body: string
-  /** When it came, in milliseconds of the monotonic clock. */
+  /** The time of arrival, in milliseconds of the monotonic clock. */
   readonly at: number
 }
 
-/** A receiver that verifies what it gets, keeps it, and answers with the status that `answer` gives, when it does. */
+/** A receiver that verifies and records each webhook, and answers with the status that `answer` returns. */
 export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | number = () => 200) =>
   Effect.map(
     Effect.acquireRelease(
@@ -80,7 +80,7 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
               headers: request.headers,
               body,
               secret,
-              // The service's clock may be stepped.
+              // The tests may step the service's clock.
               toleranceSeconds: 7_200,
             })
             const receipt = {
@@ -113,25 +113,25 @@ export const makeVerifier = (answer: (receipt: Receipt) => Promise<number> | num
   )
 export type Verifier = Effect.Success<ReturnType<typeof makeVerifier>>
 
-/** Waits for what comes in its own time, 30 seconds at most. */
+/** Waits for a condition, at most 30 seconds. */
 export const until = (condition: () => boolean) =>
   Effect.promise(async () => {
     for (let n = 0; n < 6_000 && !condition(); n++) await sleep(5)
     assert.isTrue(condition(), "in 30 seconds")
   })
 
-/** What the operations that are used here answer, each its own part of it. */
+/** The fields of the answers of the operations that the tests use. */
 interface Answer {
   readonly job_id: string
-  /** Of a job. */
+  /** The status of a job. */
   readonly status: string
   readonly jobs: ReadonlyArray<{ readonly status: string }>
   readonly deliveries: ReadonlyArray<{ readonly state: string; readonly attempts: number }>
-  /** How many of one delivery are recorded. */
+  /** The number of recorded attempts of one delivery. */
   readonly attempts: number
 }
 
-/** Posts to the webhook interface until there is an answer: 200, however often the service is killed before. */
+/** Posts to the webhook interface until the answer is a 200, however often the service is killed before. */
 const post = (service: () => Service, key: string, path: string, json: object) =>
   Effect.suspend(() => service().send("POST", `/v1/${path}`, { json, headers: { "x-api-key": key } })).pipe(
     Effect.filterOrFail(({ status }) => status === 200),
@@ -140,7 +140,7 @@ const post = (service: () => Service, key: string, path: string, json: object) =
     Effect.orDie,
   )
 
-/** A tenant of the service: with endpoints at the receiver's paths, and jobs to finish. */
+/** A tenant with endpoints at the receiver's paths, and jobs to finish. */
 export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
   const platform = (path: string, json: object) =>
     Effect.map(service().send("POST", `/api/v0/${path}`, { json }), (made) => made.json as Record<string, string>)
@@ -161,7 +161,7 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
     call,
     endpoint: (url: string, active = true) =>
       call("webhooks/create", { url, signing_secret: secret, description: "", active }),
-    /** Creates and completes a job; gives its id once the completion is answered. */
+    /** Creates and completes a job; returns its id once the completion is answered. */
     finish,
     /** Finishes that many jobs, eight at a time. */
     finishMany: (count: number) =>
@@ -170,7 +170,7 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
         finish,
         { concurrency: 8 },
       ),
-    /** Waits until no delivery is pending, a minute at most: then it dies of those that are. */
+    /** Waits until no delivery is pending; after a minute dies with those that still are. */
     settled: Effect.repeat(Effect.delay(pending, "50 millis"), { until: (_) => _.length === 0 }).pipe(
       Effect.timeoutOrElse({
         duration: "1 minute",
@@ -182,7 +182,7 @@ export const makeTenant = Effect.fnUntraced(function* (service: () => Service) {
 
 export type Tenant = Effect.Success<ReturnType<typeof makeTenant>>
 
-/** A service that can be killed and started again on the same data. */
+/** A service that can be killed and started again with the same data. */
 export const makeRestartable = Effect.fnUntraced(function* (environment: Readonly<Record<string, string>>) {
   const variables = { ...hurried, ...environment }
   let service = yield* startService(variables)
@@ -197,8 +197,8 @@ export const makeRestartable = Effect.fnUntraced(function* (environment: Readonl
 export type Restartable = Effect.Success<ReturnType<typeof makeRestartable>>
 
 /**
- * Every job reached every endpoint under one `webhook-id` with one body, as often as it is recorded, and once more at
- * most for each kill at which it was in flight. Gives how many were sent more often than they are recorded.
+ * Asserts that every job reached every endpoint under one `webhook-id` with one body, as often as it is recorded, plus
+ * at most once for each kill at which it was in flight. Returns the number of attempts beyond the recorded ones.
  */
 export const assertDelivered = Effect.fnUntraced(function* (
   { call }: Tenant,

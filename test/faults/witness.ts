@@ -4,7 +4,10 @@ import type { Service } from "../support/process.ts"
 import type { WireAnswer } from "../support/wire.ts"
 import { makeTenant, makeVerifier, until } from "./support.ts"
 
-/** A request takes no longer, whatever happens: 4 seconds for each of two operations, and 5 to give a dead connection up. */
+/**
+ * The longest time of any request: 4 seconds for each of two operations, and 5 to drop a dead connection, with a
+ * margin.
+ */
 const limit = Duration.seconds(20)
 const spaced = (milliseconds: number) => Schedule.spaced(Duration.millis(milliseconds))
 
@@ -12,27 +15,27 @@ interface Act {
   readonly what: string
   readonly at: number
   readonly took: number
-  /** 0: no answer came. */
+  /** 0 means that no answer came. */
   readonly status: number
   readonly text: string
 }
 
-/** A fault, and what may be seen of it. */
+/** A fault, and the effects that it may have. */
 export interface Fault<E, R> {
   readonly name: string
   readonly begin: Effect.Effect<unknown, E, R>
   readonly end: Effect.Effect<unknown, E, R>
-  /** For how long it stays; readiness has 3 seconds of them to become what it has to be. */
+  /** How long it lasts. Readiness must be right after 3 seconds of it. */
   readonly lasts: Duration.Input
-  /** What readiness says during the fault, once it knows. */
+  /** The status of readiness during the fault, after that time. */
   readonly ready?: number
-  /** Whether requests may end without an answer, as they do when the process is killed. */
+  /** Whether requests may end without an answer, as when the process is killed. */
   readonly mayBreak?: boolean
 }
 
 /**
- * A user of the service in open mode while something is done to it: creates projects, keys and finished jobs, deletes
- * keys and shows the deleted ones, asks for readiness; and knows afterwards whether each answer was true.
+ * A client of the service in open mode during a fault: creates projects, keys and finished jobs, deletes keys and
+ * validates deleted ones, and asks for readiness. Afterwards it can check whether each answer was true.
  */
 export const makeWitness = Effect.fnUntraced(function* (service: () => Service) {
   const acts: Array<Act> = []
@@ -44,7 +47,7 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
   const tenant = yield* makeTenant(service)
   yield* tenant.endpoint(verifier.url)
 
-  /** Sends a request; 0 is no answer. */
+  /** Sends a request; status 0 means no answer. */
   const send = Effect.fnUntraced(function* (what: string, method: string, path: string, json?: object, key?: string) {
     const at = yield* Clock.currentTimeMillis
     const headers = key === undefined ? {} : { "x-api-key": key }
@@ -55,12 +58,12 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
       Effect.catch((error) => Effect.succeed({ status: 0, text: String(error), json: undefined })),
     )
     acts.push({ what, at, took: (yield* Clock.currentTimeMillis) - at, status: answer.status, text: answer.text })
-    // Nobody there: no reason to ask at full speed.
+    // Without an answer, waits a little before the next request.
     if (answer.status === 0) yield* Effect.sleep("50 millis")
     return { status: answer.status, json: answer.json as Record<string, string> }
   })
   const post = (what: string, path: string, json: object) => send(what, "POST", path, json)
-  // With a credential, as a gateway: without one, failures are limited.
+  // With a credential, like a gateway: without one, failures have a limit.
   const validate = (what: string, key: string) => send(what, "POST", "/api/v0/keys/validate", { key }, tenant.key)
   const oneOf = <A>(items: ReadonlyArray<A>) => items[Math.floor(Math.random() * items.length)]
 
@@ -102,7 +105,7 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
   const loops = yield* Effect.forEach([createProject, createAndDeleteKey, finishJob, check], (loop) => often(loop, 10))
   loops.push(yield* often(probe, 50))
 
-  /** Waits, ten seconds at most, until every kind of request is answered; gives the milliseconds that took. */
+  /** Waits at most ten seconds until every kind of request succeeds; returns the time in milliseconds. */
   const recovered = Effect.gen(function* () {
     const ready = Effect.map(send("ready", "GET", "/readyz"), ({ status }) => status)
     for (const needed of [ready, createProject, createAndDeleteKey, finishJob]) {
@@ -114,9 +117,9 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
     Effect.map(([took]) => Math.round(Duration.toMillis(took))),
   )
 
-  /** Stops, and looks whether every answer was true. */
+  /** Stops, and checks that every answer was true. */
   const verify = Effect.gen(function* () {
-    // A request under way comes to its end first.
+    // Lets requests in flight finish first.
     yield* Effect.sleep("100 millis")
     yield* Fiber.interruptAll(loops)
     const expect = (
@@ -140,7 +143,10 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
     return projects.length + living.length + deleted.length + finished.length
   })
 
-  /** No answer but those that may be: a deleted key is never accepted, a living one never refused, health never fails. */
+  /**
+   * Asserts that each answer is allowed: a deleted key is never accepted, an existing one never refused, and health
+   * never fails.
+   */
   const assertTrue = (mayBreak: boolean) => {
     const possible: Record<string, ReadonlyArray<number>> = {
       write: [200, 503],
@@ -159,7 +165,9 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
 
   const readiness = () => acts.filter(({ what }) => what === "ready")
 
-  /** Lives through a fault: nothing answered is lost, nothing hangs, readiness is true, recovery comes by itself. */
+  /**
+   * Runs a fault: no answered write is lost, no request hangs, readiness is true, and the service recovers by itself.
+   */
   const through = Effect.fnUntraced(function* <E, R>(fault: Fault<E, R>) {
     yield* until(() => deleted.length >= 5 && finished.length >= 10)
     yield* fault.begin
