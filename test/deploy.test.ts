@@ -21,14 +21,14 @@ describe("the Dockerfile", () => {
   const dockerfile = read("Dockerfile")
   const final = dockerfile.slice(dockerfile.lastIndexOf("\nFROM "))
 
-  it("sets variables that there are, and runs as a user that is not root", () => {
+  it("sets existing variables, and runs as a user that is not root", () => {
     const names = [.../^ENV (.*)$/m.exec(final)![1]!.matchAll(/(\w+)=/g)].map(([, name]) => name!)
     expect(names.filter((name) => !variables.includes(name))).toEqual(["NODE_ENV"])
     expect(final).toMatch(/^USER 1000:1000$/m)
     expect(final).toMatch(/^HEALTHCHECK .* CMD \["node", /m)
   })
 
-  it("copies what there is, past the list of what is left out", () => {
+  it("copies existing files that .dockerignore does not exclude", () => {
     const ignored = read(".dockerignore").split("\n")
     const copied = [...dockerfile.matchAll(/^COPY (?!--)(.*) \S+$/gm)].flatMap(([, files]) => files!.split(" "))
     expect(copied).toContain("package-lock.json")
@@ -38,7 +38,7 @@ describe("the Dockerfile", () => {
     }
   })
 
-  it("is of the Node that the scripts pin", () => {
+  it("uses the Node version that the scripts pin", () => {
     const { devDependencies } = JSON.parse(read("package.json")) as { devDependencies: Record<string, string> }
     const major = devDependencies["node"]!.split(".")[0]
     expect([...dockerfile.matchAll(/^FROM node:(\d+)-slim/gm)].map(([, version]) => version)).toEqual([
@@ -49,7 +49,7 @@ describe("the Dockerfile", () => {
   })
 })
 
-it("compose.yaml gives the service variables that it knows, and wants the secrets set", () => {
+it("compose.yaml sets variables that the service knows, and requires its secrets", () => {
   const text = read("deploy/compose.yaml")
   const { services } = Yaml.parse(text) as {
     services: Record<string, { environment: Record<string, string>; build?: string; mem_limit?: string }>
@@ -60,7 +60,7 @@ it("compose.yaml gives the service variables that it knows, and wants the secret
   for (const name of ["ADMIN_TOKEN", "ENCRYPTION_KEY", "BASE_URL"]) expect(environment[name]).toMatch(`\${${name}:?`)
   expect(services["postgres"]!.environment["POSTGRES_PASSWORD"]).toMatch("${POSTGRES_PASSWORD:?")
   for (const { mem_limit } of Object.values(services)) expect(mem_limit).toMatch(/^\d+[mg]$/)
-  // Every other dollar would be read as a variable.
+  // Any other dollar sign would be read as a variable.
   expect(text.match(/\$(?!\{[A-Z_]+(:[?-][^$}]*)?\})/g)).toBeNull()
 })
 
@@ -71,7 +71,7 @@ describe("kubernetes.yaml", () => {
   const pod = of("Deployment").template
   const [container] = pod.spec.containers
 
-  it("has two replicas, of which one stays, and a service that finds them", () => {
+  it("has two replicas, one of which always stays, and a service that selects them", () => {
     expect(manifests.map(({ kind }) => kind)).toEqual(["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"])
     expect([of("Deployment").replicas, of("PodDisruptionBudget").minAvailable]).toEqual([2, 1])
     const { labels } = pod.metadata
@@ -81,13 +81,13 @@ describe("kubernetes.yaml", () => {
     expect(of("Service").ports[0].targetPort).toBe(container.ports[0].name)
   })
 
-  it("has memory enough for what the service was measured with, and a limit", () => {
+  it("has enough memory for the measured use, and a limit", () => {
     const { requests, limits } = container.resources
     expect(parseInt(requests.memory)).toBeGreaterThanOrEqual(380)
     expect(parseInt(limits.memory)).toBeGreaterThan(parseInt(requests.memory))
   })
 
-  it("lets requests in at its port, and itself out to public addresses, DNS and PostgreSQL alone", () => {
+  it("accepts requests at its port, and connects only to public addresses, DNS and PostgreSQL", () => {
     const { podSelector, policyTypes, ingress, egress } = of("NetworkPolicy")
     expect(podSelector.matchLabels).toEqual(pod.metadata.labels)
     expect(policyTypes).toEqual(["Ingress", "Egress"])
@@ -110,7 +110,7 @@ describe("kubernetes.yaml", () => {
     expect([refused.check("140.82.112.3"), refused.check("2606:50c0::1", "ipv6")]).toEqual([false, false])
   })
 
-  it("asks for what the service answers, and gives it variables that it knows", () => {
+  it("probes paths that the service answers, and sets variables that it knows", () => {
     const probes = ["startupProbe", "livenessProbe", "readinessProbe"].map((probe) => container[probe].httpGet.path)
     expect(probes).toEqual(["/healthz", "/healthz", "/readyz"])
     const given = container.env.map(({ name }: { readonly name: string }) => name)
@@ -119,7 +119,7 @@ describe("kubernetes.yaml", () => {
     expect(secret).toEqual(["DATABASE_URL", "ADMIN_TOKEN", "METRICS_TOKEN", "ENCRYPTION_KEY"])
   })
 
-  it("runs as no root, with nothing that it can write", () => {
+  it("runs as a user that is not root and cannot write", () => {
     expect(pod.spec.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 1000 })
     expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false })
     const { preStop } = container.lifecycle
@@ -137,7 +137,7 @@ it("prometheus.yaml sends METRICS_TOKEN to each replica of compose.yaml and of k
   const { scrape_configs } = Yaml.parse(read("deploy/prometheus.yaml")) as { scrape_configs: ReadonlyArray<Job> }
   const [compose, kubernetes] = scrape_configs as [Job, Job]
   for (const { authorization } of scrape_configs) {
-    // Without a type it is Bearer. A token in the file itself would be everyone's who reads it.
+    // Without a type it is Bearer. A token in the file itself would be visible to every reader.
     expect(Object.keys(authorization)).toEqual(["credentials_file"])
   }
   const { services } = Yaml.parse(read("deploy/compose.yaml")) as {

@@ -21,14 +21,14 @@ const path = new URL("../deploy/github-action/action.yml", import.meta.url)
 const { inputs, outputs, runs } = Yaml.parse(readFileSync(path, "utf8")) as unknown as Action
 const [step] = runs.steps
 
-it("the action is a composite of one step, whose outputs are the action's", () => {
+it("the action is a composite of one step, which sets its outputs", () => {
   expect([runs.using, runs.steps.length, Object.keys(inputs)]).toEqual(["composite", 1, ["url", "audience"]])
   for (const [name, { value }] of Object.entries(outputs)) {
     expect(value).toBe(`\${{ steps.${step!.id}.outputs.${name} }}`)
   }
 })
 
-it.live("registers with the run's token, and says what went wrong as an annotation", () =>
+it.live("registers with the run's token, and reports a failure as an annotation", () =>
   Effect.gen(function* () {
     const service = yield* makeReceiver()
     const { endpoint, environment, secrets } = yield* makeRunner("any")

@@ -4,28 +4,28 @@ import { existsSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { licensed, page, pagePath } from "../scripts/licences.ts"
 
-/** Licences that ask for a notice and no more. */
+/** Licences that require only a notice. */
 const permissive = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "ISC", "MIT"])
 
-/** Whether one may take it under a permissive licence: `A OR B` is a choice, `A AND B` is both. */
+/** Whether the licence can be permissive: `A OR B` is a choice, `A AND B` means both. */
 const isPermissive = (expression: string) =>
   expression
     .replace(/^\((.*)\)$/, "$1")
     .split(" OR ")
     .some((choice) => choice.split(" AND ").every((licence) => permissive.has(licence)))
 
-it("docs/licences.md tells what is installed; npm run licences writes it", () => {
+it("docs/licences.md lists the installed packages; npm run licences writes it", () => {
   assert.strictEqual(readFileSync(pagePath, "utf8"), page())
 })
 
-// Seen failing with GPL-3.0-only in the lock file in the place of a MIT.
-it("every package of production has a permissive licence, as it is installed", () => {
+// Seen failing with GPL-3.0-only in the lock file in place of MIT.
+it("every installed production package has a permissive licence", () => {
   const packages = licensed()
   assert.isAbove(packages.length, 10)
   for (const { path, name, version, licence } of packages) {
     assert.isTrue(isPermissive(licence), `${name} is under ${licence}`)
     const manifest = fileURLToPath(new URL(`../${path}/package.json`, import.meta.url))
-    if (!existsSync(manifest)) continue // Optional, and not for this machine.
+    if (!existsSync(manifest)) continue // An optional package for another platform.
     const installed = JSON.parse(readFileSync(manifest, "utf8")) as { version: string; license?: string }
     assert.deepStrictEqual([installed.version, installed.license], [version, licence], name)
   }
@@ -41,8 +41,8 @@ interface Bill {
   }>
 }
 
-// Seen failing with `--omit dev`, with which npm 11 leaves out what a development dependency needs as well: `effect` itself.
-it("npm run sbom names every package of production", () => {
+// Seen failing with `--omit dev`: npm 11 also leaves out what a development dependency needs, even `effect`.
+it("npm run sbom lists every production package", () => {
   const bill = JSON.parse(execFileSync("npm", ["run", "-s", "sbom"], { encoding: "utf8", stdio: "pipe" })) as Bill
   assert.strictEqual(bill.bomFormat, "CycloneDX")
   const named = bill.components

@@ -33,7 +33,7 @@ const acme = {
 }
 
 describe("OIDC_PROVIDERS", () => {
-  it("takes every preset, self-managed ones, and claim maps", () => {
+  it("accepts every preset, self-managed providers, and claim maps", () => {
     const selfManaged = { preset: "gitlab", issuer: "https://gitlab.acme.com", jwks: "https://gitlab.acme.com/keys" }
     const named = { preset: "gitlab", provider: "gitlab-labs", issuer: "http://127.0.0.1:8080", algorithms: ["ES256"] }
     const entries = [{ preset: "github" }, { preset: "gitlab" }, selfManaged, named, bitbucket, circleci]
@@ -93,16 +93,16 @@ describe("OIDC_PROVIDERS", () => {
     [{ ...acme, production: { event: "push" } }, /^entry 2: production\.event/],
     [{ ...acme, production: { actor: ["x"] } }, /^entry 2: production\.actor needs claims\.actor/],
   ]
-  it.each(faults)("names the entry and the field: %o", (entry, expected) => {
+  it.each(faults)("names the entry and the field of a fault: %o", (entry, expected) => {
     const result = parse({ preset: "github" }, entry)
-    assert.isTrue(Result.isFailure(result), "it was taken")
+    assert.isTrue(Result.isFailure(result), "it was accepted")
     if (Result.isFailure(result)) {
       assert.match(result.failure, expected)
       assert.notInclude(result.failure, "\n")
     }
   })
 
-  it.effect("says of a file what is wrong with it", () =>
+  it.effect("names the fault of a file", () =>
     Effect.gen(function* () {
       const folder = yield* Effect.acquireRelease(
         Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),

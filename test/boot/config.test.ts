@@ -23,11 +23,11 @@ const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 const token = "0123456789abcdef-token"
 
 interface Variable {
-  /** Values that are taken, with what comes of them. */
+  /** Valid values, with the setting that each becomes. */
   readonly good: ReadonlyArray<readonly [value: string, field: (settings: Settings) => unknown, expected: unknown]>
-  /** Values that are refused. */
+  /** Invalid values. */
   readonly bad: ReadonlyArray<string>
-  /** What else must be set for the value to count. */
+  /** Other variables that must be set for the value to apply. */
   readonly with?: Environment
 }
 
@@ -234,7 +234,7 @@ const variables: Record<string, Variable> = {
 }
 
 describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others }) => {
-  it.effect("takes what is right", () =>
+  it.effect("accepts valid values", () =>
     Effect.gen(function* () {
       for (const [value, field, expected] of good) {
         expect(field(yield* load({ ...others, [name]: value })), value).toEqual(expected)
@@ -243,7 +243,7 @@ describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others 
   )
 
   if (bad.length > 0) {
-    it.effect("refuses what is wrong in one line: the variable, its fault, an example, and no secret", () =>
+    it.effect("refuses an invalid value in one line: the variable, its fault, an example, and no secret", () =>
       Effect.gen(function* () {
         for (const value of bad) {
           const message = yield* refusal({ ...others, [name]: value })
@@ -255,7 +255,7 @@ describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others 
     )
   }
 
-  it.effect("counts as unset when it is empty", () =>
+  it.effect("treats an empty value as unset", () =>
     Effect.gen(function* () {
       const unset = yield* Effect.result(load({ ...others }))
       expect(yield* Effect.result(load({ ...others, [name]: "" }))).toEqual(unset)
@@ -264,7 +264,7 @@ describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others 
 })
 
 describe("defaults", () => {
-  it.effect("open mode on loopback, the embedded database, GitHub's issuer", () =>
+  it.effect("open mode uses loopback, the embedded database and GitHub's issuer", () =>
     Effect.gen(function* () {
       expect(yield* load({})).toMatchObject({
         port: 3000,
@@ -288,7 +288,7 @@ describe("defaults", () => {
     }),
   )
 
-  it.effect("guarded mode names no owners and reaches no private network", () =>
+  it.effect("guarded mode allows no repository owners and no private networks", () =>
     Effect.gen(function* () {
       const settings = yield* load({ ADMIN_TOKEN: token, HOST: "0.0.0.0", BASE_URL: "https://gatehouse.example" })
       expect(settings).toMatchObject({
@@ -302,7 +302,7 @@ describe("defaults", () => {
 })
 
 describe("OIDC_PROVIDERS", () => {
-  it.effect("replaces GitHub's issuer, and stops the start when it is wrong or names another one", () =>
+  it.effect("replaces GitHub's issuer, and stops the start when it is invalid or names another one", () =>
     Effect.gen(function* () {
       const folder = yield* Effect.acquireRelease(
         Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
@@ -324,8 +324,8 @@ describe("OIDC_PROVIDERS", () => {
   )
 })
 
-describe("what belongs together", () => {
-  it.effect("another HOST than loopback needs ADMIN_TOKEN", () =>
+describe("variables that depend on each other", () => {
+  it.effect("a HOST other than loopback requires ADMIN_TOKEN", () =>
     Effect.gen(function* () {
       const message = yield* refusal({ HOST: "0.0.0.0" })
       expect(message).toMatch(/^HOST is 0\.0\.0\.0\b.*ADMIN_TOKEN.*HOST=127\.0\.0\.1$/)
@@ -333,7 +333,7 @@ describe("what belongs together", () => {
     }),
   )
 
-  it.effect("DATABASE_URL needs ENCRYPTION_KEY", () =>
+  it.effect("DATABASE_URL requires ENCRYPTION_KEY", () =>
     Effect.gen(function* () {
       const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })
       expect(message).toMatch(/^ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=\S+/)
@@ -341,7 +341,7 @@ describe("what belongs together", () => {
     }),
   )
 
-  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY not without them", () =>
+  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY only with them", () =>
     Effect.gen(function* () {
       const url = { AI_BASE_URL: "http://localhost:11434/v1" }
       for (const [environment, missing] of [
@@ -358,7 +358,7 @@ describe("what belongs together", () => {
     }),
   )
 
-  it.effect("secrets do not show when the settings are printed", () =>
+  it.effect("printed settings hide secrets", () =>
     Effect.gen(function* () {
       const secrets = {
         ADMIN_TOKEN: `${token},${token}2`,
@@ -376,7 +376,7 @@ describe("what belongs together", () => {
   )
 })
 
-/** Starts the service as a process of its own, which is to end by itself, or by a signal once it listens. */
+/** Starts the service as a process that must end by itself, or by a signal once it listens. */
 const run = (environment: Environment, signal?: NodeJS.Signals) =>
   Effect.callback<{ code: number | null; output: string }>((resume) => {
     const env = {
@@ -398,16 +398,16 @@ const run = (environment: Environment, signal?: NodeJS.Signals) =>
     return Effect.sync(() => void child.kill("SIGKILL"))
   })
 
-describe("a process that cannot start says why in one line and ends with status 1", () => {
-  it.live("a wrong variable", () =>
+describe("a process that cannot start gives the reason in one line and ends with status 1", () => {
+  it.live("an invalid variable", () =>
     Effect.gen(function* () {
       const output = "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n"
       expect(yield* run({ PORT: "http" })).toEqual({ code: 1, output })
     }),
   )
 
-  // Node's mkdir, told to make what is missing, never returns there: seen hanging with it.
-  it.live("a folder that cannot be made", () =>
+  // Node's recursive mkdir never returns here: seen hanging with it.
+  it.live("a folder that cannot be created", () =>
     Effect.gen(function* () {
       const { code, output } = yield* run({ DATA_DIR: "/proc/gatehouse" })
       expect(output).toMatch(
@@ -417,7 +417,7 @@ describe("a process that cannot start says why in one line and ends with status 
     }),
   )
 
-  it.live("a port that is taken", () =>
+  it.live("a port in use", () =>
     Effect.gen(function* () {
       const taken = yield* Effect.acquireRelease(
         Effect.callback<Server>((resume) => {
@@ -435,32 +435,34 @@ describe("a process that cannot start says why in one line and ends with status 
   )
 })
 
-// Seen failing with the lines of the stop left out, and with the start in one string.
-it.live.each(["SIGTERM", "SIGINT"] as const)("in JSON a start and a stop by %s are lines with fields", (signal) =>
-  Effect.gen(function* () {
-    const { code, output } = yield* run({ LOG_LEVEL: "info", LOG_FORMAT: "json", PORT: "0" }, signal)
-    expect(code).toBe(0)
-    const lines = output
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
-    const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
-      ({ message }) => !message.startsWith("Migration "),
-    )
-    const { url } = listens!
-    expect(listens).toMatchObject({
-      message: `Gatehouse listens on ${url}`,
-      mode: "guarded",
-      database: "embedded",
-      dataDir: "memory",
-      docs: `${url}/docs`,
-    })
-    for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
-    expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
-    expect(stopped).toMatchObject({
-      level: "INFO",
-      message: expect.stringMatching(/^Gatehouse has stopped, in \d+\.\d s$/),
-    })
-    expect(more).toEqual([])
-  }),
+// Seen failing without the lines of the stop, and with the start as one string.
+it.live.each(["SIGTERM", "SIGINT"] as const)(
+  "with JSON logs, a start and a stop by %s are lines with fields",
+  (signal) =>
+    Effect.gen(function* () {
+      const { code, output } = yield* run({ LOG_LEVEL: "info", LOG_FORMAT: "json", PORT: "0" }, signal)
+      expect(code).toBe(0)
+      const lines = output
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
+      const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
+        ({ message }) => !message.startsWith("Migration "),
+      )
+      const { url } = listens!
+      expect(listens).toMatchObject({
+        message: `Gatehouse listens on ${url}`,
+        mode: "guarded",
+        database: "embedded",
+        dataDir: "memory",
+        docs: `${url}/docs`,
+      })
+      for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
+      expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
+      expect(stopped).toMatchObject({
+        level: "INFO",
+        message: expect.stringMatching(/^Gatehouse has stopped, in \d+\.\d s$/),
+      })
+      expect(more).toEqual([])
+    }),
 )

@@ -7,7 +7,7 @@ const MiB = 1024 * 1024
 
 afterEach(() => vi.restoreAllMocks())
 
-it("the memory there is: the least of the cgroup's, the machine's and the heap's", () => {
+it("the available memory is the least of the cgroup's, the machine's and the heap's", () => {
   const constrained = vi.spyOn(process, "constrainedMemory")
   const others = Math.min(totalmem(), getHeapStatistics().heap_size_limit)
   for (const [limit, expected] of [
@@ -20,7 +20,7 @@ it("the memory there is: the least of the cgroup's, the machine's and the heap's
   }
 })
 
-it("caches are parts of it, within bounds", () => {
+it("each cache gets a part of it, within bounds", () => {
   expect(cachesWithin(256 * MiB)).toEqual({
     keys: 65_536,
     indexes: 64 * MiB,

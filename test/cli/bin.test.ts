@@ -8,7 +8,7 @@ const [check] = readFileSync(path, "utf8")
   .replace(/^#!.*\n/, "")
   .split('import("../dist')
 
-/** What the command prints on a version of Node before it loads anything. */
+/** The output of the command on a version of Node before it loads anything. */
 const printedOn = (node: string) => {
   let printed = ""
   const exit = (code: number) => void (printed += `exit ${code}`)
@@ -18,7 +18,7 @@ const printedOn = (node: string) => {
   return printed
 }
 
-it("the command says which Node it needs, on a Node that cannot read the program", () => {
+it("the command names the required Node version on a version that cannot read the program", () => {
   for (const old of ["12.22.0", "18.20.8", "20.20.2", "22.18.0"]) {
     expect(printedOn(old)).toMatch(
       new RegExp(`^gatehouse: This is Node ${old}, and Gatehouse needs Node 22\\.19 or newer\\. .*\nexit 1$`),
@@ -27,7 +27,7 @@ it("the command says which Node it needs, on a Node that cannot read the program
   for (const good of ["22.19.0", "24.21.0", "26.0.0"]) expect(printedOn(good)).toBe("")
 })
 
-it("needs the Node that the package declares, in syntax of any Node", () => {
+it("the check requires the Node version of the package, in syntax of any version", () => {
   const { engines } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
     readonly engines: { readonly node: string }
   }

@@ -24,7 +24,7 @@ interface Report {
   }>
 }
 
-/** What the doctor says of an environment, with an issuer that is well. */
+/** The report of the doctor on an environment with a healthy issuer. */
 const doctor = Effect.fnUntraced(function* (env: Readonly<Record<string, string>>) {
   const { issuer } = yield* makeOidcProvider()
   const { code, err, out } = yield* runCli(["doctor", "--json"], { env: { GITHUB_OIDC_ISSUER: issuer, ...env } })
@@ -34,7 +34,7 @@ const doctor = Effect.fnUntraced(function* (env: Readonly<Record<string, string>
   return { ...report, out, of, states: report.checks.map(({ name, state }) => `${name} ${state}`) }
 })
 
-/** A stored secret that was encrypted with the key `AAAA…` of the tests. */
+/** Stores a secret that was encrypted with the tests' key `AAAA…`. */
 const storeSecret = (stored: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -43,7 +43,7 @@ const storeSecret = (stored: string) =>
       VALUES ('w', 'o', 'http://127.0.0.1', true, ${stored}, now(), now())`
   })
 
-it.live("a new machine: nothing is made, and nothing is wrong", () =>
+it.live("a new machine: the check creates nothing and finds no fault", () =>
   Effect.gen(function* () {
     const folder = yield* freshFolder("empty")
     const { of, ok, states } = yield* doctor({ DATA_DIR: join(folder, "data") })
@@ -55,7 +55,7 @@ it.live("a new machine: nothing is made, and nothing is wrong", () =>
 )
 
 it.live(
-  "an embedded database, and its key",
+  "an embedded database and its key",
   () =>
     Effect.gen(function* () {
       const dataDir = yield* freshFolder()
@@ -69,7 +69,7 @@ it.live(
         message: "1 of 1 stored secrets cannot be decrypted: ENCRYPTION_KEY does not have the key 00000000",
       })
       expect(readdirSync(dataDir)).not.toContain("encryption.key")
-      // While a service has it, it is left alone.
+      // A folder that a service uses is not touched.
       yield* Effect.gen(function* () {
         yield* DataFolder.acquire(dataDir)
         const used = yield* doctor({ DATA_DIR: dataDir })
@@ -80,7 +80,7 @@ it.live(
   60_000,
 )
 
-it.live("secrets under an older key are to be brought under the first", () =>
+it.live("secrets under an older key need re-encryption", () =>
   Effect.gen(function* () {
     const url = yield* freshPostgres()
     const id = keyId(Buffer.from(encryptionKey, "base64"))
@@ -97,7 +97,7 @@ it.live("secrets under an older key are to be brought under the first", () =>
   }),
 )
 
-it.live("a PostgreSQL that is well, one without tables, and one of a newer version", () =>
+it.live("a healthy PostgreSQL, one without tables, and one of a newer version", () =>
   Effect.gen(function* () {
     const url = yield* freshPostgres()
     const env = { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
@@ -124,12 +124,12 @@ it.live("a PostgreSQL that is well, one without tables, and one of a newer versi
     }).pipe(Effect.provide(database), Effect.scoped)
     const newer = yield* doctor(env)
     expect(newer.of("migrations")[0]).toMatchObject({ state: "fail", remedy: "start the newer version" })
-    // A wrong ENCRYPTION_KEY: the service would start, and could sign nothing.
+    // With a wrong ENCRYPTION_KEY, the service would start and could sign nothing.
     expect(newer.of("encryption")[0]).toMatchObject({ state: "fail", message: expect.stringContaining("key 12345678") })
   }),
 )
 
-it.live("what cannot be reached is named, and the password is not", () =>
+it.live("an unreachable host is named, without the password", () =>
   Effect.gen(function* () {
     const port = yield* closedPort
     const down = yield* doctor({
@@ -145,8 +145,8 @@ it.live("what cannot be reached is named, and the password is not", () =>
   }),
 )
 
-// Seen failing with the issuer's fault a failure in either mode.
-it.live("an issuer out of reach is a failure where CI is known to register, and else a warning", () =>
+// Seen failing when the issuer's fault was a failure in both modes.
+it.live("an unreachable issuer is a failure where CI registers deployments, and else a warning", () =>
   Effect.gen(function* () {
     const GITHUB_OIDC_ISSUER = `http://127.0.0.1:${yield* closedPort}`
     const open = yield* doctor({ DATA_DIR: "memory", GITHUB_OIDC_ISSUER })
@@ -173,7 +173,7 @@ it.live("an issuer that publishes no keys", () =>
   }),
 )
 
-it.live("the configuration, in words for a person", () =>
+it.live("the configuration is described in words", () =>
   Effect.gen(function* () {
     const wrong = yield* runCli(["doctor"], { env: { PORT: "http" } })
     expect(wrong.out).toMatch(/^fail {2}configuration {2}PORT must be a whole number .*PORT=3000\n +→ /)
@@ -191,7 +191,7 @@ it.live("the configuration, in words for a person", () =>
   }),
 )
 
-it("clocks that are apart by more than the measuring may have made", () => {
+it("the difference of two clocks is reported only beyond the error of measurement", () => {
   expect(clockCheck("the issuer", 5_900, 1_000)).toMatchObject({ state: "ok" })
   expect(clockCheck("the issuer", -7_000, 1_000)).toMatchObject({
     state: "warn",
@@ -203,7 +203,7 @@ it("clocks that are apart by more than the measuring may have made", () => {
   })
 })
 
-it("a clock that no other could be compared with", () => {
+it("a clock without another to compare must be plausible", () => {
   const now = Date.UTC(2026, 10, 21)
   expect(plausibleClock(now)).toMatchObject({
     state: "ok",

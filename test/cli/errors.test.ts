@@ -5,7 +5,7 @@ import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
-it.effect("no service at the address", () =>
+it.effect("reports when no service runs at the address", () =>
   Effect.gen(function* () {
     const url = `http://127.0.0.1:${yield* closedPort}`
     expect(yield* runCli(["projects", "list", "--json"], { env: { GATEHOUSE_URL: url } })).toEqual({
@@ -16,7 +16,7 @@ it.effect("no service at the address", () =>
   }),
 )
 
-it.effect("another service at the address", () =>
+it.effect("reports another service at the address", () =>
   Effect.gen(function* () {
     const { behave, url } = yield* makeReceiver()
     for (const reply of [
@@ -35,7 +35,7 @@ it.effect("another service at the address", () =>
 )
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded server", (it) => {
-  it.effect("without a credential, and with one that is none", () =>
+  it.effect("without a credential, and with an invalid one", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const without = yield* runCli(["projects", "list", "--url", url])
@@ -44,13 +44,13 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
       const wrong = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "a-wrong-token" } })
       expect(wrong.err).toContain("The credential is the value of GATEHOUSE_TOKEN.")
       expect(wrong.err).not.toContain("a-wrong-token")
-      // Set and empty, as CI has what it has not.
+      // An empty variable, as CI sets missing secrets.
       const empty = yield* runCli(["projects", "list", "--url", url], { env: { GATEHOUSE_TOKEN: "" } })
       expect(empty.err).toBe(without.err)
     }),
   )
 
-  it.effect("what takes an API key only says so, and a key that was asked about is no credential", () =>
+  it.effect("an operation for API keys only says so, and a key to validate is no credential", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const jobs = ["jobs", "create", "nightly", "--url", url]

@@ -8,7 +8,7 @@ import { onPostgres, TestServer } from "../support/server.ts"
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-/** An org of its own, and its commands. */
+/** An org for one test, and its commands. */
 const tenant = Effect.gen(function* () {
   const { url } = yield* TestServer
   const env = { GATEHOUSE_URL: url }
@@ -23,7 +23,7 @@ const tenant = Effect.gen(function* () {
 layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTestServices: true })(
   "operations",
   (it) => {
-    it.effect("projects are shown, changed and linked, and have deployments", () =>
+    it.effect("projects are shown, changed and linked, and deployments listed", () =>
       Effect.gen(function* () {
         const { cli, org } = yield* tenant
         const project = (yield* cli(["projects", "create", "docs", "--org", org])).out.trim()
@@ -45,7 +45,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
-    it.effect("jobs are listed, claimed, kept and shown; schedules are created, listed and deleted", () =>
+    it.effect("jobs are listed, claimed, extended and shown; schedules are created, listed and deleted", () =>
       Effect.gen(function* () {
         const { cli } = yield* tenant
         const job = (yield* cli(["jobs", "create", "w", "--input", '{"a":1}'])).out.trim()
@@ -75,7 +75,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
-    it.effect("listen passes webhooks on, and replays one; a delivery shows its attempts, and is recovered", () =>
+    it.effect("listen forwards webhooks and replays one; a delivery shows its attempts and is recovered", () =>
       Effect.gen(function* () {
         const { cli } = yield* tenant
         const receiver = yield* makeReceiver()
@@ -128,7 +128,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
-    it.effect("api sends any request, and prints the answer", () =>
+    it.effect("api sends any request and prints the answer", () =>
       Effect.gen(function* () {
         const { cli, env } = yield* tenant
         const made = yield* cli(["api", "POST", "/v1/jobs/create", "--data", '{"workflow":"w"}'])
@@ -162,7 +162,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
-    it.effect("at a terminal, states have colours and times are relative; NO_COLOR takes the colours away", () =>
+    it.effect("a terminal gets colours and relative times, and NO_COLOR turns the colours off", () =>
       Effect.gen(function* () {
         const { cli } = yield* tenant
         yield* cli(["jobs", "create", "w"])
@@ -175,7 +175,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
-    it.effect("one of several orgs must be chosen, and the message stays short", () =>
+    it.effect("a command for one of several orgs asks for a choice, in a short message", () =>
       Effect.gen(function* () {
         const { env } = yield* tenant
         yield* Effect.forEach(["a", "b", "c", "d"], (name) => runCli(["orgs", "create", name], { env }))
@@ -188,7 +188,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
   },
 )
 
-it.effect("help is the help of a command", () =>
+it.effect("help shows the help of a command", () =>
   Effect.gen(function* () {
     const [help, flag] = [yield* runCli(["help", "keys", "create"]), yield* runCli(["keys", "create", "--help"])]
     expect(help).toEqual(flag)
@@ -197,7 +197,7 @@ it.effect("help is the help of a command", () =>
   }),
 )
 
-it("a time is told from now", () => {
+it("a time is shown relative to now", () => {
   const now = Date.UTC(2026, 10, 20)
   expect([0, 400, 1_000, 59_000, 60_000, 3_600_000, 90_000_000].map((ago) => relativeTime(now - ago, now))).toEqual([
     "now",

@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { runCli } from "../support/cli.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 
-/** A command of the administrator against the server of the test. */
+/** Runs a command of the administrator against the server of the test. */
 const cli = Effect.fnUntraced(function* (args: ReadonlyArray<string>, stdin?: string) {
   const { url } = yield* TestServer
   const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
@@ -14,7 +14,7 @@ const cli = Effect.fnUntraced(function* (args: ReadonlyArray<string>, stdin?: st
 const ulid = /^[0-9A-Z]{26}\n$/
 
 layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("projects and keys", (it) => {
-  it.effect("a project, a key of it, and the key's end", () =>
+  it.effect("a project and its key are created, and the key is deleted", () =>
     Effect.gen(function* () {
       const project = yield* cli(["projects", "create", "docs"])
       expect(project).toMatchObject({ out: expect.stringMatching(ulid), code: 0 })
@@ -25,7 +25,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect(listed.out.split("\n")[0]).toMatch(/^PROJECT +NAME +REPOSITORY/)
       expect(listed.out).toMatch(new RegExp(`^${projectId}  docs +- `, "m"))
 
-      // Standard output is the key alone, so that a script can keep it.
+      // Standard output has only the key, so that a script can store it.
       const key = yield* cli(["keys", "create", "ci", "--project", projectId, "--expires-at", "2100-01-01T00:00:00Z"])
       expect(key).toMatchObject({ out: expect.stringMatching(/^svc_\w{42}\n$/), code: 0 })
 
@@ -101,7 +101,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("a key of a gateway: its settings, changes, uses and usage", () =>
+  it.effect("a key of a gateway: settings, changes, uses and usage", () =>
     Effect.gen(function* () {
       const { projectId } = JSON.parse((yield* cli(["projects", "create", "gateway", "--json"])).out)
       const create = ["keys", "create", "customer", "--project", projectId, "--permission", "models.*"]
@@ -134,7 +134,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("a key with a rate limit, and what replaces it", () =>
+  it.effect("a key with a rate limit, and its rotation", () =>
     Effect.gen(function* () {
       const { projectId } = JSON.parse((yield* cli(["projects", "create", "limited", "--json"])).out)
       const create = ["keys", "create", "trial", "--project", projectId]
@@ -151,7 +151,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
         err: expect.stringContaining(`It replaces ${made.id}`),
         code: 0,
       })
-      // The new one shares the limit with the old one, which has ended.
+      // The new key shares the limit with the old one, which has ended.
       for (const code of [0, 1]) expect((yield* cli(["keys", "validate"], rotated.out)).code).toBe(code)
       expect((yield* cli(["keys", "validate"], made.key)).err).toContain("The key is not valid.")
       expect(yield* cli(["keys", "rotate", made.id])).toMatchObject({ out: "", code: 1 })
@@ -166,7 +166,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("--json is the answer, word for word, of an error too", () =>
+  it.effect("--json prints the answer unchanged, errors too", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const created = yield* cli(["projects", "create", "handbook", "--json"])
@@ -181,7 +181,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("lists go on where they ended", () =>
+  it.effect("lists continue after a cursor", () =>
     Effect.gen(function* () {
       yield* cli(["projects", "create", "one"])
       yield* cli(["projects", "create", "two"])
@@ -193,15 +193,15 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("with several orgs, the one that is meant is asked for", () =>
+  it.effect("with several orgs, the command asks for one", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
-      // What others chose for a name must not steer the terminal.
+      // Names from others must not control the terminal.
       const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
       const { orgId } = made.json as { orgId: string }
       const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
       expect(limit).toMatchObject({ err: expect.stringContaining("--limit must be "), code: 2 })
-      // What only the service can know is wrong is said in flags, too.
+      // A fault that only the service can find is also reported by its flag.
       const past = yield* cli(["keys", "create", "ci", "--org", orgId, "--expires-at", "2020-01-01T00:00:00Z"])
       expect(past).toMatchObject({ err: expect.stringMatching(/^gatehouse: --expires-at must be /), code: 1 })
       const unsaid = yield* cli(["keys", "list"])
@@ -214,7 +214,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
-  it.effect("no secret but a new key is printed", () =>
+  it.effect("a new key is the only secret that is printed", () =>
     Effect.gen(function* () {
       const { logs, spans } = yield* TestServer
       const failed = yield* cli(["keys", "validate"], "svc_a-key-that-is-none")
@@ -226,7 +226,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
 })
 
 layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("a server without an org", (it) => {
-  it.effect("says what makes the first", () =>
+  it.effect("tells how to create the first one", () =>
     Effect.map(cli(["keys", "list"]), (ended) =>
       expect(ended).toEqual({
         out: "",

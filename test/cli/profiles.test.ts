@@ -8,7 +8,7 @@ import { runCli } from "../support/cli.ts"
 import { closedPort } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
-/** A home folder of its own, and commands in it. */
+/** A home folder for one test, and commands in it. */
 const atHome = Effect.gen(function* () {
   const home = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-home-"))),
@@ -21,7 +21,7 @@ const atHome = Effect.gen(function* () {
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("profiles", (it) => {
-  it.effect("login stores a server and its credential for the user alone, and the commands use them", () =>
+  it.effect("login stores a server and its credential for the user only, and the commands use them", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const { cli, file } = yield* atHome
@@ -40,7 +40,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("profiles", (it)
       const org = (yield* cli(["orgs", "create", "Acme"])).out.trim()
       const key = (yield* cli(["keys", "create", "me", "--org", org])).out.trim()
 
-      // A second one, which is now the current one.
+      // A second profile, which becomes the current one.
       expect((yield* cli(["login", "--url", url, "--profile", "acme"], { stdin: key })).err).toContain(
         `a key of the org ${org}`,
       )
@@ -63,7 +63,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("profiles", (it)
     }).pipe(Effect.scoped),
   )
 
-  it.effect("a credential goes to its own server only, and variables come first", () =>
+  it.effect("a credential is sent to its own server only, and variables have priority", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const { cli } = yield* atHome
@@ -79,7 +79,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("profiles", (it)
     }).pipe(Effect.scoped),
   )
 
-  it.effect("login stores nothing that the server refuses, and says what is wrong", () =>
+  it.effect("login stores nothing that the server refuses, and tells the reason", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const { cli, file } = yield* atHome

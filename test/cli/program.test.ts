@@ -38,7 +38,7 @@ it.live.each([
   }),
 )
 
-it.live("migrate brings a database up to date, and again changes nothing", () =>
+it.live("migrate updates a database, and a second run changes nothing", () =>
   Effect.gen(function* () {
     const env = { DATABASE_URL: yield* freshPostgres("empty"), ENCRYPTION_KEY: encryptionKey }
     const first = yield* runCli(["migrate"], { env })
@@ -58,14 +58,14 @@ const shells = [
   { shell: "fish", check: ["--no-execute"] },
 ] as const
 
-it.live.each(shells)("completions for $shell name every command and are in its language", ({ check, shell }) =>
+it.live.each(shells)("completions for $shell name every command and are valid in its language", ({ check, shell }) =>
   Effect.gen(function* () {
     const { code, out } = yield* runCli(["--completions", shell])
     expect(code).toBe(0)
     for (const word of ["serve", "doctor", "validate", "deliveries", "gatehouse", "json"]) {
       expect(out).toContain(word)
     }
-    // Where there is no such shell, its word cannot be had.
+    // Skips the check if the shell is not installed.
     const checked = spawnSync(shell, check, { input: out })
     if (checked.error === undefined) expect(checked.status, checked.stderr.toString()).toBe(0)
   }),

@@ -9,7 +9,7 @@ import { runCli } from "../support/cli.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { makeRunner } from "../support/runner.ts"
 
-it.live("gatehouse register: the run's token goes to the service, and the service's word decides", () =>
+it.live("gatehouse register sends the run's token to the service, and reports its answer", () =>
   Effect.gen(function* () {
     const service = yield* makeReceiver()
     const { endpoint, environment, secrets } = yield* makeRunner("any")
@@ -33,7 +33,7 @@ it.live("gatehouse register: the run's token goes to the service, and the servic
     expect(other).toEqual({ out: `{"ok":true,"projectId":"P","branch":"add","preview":true}\n`, err: "", code: 0 })
     expect(endpoint.received[1]!.path).toContain(`audience=${encodeURIComponent("https://other.example")}`)
 
-    // What may go by is tried again: a deployment is registered once all the same.
+    // A temporary failure is retried: the deployment is still registered once.
     let attempts = 0
     service.behave(() => ({
       status: ++attempts < 3 ? 503 : 200,
@@ -54,7 +54,7 @@ it.live("gatehouse register: the run's token goes to the service, and the servic
       code: 1,
     })
 
-    // Seen failing: the run asked for a token first, for the audience of a service on the runner.
+    // Seen failing when the run first requested a token for a service on the runner.
     const asked = endpoint.received.length
     for (const env of [{}, { GATEHOUSE_URL: "" }, { GATEHOUSE_URL: "gatehouse" }] as const) {
       const without = yield* runCli(["register"], { env })

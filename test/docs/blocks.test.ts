@@ -11,7 +11,7 @@ import { runBlock } from "./shell.ts"
 
 const ofKind = (...languages: ReadonlyArray<string>) => blocks.filter(({ language }) => languages.includes(language))
 
-/** What checks the blocks of a language. */
+/** The check of each language's blocks. */
 const kinds: Readonly<Record<string, string>> = {
   sh: "below: run by a shell among stand-ins of its programs; examples.test.ts: the requests are sent",
   json: "below: parsed, and held to the schema of the operation that answers it",
@@ -29,14 +29,14 @@ const kinds: Readonly<Record<string, string>> = {
   ini: "not checked: two settings of PgBouncer, which no test has",
 }
 
-it("every block is of a language whose blocks are checked, or listed with the reason why not", () => {
+it("every block has a language whose blocks are checked, or a listed reason why not", () => {
   expect(blocks.filter(({ language }) => !(language in kinds))).toEqual([])
-  // At most one of each, so that nothing else hides behind the reason.
+  // At most one block of each, so that the reason covers no other block.
   for (const language of ["py", "golang", "ini", "http", "go"]) expect(ofKind(language)).toHaveLength(1)
   expect(ofKind("python").map(({ page }) => page)).toEqual(["docs/webhooks.md", "docs/workers.md"])
 })
 
-/** Runs shell commands, and holds each call to what the program takes. */
+/** Runs shell commands, and checks the arguments of each call. */
 const commandsHold = (text: string, at: string) =>
   Effect.gen(function* () {
     const { calls, errors, status, written } = runBlock(text, programs)
@@ -50,7 +50,7 @@ const commandsHold = (text: string, at: string) =>
     ).toEqual([])
   })
 
-// Seen failing with a path, a field, a flag, a script and a variable misspelled.
+// Seen failing with a misspelled path, field, flag, script and variable.
 describe("shell commands", () => {
   it.live.each(ofKind("sh"))("$at", ({ at, text }) => commandsHold(text, at))
 })
@@ -60,7 +60,7 @@ interface Step {
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** Every step of a workflow, wherever it is. */
+/** Every step of a workflow, at any depth. */
 const stepsOf = (value: unknown): ReadonlyArray<Step> =>
   typeof value !== "object" || value === null
     ? []
@@ -81,12 +81,12 @@ describe("workflows", () => {
   )
 })
 
-/** What is shown without the command before it: the operation that answers it. */
+/** An answer without its request, and the operation that it belongs to. */
 const registered = { starts: '{"ok":true', operation: operationOf("POST", "/api/v0/register-deployment") }
-/** A line of the log, which no operation answers; test/infrastructure/telemetry/logLines.test.ts has its fields. */
+/** A line of the log, which is no answer. test/infrastructure/telemetry/logLines.test.ts checks its fields. */
 const logged = '{"timestamp"'
 
-/** The operation that a block is an answer of: as a rule, the last that was called before it. */
+/** The operation that a block answers: usually the last one that was called before it. */
 const answered = (block: Block) => {
   if (block.text.startsWith(registered.starts)) return registered.operation
   const before = blocks.slice(0, blocks.indexOf(block)).findLast(({ language }) => language === "sh")!
@@ -95,7 +95,7 @@ const answered = (block: Block) => {
   return operationOf(method, url.pathname)
 }
 
-/** A file of CI providers, which the service reads at its start. */
+/** Whether a block is a file of CI providers, which the service reads at its start. */
 const isProvidersFile = ({ text }: Block) => text.startsWith("[")
 
 describe("JSON", () => {
@@ -116,14 +116,14 @@ describe("JSON", () => {
   })
 })
 
-/** What people read. */
+/** Pages with blocks of prose. */
 const prose = ["docs/concepts.md"]
 
-it("no page tells its readers to run the package of another, which npx gatehouse is", () => {
+it("no page tells its readers to run npx gatehouse, which is another package", () => {
   expect(pages.filter(({ text }) => /npx (?:-y |--yes )?gatehouse\b/.test(text)).map(({ path }) => path)).toEqual([])
 })
 
-it("every text is prose, or a stream of events", () => {
+it("every block of text is prose, or a stream of events", () => {
   for (const { at, text } of ofKind("text").filter(({ page }) => !prose.includes(page))) {
     const events = text.split("\n").filter((line) => !["", "…", "data: [DONE]"].includes(line))
     for (const event of events) {

@@ -23,10 +23,10 @@ export const variables: ReadonlyArray<string> = [
 ]
 
 class Understood extends Data.TaggedError("Understood") {}
-/** The command line, that stops where a command would begin. */
+/** The command line, which stops where a command would start. */
 const dry = Command.provideEffectDiscard(gatehouse, Effect.fail(new Understood()))
 
-/** What the command line has against its arguments. */
+/** The fault that the command line finds in its arguments. */
 const faultOfCommand = (args: ReadonlyArray<string>) =>
   Command.runWith(dry, { version: "0.0.0", renderErrors: false })(args).pipe(
     Effect.provide(Layer.merge(services, ConfigProvider.layer(ConfigProvider.fromEnvRecord({})))),
@@ -63,7 +63,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`
 }
 
-/** The packages of this repository, as `npm pack` names their tarballs. */
+/** The packages of this repository, with the names of their tarballs. */
 const tarball = /(?:^|\/)gatehouse-(?:server|webhooks|client|gateway)-0\.1\.0\.tgz$/
 
 const faultOfNpm = ([word, ...rest]: ReadonlyArray<string>) => {
@@ -88,12 +88,12 @@ const faultOfDocker = ([word, ...rest]: ReadonlyArray<string>) => {
 
 type Fault = string | undefined
 
-/** What can be wrong with a call of each program that the pages name. */
+/** The check of each program's calls. */
 const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | Effect.Effect<Fault>>> = {
   curl: (args) => faultOfRequest(curlRequest(args)),
   gatehouse: faultOfCommand,
   npx: ([name, ...args]) => {
-    // Without --no, npx would install a package of that name, which is somebody else's.
+    // Without --no, npx would install another package with this name.
     if (name === "gatehouse") return "npx gatehouse may run a stranger's package; write npx --no gatehouse"
     return name === "--no" ? faultOfCommand(args.slice(1)) : faultOfVitest(args)
   },
@@ -102,7 +102,7 @@ const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | E
   kubectl: (args) => fileFault(args[args.indexOf("-f") + 1]),
 }
 
-/** Programs of others: that a block can be read by a shell is all that is checked of them, and why that will do. */
+/** Programs of others, whose blocks must only be valid shell, and the reason why that is enough. */
 const others: Readonly<Record<string, string>> = {
   openssl: "prints random text",
   jq: "reads the runner's answer",
@@ -114,10 +114,10 @@ const others: Readonly<Record<string, string>> = {
   ".ci/run": "what runs all of this",
 }
 
-/** The programs that a block may name. */
+/** The programs that a block may call. */
 export const programs = [...Object.keys(faults), ...Object.keys(others)]
 
-/** What is wrong with a call: its arguments, or a variable that nothing reads. */
+/** The fault of a call: in its arguments, or a variable that nothing reads. */
 export const faultOfCall = Effect.fnUntraced(function* ({ args, program, variables: set }: Call) {
   const fault = faults[program]?.(args)
   const said = Effect.isEffect(fault) ? yield* fault : fault

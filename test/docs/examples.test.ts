@@ -8,19 +8,19 @@ import { blocks, exampleId } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
 import { runBlock } from "./shell.ts"
 
-/** Those of /v1 are one story: test/http/webhooks/webhooksReadme.test.ts follows it. */
+/** The requests to /v1 follow one another: test/http/webhooks/webhooksReadme.test.ts runs them. */
 const withCurl = blocks.filter(({ language, text }) => language === "sh" && /^curl.*3000\/api/m.test(text))
 const guarded = withCurl.filter(({ text }) => text.includes("$ADMIN_TOKEN"))
 const open = withCurl.filter((block) => !guarded.includes(block))
 
-/** Runs each curl of the blocks by curl itself, with ids of what there is, and holds the answers to the definition. */
+/** Runs each curl of the blocks with existing ids, and checks the answers against the definition. */
 const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, as?: string) {
   const { send, url } = yield* TestServer
   const make = (path: string, json: object) => must(send, "POST", `/api/v0/${path}`, { json, as })
   yield* make("projects", { name: "docs" })
   expect(some.length).toBeGreaterThan(0)
   for (const { at, text } of some) {
-    // Of its own: a block may delete them.
+    // Each block has its own org, because it may delete it.
     const { orgId } = yield* make("orgs", { name: "Acme" })
     const { projectId } = yield* make("projects", { name: "docs", orgId })
     const ids = { orgId, projectId, ...(yield* make("keys", { name: "ci", projectId, permissions: ["*"] })) } as Record<
@@ -29,12 +29,12 @@ const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, a
     >
     const filled = text
       .replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
-      // A date to come, whenever this is run.
+      // A date in the future of any run.
       .replace(/"expiresAt":"\d{4}/, `"expiresAt":"9999`)
     const { calls, errors, status: ended } = runBlock(filled, ["curl", "npm", "openssl"])
     expect(ended, `${at}: ${errors}`).toBe(0)
     for (const { args: printed } of calls.filter(({ program }) => program === "curl")) {
-      // What the stand-in for curl printed, and what is in the environment of a block, stand for what there is.
+      // The output of the curl stand-in, and variables of a block, are replaced by existing values.
       const args = printed.map((arg) =>
         arg.replace("svc_example", ids["key"]!).replace(`orgs/${exampleId}`, `orgs/${orgId}`),
       )
@@ -50,9 +50,9 @@ const answeredAsDocumented = Effect.fnUntraced(function* (some: typeof blocks, a
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mode", (it) => {
-  it.effect("every request of the platform interface is answered as documented", () => answeredAsDocumented(open))
+  it.effect("every request of the platform interface gets the documented answer", () => answeredAsDocumented(open))
 
-  it.effect("every statement is one that the database takes", () =>
+  it.effect("every SQL statement is valid in the database", () =>
     Effect.gen(function* () {
       const { sql } = yield* TestServer
       const [{ name }] = (yield* sql`SELECT current_database() AS name`) as [{ readonly name: string }]
@@ -66,9 +66,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mo
   )
 })
 
-// The stand-in for openssl prints the example's id.
-layer(TestServer.layer(onPostgres({ ADMIN_TOKEN: exampleId })), { excludeTestServices: true })("guarded", (it) => {
-  it.effect("every request of the administrator's is answered as documented", () =>
-    answeredAsDocumented(guarded, exampleId),
-  )
-})
+// The stand-in for openssl prints the id of the examples.
+layer(TestServer.layer(onPostgres({ ADMIN_TOKEN: exampleId })), { excludeTestServices: true })(
+  "in guarded mode",
+  (it) => {
+    it.effect("every request of the administrator gets the documented answer", () =>
+      answeredAsDocumented(guarded, exampleId),
+    )
+  },
+)

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { variables } from "./commands.ts"
 import { pages, proseOf, repository } from "./pages.ts"
 
-/** The anchors of a page's headings, as GitHub makes them. */
+/** The anchors of a page's headings, as GitHub creates them. */
 const anchorsOf = (path: string) =>
   [...readFileSync(repository + path, "utf8").matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
     heading!
@@ -14,8 +14,8 @@ const anchorsOf = (path: string) =>
       .replaceAll(" ", "-"),
   )
 
-// Seen failing with a page and a heading that are not there.
-it.each(pages)("$path: every link inside the repository leads to a file, and to a heading of it", (page) => {
+// Seen failing with a missing page and a missing heading.
+it.each(pages)("$path: every link inside the repository leads to an existing file and heading", (page) => {
   const links = [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
   for (const link of links.filter((target) => !/^https?:/.test(target))) {
     const [file, anchor] = link.split("#")
@@ -25,7 +25,7 @@ it.each(pages)("$path: every link inside the repository leads to a file, and to 
   }
 })
 
-it("the index has every page of docs, once", () => {
+it("the index has every page of docs once", () => {
   const index = pages.find(({ path }) => path === "docs/README.md")!.text
   for (const { path } of pages.filter(({ path }) => path.startsWith("docs/") && path !== "docs/README.md")) {
     expect(index.split(`](${path.slice("docs/".length)})`), path).toHaveLength(2)
@@ -33,14 +33,14 @@ it("the index has every page of docs, once", () => {
 })
 
 const folders = ["src", "test", "bench", "docs", "deploy", "examples", "scripts"]
-/** Every file of the project, with a slash in front. */
+/** Every file of the project, with a leading slash. */
 const files = folders.flatMap((folder) =>
   readdirSync(repository + folder, { recursive: true, encoding: "utf8" })
     .filter((path) => !path.includes("node_modules"))
     .map((path) => `/${folder}/${path}`),
 )
 
-it("every source file that is named is there", () => {
+it("every named source file exists", () => {
   for (const page of pages) {
     const named = [...proseOf(page).matchAll(/`([\w/.-]+\.ts)`/g)].map(([, path]) => path!)
     const missing = named.filter((path) => !files.some((file) => file.endsWith(`/${path}`)))
@@ -48,7 +48,7 @@ it("every source file that is named is there", () => {
   }
 })
 
-/** The tests' own: each is read in the file. */
+/** Variables of the tests, each with the file that reads it. */
 const ofTests: Readonly<Record<string, string>> = {
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
@@ -57,13 +57,13 @@ const ofTests: Readonly<Record<string, string>> = {
   TEST_DATABASE_URL: "test/support/postgres.ts",
 }
 
-/** The user's, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */
+/** Variables of the user, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */
 const ofUsers = ["XDG_CONFIG_HOME", "NO_COLOR"]
 
-/** Node reads these itself. */
+/** Variables that Node reads. */
 const ofNode = ["NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
 
-it("every environment variable that is named is one that something reads", () => {
+it("something reads every named environment variable", () => {
   for (const page of pages) {
     const named = [...proseOf(page).matchAll(/`([A-Z]+(?:_[A-Z]+)+|[A-Z]+(?==))/g)].map(([, name]) => name!)
     expect(

@@ -10,7 +10,7 @@ export interface Page {
   readonly text: string
 }
 
-/** A fenced block: where it begins, its language ("" when none is said), and its text without the page's indent. */
+/** A fenced block: its position, its language ("" for none), and its text without the page's indent. */
 export interface Block {
   readonly at: string
   readonly page: string
@@ -33,7 +33,7 @@ export const pages: ReadonlyArray<Page> = [
 
 const fence = /^( *)```([^\n]*)\n(.*?)^\1```$/gms
 
-/** Every fenced block of the pages, in their order. */
+/** Every fenced block of the pages, in order. */
 export const blocks: ReadonlyArray<Block> = pages.flatMap(({ path, text }) =>
   [...text.matchAll(fence)].map(({ index, 1: indent, 2: language, 3: body }) => ({
     at: `${path}:${text.slice(0, index).split("\n").length}`,
@@ -46,8 +46,8 @@ export const blocks: ReadonlyArray<Block> = pages.flatMap(({ path, text }) =>
 /** A page without its fenced blocks. */
 export const proseOf = ({ text }: Page): string => text.replaceAll(fence, "")
 
-/** The id that stands for every id of an example. */
+/** The id that replaces every id of an example. */
 export const exampleId = "01KAF8ZJ4V2M6T8Q0R1S2T3V4W"
 
-/** An example with ids in it: for `<projectId>` and its like, and for `01M7X…`. */
+/** An example with ids in place of `<projectId>` and the like, and of `01M7X…`. */
 export const withIds = (text: string): string => text.replaceAll(/<[a-z]\w*>|01M7X…/gi, exampleId)

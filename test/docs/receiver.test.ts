@@ -29,7 +29,7 @@ const block = (has: string) =>
   blocks.find(({ language, page, text }) => language === "js" && page === "docs/webhooks.md" && text.includes(has))!
     .text
 
-/** As much of Express as hands the receiver of the page to a program, which prints what it answers. */
+/** A minimal Express that passes the page's receiver to a program, which prints its answers. */
 const express = `
 let receive
 const express = () => ({ post: (path, parser, handler) => (receive = handler) })
@@ -54,7 +54,7 @@ globalThis.body += " "
 console.log(await import("./library.js?again").then(() => "taken", () => "refused"))
 `
 
-it("the code for Node in docs/webhooks.md takes a webhook that is genuine, and refuses others", () => {
+it("the code for Node in docs/webhooks.md accepts a genuine webhook, and refuses others", () => {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-docs-node-"))
   try {
     const place = (path: string, text: string) => {

@@ -11,7 +11,7 @@ export const operationOf = (method: string, path: string): Described | undefined
       operation.method === method && new RegExp(`^${operation.path.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(path),
   )
 
-/** A request as the arguments of curl say it. */
+/** A request, from the arguments of curl. */
 export interface CurlRequest {
   readonly method: string
   readonly url: URL
@@ -19,7 +19,7 @@ export interface CurlRequest {
   readonly body: string | undefined
 }
 
-/** Reads the arguments of curl; throws for an option that is not among those that the pages use. */
+/** Reads the arguments of curl; throws for an option that the pages do not use. */
 export const curlRequest = (args: ReadonlyArray<string>): CurlRequest => {
   const headers = new Map<string, string>()
   let method: string | undefined
@@ -43,10 +43,10 @@ export const curlRequest = (args: ReadonlyArray<string>): CurlRequest => {
 const ours = ["http://127.0.0.1:3000", "https://gatehouse.example.com"]
 /** The gateway that the README starts. */
 const gateway = "http://127.0.0.1:8080"
-/** The token of a CI run comes from the runner, under an address of its own. */
+/** The token of a CI run comes from the runner, which has this address. */
 const runners = "https://runner.example"
 
-/** What is wrong with a request of the documentation. */
+/** The fault of a request in the documentation. */
 export const faultOfRequest = ({ body, headers, method, url }: CurlRequest): string | undefined => {
   if (url.origin === runners || url.origin === gateway) return undefined
   if (!ours.includes(url.origin)) return `nothing here is at ${url.origin}`

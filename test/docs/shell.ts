@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { exampleId, withIds } from "./pages.ts"
 
-/** A program that a block called, with its arguments and the names of the variables that the block had set for it. */
+/** A call of a program in a block, with its arguments and the names of the variables that the block set for it. */
 export interface Call {
   readonly program: string
   readonly args: ReadonlyArray<string>
@@ -16,22 +16,24 @@ export interface Ran {
   readonly status: number | null
   readonly errors: string
   readonly calls: ReadonlyArray<Call>
-  /** The variables in `deploy/.env`, when the block wrote one. */
+  /** The variables in `deploy/.env`, if the block wrote one. */
   readonly written: ReadonlyArray<string>
 }
 
-/** What a reader has in the environment before a block. */
+/** The environment of a reader before a block. */
 const given = {
   KEY: "svc_example",
   DATABASE_URL: "postgres://example",
-  // A runner's, and a workflow's `env`.
+  // Variables of a runner, and of a workflow's `env`.
   ACTIONS_ID_TOKEN_REQUEST_URL: "https://runner.example/token",
   ACTIONS_ID_TOKEN_REQUEST_TOKEN: "example",
   GATEHOUSE: "https://gatehouse.example.com",
 }
 const ofTheShell = ["PATH", "PWD", "OLDPWD", "SHLVL", "_", "HOME", "CALLS"]
 
-/** Writes down its name, its arguments and its environment (at once: pipes run together), and prints an id. */
+/**
+ * Records its name, its arguments and its environment (in one write, because pipes run in parallel), and prints an id.
+ */
 const standIn = `#!/bin/sh
 record=$(printf '%s\\037' "\${0##*/}" "$@"; printf '\\035'; export -p)
 printf '%s\\036' "$record" >> "$CALLS"
@@ -48,8 +50,8 @@ const callOf = (record: string): Call => {
 }
 
 /**
- * Runs a block of shell commands as it stands, ids filled in, in an empty folder where each of the programs named is a
- * stand-in; any other program is an error, and so are a failure and a variable that nobody has set.
+ * Runs a block of shell commands unchanged, with ids filled in, in an empty folder where each named program is a
+ * stand-in. Any other program is an error, and so are a failure and an unset variable.
  */
 export const runBlock = (text: string, programs: ReadonlyArray<string>): Ran => {
   const home = mkdtempSync(join(tmpdir(), "gatehouse-docs-"))
@@ -66,10 +68,10 @@ export const runBlock = (text: string, programs: ReadonlyArray<string>): Ran => 
     // Standard error is a socket here, which tee cannot open by its name.
     place("bin/tee", "#!/bin/sh\ncommand -p cat\n")
     writeFileSync(join(home, "data/encryption.key"), "example\n")
-    // What an earlier block of the README has written.
+    // A file that an earlier block of the README wrote.
     writeFileSync(join(home, "gatehouse.env"), `ADMIN_TOKEN=${exampleId}\nDATABASE_URL=${given.DATABASE_URL}\n`)
     const env = { ...given, PATH: process.env["PATH"], HOME: home, CALLS: join(home, "calls") }
-    // Its own PATH from inside, so that bash itself is found; fpath is zsh's.
+    // The PATH is set inside, so that bash itself is found; fpath is zsh's.
     const inside = `PATH=$1; fpath=(. .); eval "$2"`
     const args = ["-euo", "pipefail", "-c", inside, "bash", join(home, "bin"), withIds(text)]
     const { status, stderr } = spawnSync("bash", args, { cwd: home, env, encoding: "utf8", stdio: ["ignore", "pipe"] })

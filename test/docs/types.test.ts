@@ -8,7 +8,7 @@ import { Api } from "#src/http/api/Api.ts"
 import { type Document, generate } from "../../packages/client/generator.ts"
 import { blocks, repository } from "./pages.ts"
 
-/** Where the package's entries are in the repository. */
+/** The sources of the package's entries in the repository. */
 const entries = {
   "gatehouse-server/api": ["src/http/api/Api.ts"],
   "gatehouse-server/client": ["src/sdk/client.ts"],
@@ -19,7 +19,7 @@ const entries = {
   "gatehouse-server/worker": ["src/sdk/worker.ts"],
 }
 
-/** What the pages take from elsewhere: a framework that is not installed here, and values of the reader's. */
+/** What the pages import from elsewhere: a framework that is not installed here, and values of the reader. */
 const given = `
 declare module "express" {
   interface Request { readonly headers: Record<string, string | string[] | undefined>; readonly body: Buffer }
@@ -38,14 +38,14 @@ declare const body: string
 declare const headers: Record<string, string>
 `
 
-/** Checks blocks by the compiler, each a module in an empty folder; gives what it said. */
+/** Compiles blocks, each as a module in an empty folder; returns the output of the compiler. */
 const checked = (languages: ReadonlyArray<string>, compilerOptions: object) => {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-docs-types-"))
   try {
     symlinkSync(join(repository, "node_modules"), join(folder, "node_modules"))
     writeFileSync(join(folder, "package.json"), `{"type":"module"}`)
     writeFileSync(join(folder, "given.d.ts"), given)
-    // The types of the client are made from the definition.
+    // The types of the client are generated from the definition.
     const client = generate(OpenApi.fromApi(Api) as unknown as Document).types
     writeFileSync(join(folder, "client.d.ts"), client.replaceAll("./runtime.js", "runtime"))
     for (const [index, { language, text }] of blocks.entries()) {
@@ -74,11 +74,11 @@ const checked = (languages: ReadonlyArray<string>, compilerOptions: object) => {
   }
 }
 
-// Seen failing with an option, a field and a function misspelled.
-it("the TypeScript of the documentation is of the types that the package has", () => {
+// Seen failing with a misspelled option, field and function.
+it("the TypeScript of the documentation compiles with the types of the package", () => {
   expect(checked(["ts", "tsx"], { lib: ["es2024", "dom", "dom.iterable"], jsx: "react-jsx" })).toBe("")
 })
 
-it("the JavaScript of the documentation, too", () => {
+it("the JavaScript of the documentation does too", () => {
   expect(checked(["js"], { allowJs: true, checkJs: true, strict: false, exactOptionalPropertyTypes: false })).toBe("")
 })

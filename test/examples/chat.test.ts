@@ -9,7 +9,7 @@ import { modelServer } from "../support/modelServer.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 import { must } from "../http/operations.ts"
 
-/** The example's site on a free port. */
+/** The site of the example on a free port. */
 const site = (options: Omit<SiteOptions, "docsPages">) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
@@ -51,7 +51,7 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
           expect(await source.getAttribute("href")).toBe(`${home}/guides/keys`)
           if (process.env["SCREENSHOT"]) await page.screenshot({ path: process.env["SCREENSHOT"] })
 
-          // The whole conversation goes along with the second question.
+          // The second question is sent with the whole conversation.
           await page.getByLabel("Question").fill("And how long are webhooks retried?")
           await page.getByRole("button", { name: "Ask" }).click()
           await page.getByText("for three days in all").waitFor()
@@ -66,7 +66,7 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
   )
 
   it.live(
-    "shows a model's answer as it comes, stops it, and shows an error",
+    "shows a model's answer while it arrives, stops it, and shows an error",
     () =>
       Effect.gen(function* () {
         const model = yield* modelServer
@@ -87,7 +87,7 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
             await page.getByRole("button", { name: "Stop" }).click()
             await page.getByRole("button", { name: "Ask" }).waitFor()
           })
-          // The reader's stop went all the way to the model.
+          // The reader's stop reached the model.
           yield* model.allClosed
           model.behave({ say: ["In", " full."] })
           yield* Effect.promise(async () => {

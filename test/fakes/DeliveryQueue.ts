@@ -32,7 +32,9 @@ const rankByLane = (
     .sort((a, b) => a.rank - b.rank)
 }
 
-/** The deliveries with room in their lane and in the share of their org, and whether an org had no share left. */
+/**
+ * The deliveries with a free slot in their lane and in the share of their org, and whether an org had no share left.
+ */
 const inShares = (
   claim: Claim,
   ranked: ReadonlyArray<Ranked>,

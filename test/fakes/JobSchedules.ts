@@ -24,7 +24,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
 
     const lastJobOf = ({ lastJobId }: StoredSchedule) => (lastJobId === null ? undefined : jobs.get(lastJobId)?.row)
-    /** Creates a job of a schedule, if its org has room for it. */
+    /** Creates a job of a schedule, unless its org is at its limit. */
     const createJob = Effect.fnUntraced(function* (stored: StoredSchedule, jobId: string, now: DateTime.Utc) {
       const { callbackSecret, orgId, row } = stored
       yield* needRoom(world, "unfinishedJobs", orgId)

@@ -14,7 +14,7 @@ const document = join(folder, "openapi.json")
 beforeAll(() => writeFileSync(document, JSON.stringify(OpenApi.fromApi(Api))))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-describe.skipIf(!hasTools)("the recommended rules of others find nothing in the OpenAPI document", () => {
+describe.skipIf(!hasTools)("other linters' recommended rules find nothing in the OpenAPI document", () => {
   it.live("Redocly", () =>
     Effect.gen(function* () {
       const env = { REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true", HOME: folder }

@@ -26,9 +26,9 @@ import { hasTools, toolPath } from "../support/tools.ts"
 
 const repository = fileURLToPath(new URL("../../", import.meta.url))
 const scratch = mkdtempSync(join(tmpdir(), "gatehouse-package-"))
-/** An empty folder with the tarball installed in it. */
+/** An empty folder with the installed tarball. */
 const installed = join(scratch, "installed")
-/** What the image has under /app. */
+/** The files of the image under /app. */
 const image = join(scratch, "image")
 
 const npm = (cwd: string, ...args: ReadonlyArray<string>) => {
@@ -50,7 +50,7 @@ afterAll(() => rmSync(scratch, { recursive: true, force: true }))
 const filesOf = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => join(folder, name))
 
-/** Starts the service and gives its address once it listens; it is killed at the end of the scope. */
+/** Starts the service; returns its address once it listens. Kills it when the scope closes. */
 const started = (program: string, args: ReadonlyArray<string>, options: Parameters<typeof spawn>[2]) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
@@ -75,7 +75,7 @@ const command = join(installed, "node_modules/.bin/gatehouse")
 const gatehouse = (args: ReadonlyArray<string>, options: Parameters<typeof run>[2] = {}) =>
   run(command, args, { cwd: installed, ...options })
 
-it("is small enough, and has nothing of the repository's in it but what it names", () => {
+it("is small, and has only the files of the repository that it names", () => {
   const bytes = filesOf(join(installed, "node_modules")).reduce((sum, path) => sum + lstatSync(path).size, 0)
   expect(bytes).toBeLessThan(150_000_000)
   expect(readdirSync(join(installed, "node_modules/gatehouse-server")).sort()).toEqual([
@@ -97,7 +97,7 @@ it("is small enough, and has nothing of the repository's in it but what it names
   expect(javascript.filter((path) => /"#src\/|from "[^"]*\.ts"/.test(readFileSync(path, "utf8")))).toEqual([])
 })
 
-it.live("its command serves, in an empty folder, and the others talk to it", () =>
+it.live("its commands work in an empty folder: one serves, and the others call it", () =>
   Effect.gen(function* () {
     const { version } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as { version: string }
     expect(yield* run("npx", ["--no-install", "gatehouse", "--version"], { cwd: installed })).toMatchObject({
@@ -154,7 +154,7 @@ process.stdout.write(said.join(" "))
 it.live("its entries can be imported, with types", () =>
   Effect.gen(function* () {
     writeFileSync(join(installed, "consumer.ts"), consumer)
-    // Those of a consumer who has them: Vite is an optional peer.
+    // The types that a consumer has, because Vite is an optional peer.
     mkdirSync(join(installed, "node_modules/@types"), { recursive: true })
     for (const name of ["vite", "@types/node"]) {
       rmSync(join(installed, "node_modules", name), { recursive: true, force: true })
@@ -188,46 +188,38 @@ it.live("its entries can be imported, with types", () =>
   }),
 )
 
-it.live(
-  "the image's steps, by hand: production dependencies alone, a user who can write nothing, its health check",
-  () =>
-    Effect.gen(function* () {
-      const dockerfile = readFileSync(join(repository, "Dockerfile"), "utf8")
-      const [, install] = /^RUN npm (ci --omit=dev.*)$/m.exec(dockerfile)!
-      const [, check] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile)!
-      const [, entry] = /^ENTRYPOINT (\[.*\])$/m.exec(dockerfile)!
-      const [, defaults] = /^CMD (\[.*\])$/m.exec(dockerfile)!
-      mkdirSync(image)
-      for (const file of ["package.json", "package-lock.json", "LICENSE"])
-        cpSync(join(repository, file), join(image, file))
-      npm(image, ...install!.split(" "), "--prefer-offline", "--no-audit", "--no-fund")
-      cpSync(join(installed, "node_modules/gatehouse-server/dist"), join(image, "dist"), { recursive: true })
-      for (const path of [scratch, image]) chmodSync(path, 0o755)
+it.live("the image's steps work: production dependencies only, a user that can write nothing, its health check", () =>
+  Effect.gen(function* () {
+    const dockerfile = readFileSync(join(repository, "Dockerfile"), "utf8")
+    const [, install] = /^RUN npm (ci --omit=dev.*)$/m.exec(dockerfile)!
+    const [, check] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile)!
+    const [, entry] = /^ENTRYPOINT (\[.*\])$/m.exec(dockerfile)!
+    const [, defaults] = /^CMD (\[.*\])$/m.exec(dockerfile)!
+    mkdirSync(image)
+    for (const file of ["package.json", "package-lock.json", "LICENSE"])
+      cpSync(join(repository, file), join(image, file))
+    npm(image, ...install!.split(" "), "--prefer-offline", "--no-audit", "--no-fund")
+    cpSync(join(installed, "node_modules/gatehouse-server/dist"), join(image, "dist"), { recursive: true })
+    for (const path of [scratch, image]) chmodSync(path, 0o755)
 
-      const [program, ...args] = [...(JSON.parse(entry!) as Array<string>), ...(JSON.parse(defaults!) as Array<string>)]
-      expect(program).toBe("node")
-      const user = process.getuid?.() === 0 ? { uid: 1000, gid: 1000 } : {}
-      const env = {
-        NODE_ENV: "production",
-        HOST: "0.0.0.0",
-        PORT: "0",
-        DATABASE_URL: yield* freshPostgres("empty"),
-        ENCRYPTION_KEY: encryptionKey,
-        ADMIN_TOKEN: "a-token-of-the-package's-test",
-      }
-      const { child, url } = yield* started(process.execPath, args, { cwd: image, env, ...user })
-      const [, ...healthcheck] = JSON.parse(check!) as Array<string>
-      const health = (port: string) => run(process.execPath, healthcheck, { env: { PORT: port } })
-      expect((yield* health(new URL(url).port)).code).toBe(0)
-      child.kill("SIGTERM")
-      expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
-      expect((yield* health(new URL(url).port)).code).toBe(1)
-      expect(readdirSync(image).sort()).toEqual([
-        "LICENSE",
-        "dist",
-        "node_modules",
-        "package-lock.json",
-        "package.json",
-      ])
-    }),
+    const [program, ...args] = [...(JSON.parse(entry!) as Array<string>), ...(JSON.parse(defaults!) as Array<string>)]
+    expect(program).toBe("node")
+    const user = process.getuid?.() === 0 ? { uid: 1000, gid: 1000 } : {}
+    const env = {
+      NODE_ENV: "production",
+      HOST: "0.0.0.0",
+      PORT: "0",
+      DATABASE_URL: yield* freshPostgres("empty"),
+      ENCRYPTION_KEY: encryptionKey,
+      ADMIN_TOKEN: "a-token-of-the-package's-test",
+    }
+    const { child, url } = yield* started(process.execPath, args, { cwd: image, env, ...user })
+    const [, ...healthcheck] = JSON.parse(check!) as Array<string>
+    const health = (port: string) => run(process.execPath, healthcheck, { env: { PORT: port } })
+    expect((yield* health(new URL(url).port)).code).toBe(0)
+    child.kill("SIGTERM")
+    expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
+    expect((yield* health(new URL(url).port)).code).toBe(1)
+    expect(readdirSync(image).sort()).toEqual(["LICENSE", "dist", "node_modules", "package-lock.json", "package.json"])
+  }),
 )

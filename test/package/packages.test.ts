@@ -28,7 +28,7 @@ const npm = (cwd: string, ...args: ReadonlyArray<string>) => {
   expect(status, `npm ${args.join(" ")}\n${stdout}\n${stderr}`).toBe(0)
 }
 
-/** What a reader writes with each package; it prints one line. */
+/** A program of a reader for each package; it prints one line. */
 const consumers: Readonly<Record<string, string>> = {
   webhooks: `
     import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "gatehouse-webhooks"
@@ -84,7 +84,7 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
     npm(folder, "install", "--prefer-offline", "--no-audit", "--no-fund", tarball)
   })
 
-  it("is one package, and small", () => {
+  it("is one small package", () => {
     expect(readdirSync(join(folder, "node_modules")).filter((file) => !file.startsWith("."))).toEqual([
       `gatehouse-${name}`,
     ])

@@ -28,11 +28,11 @@ it.live.each([
     out: "",
     err: "gatehouse: HOST is 0.0.0.0, but ADMIN_TOKEN is not set: anyone who reaches the server could manage it. Set ADMIN_TOKEN, or HOST=127.0.0.1\n",
   },
-])("gatehouse $args ends with $code, and one line at most", ({ args, code, env, err, out }) =>
+])("gatehouse $args ends with $code and at most one line", ({ args, code, env, err, out }) =>
   Effect.map(spawnCli(args, env === undefined ? {} : { env }), (ended) => expect(ended).toEqual({ code, err, out })),
 )
 
-it.live("serve listens, and stops in order when it is asked to", () =>
+it.live("serve listens, and stops in order on request", () =>
   Effect.promise(async () => {
     const env = { PATH: process.env["PATH"], PORT: "0", DATA_DIR: "memory", LOG_FORMAT: "json" }
     const child = spawn(process.execPath, [main, "serve"], { env })
@@ -54,15 +54,15 @@ it.live("serve listens, and stops in order when it is asked to", () =>
   }),
 )
 
-// Seen failing without `exec` in the script: npm ended its shell, and the service went on.
-it.live("npm start leaves nothing behind when it is asked to stop", () =>
+// Seen failing without `exec` in the script: npm ended its shell, and the service kept running.
+it.live("npm start leaves no process when it is stopped", () =>
   Effect.gen(function* () {
     const { HOME, PATH } = process.env
     const env = { HOME, PATH, PORT: "0", DATA_DIR: "memory", LOG_FORMAT: "json" }
     const child = spawn("npm", ["start"], { cwd: repository, env, detached: true })
     yield* Effect.addFinalizer(() =>
       Effect.sync(() => {
-        // The whole group: what npm left behind, too.
+        // The whole process group, including what npm left.
         try {
           process.kill(-child.pid!, "SIGKILL")
         } catch {}
@@ -85,12 +85,12 @@ it.live("npm start leaves nothing behind when it is asked to stop", () =>
     child.kill("SIGTERM")
     yield* Effect.promise(() => once(child, "exit"))
     const answers = Effect.promise(() => globalThis.fetch(`${url}/healthz`).then(Boolean, () => false))
-    yield* until("the service to be gone", answers, (isThere) => !isThere)
+    yield* until("the service to stop", answers, (isThere) => !isThere)
   }).pipe(Effect.scoped),
 )
 
-// Under ten seconds on an idle machine: the service's start is nearly all of it.
-it.live("the demo tells the story to its end", () =>
+// Less than ten seconds on an idle machine, mostly the start of the service.
+it.live("the demo runs to its end", () =>
   Effect.gen(function* () {
     const { code, err, out } = yield* spawnCli(["demo"])
     expect(code, err).toBe(0)

@@ -44,7 +44,7 @@ beforeAll(() => {
 }, 120_000)
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-it("every TypeScript sample has the types of the client", () => {
+it("every TypeScript sample compiles with the types of the client", () => {
   for (const { id, text } of samplesIn("typescript")) writeFileSync(join(folder, `${id}.ts`), text)
   const compiler = join(repository, "node_modules/typescript/bin/tsc")
   const options = { noEmit: true, strict: true, target: "es2022", module: "nodenext", types: ["node"] }
@@ -57,21 +57,21 @@ it("every TypeScript sample has the types of the client", () => {
   expect(stdout).toBe("")
 })
 
-it.skipIf(!hasPython)("every Python sample can be read by Python", () => {
+it.skipIf(!hasPython)("every Python sample is valid Python", () => {
   const read = "import ast, json, sys; [ast.parse(text) for text in json.load(sys.stdin)]"
   const input = JSON.stringify(samplesIn("python").map(({ text }) => text))
   const { status, stderr } = spawnSync("python3", ["-c", read], { input, encoding: "utf8" })
   expect(status, stderr).toBe(0)
 })
 
-it.skipIf(!hasGo)("every Go sample can be read by Go, and is formatted", () => {
+it.skipIf(!hasGo)("every Go sample is valid Go, and is formatted", () => {
   for (const { id, text } of samplesIn("go")) {
     const { status, stderr, stdout } = spawnSync("gofmt", [], { input: `${text}\n`, encoding: "utf8" })
     expect([status, stdout], `${id} ${stderr}`).toEqual([0, `${text}\n`])
   }
 })
 
-/** How a sample is run. */
+/** How to run a sample. */
 const programs: Readonly<Record<string, (text: string) => readonly [string, ReadonlyArray<string>]>> = {
   curl: (text) => ["bash", ["-c", text]],
   typescript: (text) => {
@@ -91,7 +91,7 @@ it.live.each(languages.filter(({ id }) => isThere(id)))("samples in $name run", 
     const { url } = yield* TestServer
     const { GOCACHE, GOFLAGS, GOPATH, HOME, PATH } = process.env
     const env = { GOCACHE, GOFLAGS, GOPATH, HOME, PATH, GATEHOUSE_TOKEN: adminToken }
-    // Go compiles each one for some seconds.
+    // Go compiles each sample for some seconds, so only these run.
     const ids = ["projects.create", "projects.list", "orgs.create"].slice(0, language === "go" ? 1 : 3)
     for (const id of ids) {
       const { text } = samplesIn(language, url).find((one) => one.id === id)!

@@ -27,7 +27,7 @@ it("has a method and types for every operation of the definition", () => {
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-client", (it) => {
-  it.effect("calls operations with ids in the path, a query and a body, and with either kind of credential", () =>
+  it.effect("calls operations with ids in the path, a query and a body, and with both kinds of credentials", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       yield* Effect.promise(async () => {
@@ -46,7 +46,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
     }),
   )
 
-  it.effect("an answer that is not 2xx is an error with status, code and request id", () =>
+  it.effect("an answer other than 2xx is an error with status, code and request id", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       yield* Effect.promise(async () => {

@@ -15,7 +15,7 @@ import {
 import { must } from "../http/operations.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
-/** A project with a key, and a gateway with a credential of its own. */
+/** A project with a key, and a gateway with its own credential. */
 const world = Effect.fnUntraced(function* (options: Partial<GatewayOptions> = {}) {
   const { send, url } = yield* TestServer
   const as = adminToken
@@ -29,7 +29,7 @@ const world = Effect.fnUntraced(function* (options: Partial<GatewayOptions> = {}
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gateway", (it) => {
-  it.effect("passes a valid key in either header with its owner, and refuses any other", () =>
+  it.effect("passes a valid key in either header on with its owner, and refuses any other", () =>
     Effect.gen(function* () {
       const { check, faults, key, owner, remove } = yield* world()
       for (const headers of [
@@ -58,7 +58,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
     }),
   )
 
-  it.effect("passes on that a key is above its rate limit, and when to try again", () =>
+  it.effect("passes on that a key is above its rate limit, and when to retry", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const { check, owner } = yield* world()
@@ -74,7 +74,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
     }),
   )
 
-  it.effect("a fault of the gateway's own is a 503 and a line for its log, never a 401 of the caller", () =>
+  it.effect("a fault of the gateway itself is a 503 and a line for its log, and never a 401", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       for (const [options, fault] of [
@@ -95,7 +95,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
     }),
   )
 
-  it.effect("answers from memory only when it was told how long", () =>
+  it.effect("answers from memory only for the configured time", () =>
     Effect.gen(function* () {
       let asked = 0
       const counted: typeof globalThis.fetch = (...args) => {
@@ -117,12 +117,12 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
     }),
   )
 
-  it.effect("serves Express, Fastify, Hono and the Fetch standard", () =>
+  it.effect("works with Express, Fastify, Hono and the Fetch standard", () =>
     Effect.gen(function* () {
       const { gateway, key, owner } = yield* world()
       const good = { "x-api-key": key }
       yield* Effect.promise(async () => {
-        // Express and Connect: the objects of Node.
+        // Express and Connect use the request and response of Node.
         const server = createServer((request, response) =>
           withExpress(gateway)(request, response, () =>
             response.end(JSON.stringify((request as { gatehouse?: KeyOwner }).gatehouse)),
@@ -168,6 +168,6 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
   )
 })
 
-it("needs the address of the service", () => {
+it("requires the address of the service", () => {
   expect(() => makeGateway({ url: "nowhere" })).toThrow(TypeError)
 })

@@ -44,7 +44,7 @@ describe("gatehouse-webhooks", () => {
     expect(await verifyWebhook({ headers: upper, body }, secret)).toEqual(whole)
   })
 
-  it("accepts the official vector, and what the reference library signs, with secrets of every form", async () => {
+  it("accepts the official vector, and webhooks that the reference library signs, with every form of secret", async () => {
     const headers = {
       "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
       "webhook-timestamp": String(at),
@@ -59,12 +59,12 @@ describe("gatehouse-webhooks", () => {
     }
   })
 
-  it("accepts either secret while one replaces the other", async () => {
+  it("accepts both secrets while one replaces the other", async () => {
     expect(await refusal(verifyWebhook({ headers: signed(["new", secret]), body }, secret))).toBe("accepted")
     expect(await refusal(verifyWebhook({ headers: signed(), body }, ["new", secret]))).toBe("accepted")
   })
 
-  it("refuses everything else, and says why", async () => {
+  it("refuses everything else, with the reason", async () => {
     const headers = signed()
     const without = (name: string) => Object.fromEntries(Object.entries(headers).filter(([one]) => one !== name))
     const cases: ReadonlyArray<readonly [string, Parameters<typeof verifyWebhook>[0], unknown?, number?]> = [

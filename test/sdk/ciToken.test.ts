@@ -27,7 +27,7 @@ it.live.each([
     }),
 )
 
-it.live("Buildkite: its agent is asked for the audience and the ids", () =>
+it.live("Buildkite: the agent gets the audience and the ids", () =>
   Effect.gen(function* () {
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-agent-"))),
@@ -51,7 +51,7 @@ it.live("Buildkite: its agent is asked for the audience and the ids", () =>
   }),
 )
 
-it.live("any other CI: the job's own token, which also comes first", () =>
+it.live("any other CI: the job's own token is used, and has priority", () =>
   Effect.gen(function* () {
     assert.isFalse(isCi({}))
     assert.include(yield* faultOf({}), "GATEHOUSE_ID_TOKEN")

@@ -7,11 +7,11 @@ import { readFileSync } from "node:fs"
 import * as Gatehouse from "#src/sdk/client.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../support/server.ts"
 
-/** A client of the server, with a credential or without. */
+/** A client of the server, with or without a credential. */
 const client = (credential?: Gatehouse.ClientOptions["credential"]) =>
   Effect.flatMap(TestServer, ({ url }) => Gatehouse.make({ baseUrl: url, credential }))
 
-/** What a module imports, and what those do, down to packages. */
+/** Everything that a module imports, directly or through others, down to packages. */
 const imports = (file: URL, seen = new Set<string>()): ReadonlySet<string> => {
   for (const [, from] of readFileSync(file, "utf8").matchAll(/\bfrom "([^"]+)"/g)) {
     const target = from!.startsWith(".") ? new URL(from!, file) : undefined
@@ -22,7 +22,7 @@ const imports = (file: URL, seen = new Set<string>()): ReadonlySet<string> => {
   return seen
 }
 
-it("the client brings nothing of the server, nor of a platform, with it", () => {
+it("the client imports nothing of the server or of a platform", () => {
   const all = [...imports(new URL("../../src/sdk/client.ts", import.meta.url))]
   expect(all.some((from) => from.endsWith("/http/api/Projects.ts"))).toBe(true)
   expect(
@@ -33,7 +33,7 @@ it("the client brings nothing of the server, nor of a platform, with it", () => 
 layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUndici), { excludeTestServices: true })(
   "the typed client",
   (it) => {
-    it.effect("goes to every operation and back, with times as times", () =>
+    it.effect("calls every operation, and times are decoded as times", () =>
       Effect.gen(function* () {
         const gatehouse = yield* client(Redacted.make(adminToken))
         const before = yield* DateTime.now
@@ -73,7 +73,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
-    it.effect("fails with the errors of the operation, told apart by their tags", () =>
+    it.effect("fails with the errors of the operation, distinguished by their tags", () =>
       Effect.gen(function* () {
         const stranger = yield* client()
         const administrator = yield* client(adminToken)
@@ -110,7 +110,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
-    it.effect("429 says how long to wait", () =>
+    it.effect("a 429 tells how long to wait", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
         const json = { key: "bad" }
@@ -121,7 +121,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
-    it.effect("an API key reaches the webhook interface as well", () =>
+    it.effect("an API key can use the webhook interface too", () =>
       Effect.gen(function* () {
         const administrator = yield* client(adminToken)
         const { orgId } = yield* administrator.orgs.create({ payload: { name: "Acme" } })
@@ -135,7 +135,7 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
-    it.effect("keys are rotated, creations repeated under one key, and the audit log read", () =>
+    it.effect("rotates keys, repeats creations with one key, and reads the audit log", () =>
       Effect.gen(function* () {
         const gatehouse = yield* client(Redacted.make(adminToken))
         const { orgId } = yield* gatehouse.orgs.create({ payload: { name: "Acme" } })
@@ -168,14 +168,14 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
       }),
     )
 
-    it.effect("what does not fit the definition is not sent", () =>
+    it.effect("a request that does not match the definition is not sent", () =>
       Effect.gen(function* () {
         const gatehouse = yield* client(adminToken)
         expect((yield* Effect.flip(gatehouse.projects.create({ payload: { name: "" } })))._tag).toBe("SchemaError")
       }),
     )
 
-    it.effect("an operation's own credential goes before the client's", () =>
+    it.effect("an operation's own credential has priority over the client's", () =>
       Effect.gen(function* () {
         const seen: Array<string> = []
         const spy = HttpClient.make(({ headers, url }) => {

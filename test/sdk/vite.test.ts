@@ -34,7 +34,7 @@ const site = Effect.acquireRelease(
   (root) => Effect.sync(() => rmSync(root, { recursive: true, force: true })),
 )
 
-/** A real build of the site, in the environment given; gives what was logged, and the error that broke it, if any. */
+/** Builds the site in this environment; returns the log, and the error that broke the build, if any. */
 const buildSite = Effect.fnUntraced(function* (
   environment: Readonly<Record<string, string>>,
   options: GatehouseOptions,
@@ -57,7 +57,7 @@ const buildSite = Effect.fnUntraced(function* (
     () => Effect.sync(() => void vi.unstubAllEnvs()),
   )
   const broken = yield* Effect.promise(() =>
-    // Below `info` Vite prints no progress of its own; the logger still gets every line.
+    // Below `info` Vite prints no progress; the logger still gets every line.
     build({ root, configFile: false, logLevel: "warn", customLogger, plugins: [gatehouse(options)] }).then(
       () => undefined,
       (error: Error) => error.message,
@@ -68,7 +68,7 @@ const buildSite = Effect.fnUntraced(function* (
 }, Effect.scoped)
 
 layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
-  it.effect("registers the deployment of a run, once, and prints no secret", () =>
+  it.effect("registers the deployment of a run once, and prints no secret", () =>
     Effect.gen(function* () {
       const { send, url } = yield* TestServer
       const { endpoint, environment, secrets } = yield* TheRunner
@@ -82,7 +82,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
       expect(headers.authorization).toBe("Bearer credential-of-the-runner")
       for (const secret of secrets) expect(all).not.toContain(secret)
 
-      // The same run again, with the address out of the environment: the same deployment.
+      // The same run again, with the address from the environment, is the same deployment.
       const again = yield* buildSite({ ...environment, GATEHOUSE_URL: url }, { audience, strict: true })
       expect(again.ours).toEqual(ours)
       const [projectId] = /\w{26}$/.exec(ours[0]!)!
@@ -91,7 +91,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
     }),
   )
 
-  it.effect("asks for the service's own address as audience unless told", () =>
+  it.effect("requests a token for the service's own address unless configured", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const { endpoint, environment } = yield* TheRunner
@@ -100,7 +100,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
     }),
   )
 
-  it.effect("does nothing outside CI, strict or not", () =>
+  it.effect("does nothing outside CI, in strict mode or not", () =>
     Effect.gen(function* () {
       const { endpoint, environment } = yield* TheRunner
       const before = endpoint.received.length
@@ -110,7 +110,7 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
     }),
   )
 
-  it.effect("a failure is a warning that says what to do; strict, it breaks the build", () =>
+  it.effect("a failure is a warning that says what to do, and in strict mode breaks the build", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
       const { endpoint, environment, provider, secrets } = yield* TheRunner

@@ -27,7 +27,7 @@ const { "webhook-signature": signature, ...unsigned } = headers
 const good = { headers, body, secret }
 type Case = Omit<typeof good, "headers"> & { readonly headers: Record<string, string> }
 
-/** Whether it is genuine by `webhook-signature`, and by `x-webhook-signature`. */
+/** Whether a webhook is genuine by `webhook-signature`, and by `x-webhook-signature`. */
 const cases: ReadonlyArray<readonly [string, Case, readonly [boolean, boolean]]> = [
   ["genuine", good, [true, true]],
   ...["plain", "pässwörd", "whsec_", "whsec_====", "whsec_no base64", "whsec_QQ", "whsec_A"].map(
@@ -118,7 +118,7 @@ func main() {
 `
 
 describe("docs/webhooks.md", () => {
-  it("shows a webhook that is signed as it says", () => {
+  it("shows a webhook with the documented signature", () => {
     const [head, body] = code("http").trimEnd().split("\n\n")
     const headers = Object.fromEntries(
       head!
@@ -134,7 +134,7 @@ describe("docs/webhooks.md", () => {
     assert.deepStrictEqual(Object.keys(event), fields)
   })
 
-  it("has Python that verifies", ({ skip }) => {
+  it("has Python code that verifies", ({ skip }) => {
     skip(!has("python3", "--version"), "there is no python3 here")
     assert.deepStrictEqual(
       verdicts("python3", ["main.py"], { "webhooks.py": code("python"), "main.py": python }),
@@ -142,7 +142,7 @@ describe("docs/webhooks.md", () => {
     )
   })
 
-  it("has Go that verifies", { timeout: 120_000 }, ({ skip }) => {
+  it("has Go code that verifies", { timeout: 120_000 }, ({ skip }) => {
     skip(!has("go", "version"), "there is no go here")
     const files = {
       "go.mod": "module example.com/receiver\n\ngo 1.20\n",

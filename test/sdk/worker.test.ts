@@ -9,7 +9,7 @@ import { until, within } from "../support/wait.ts"
 import { events, get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
 
-/** A worker of the tenant for a test; it is stopped at the test's end. */
+/** A worker of the tenant for one test, which stops with the test. */
 const worker = Effect.fnUntraced(function* (
   key: string,
   handlers: WorkerOptions["handlers"],
@@ -29,7 +29,7 @@ const worker = Effect.fnUntraced(function* (
 const status = (tenant: Parameters<typeof get>[0], id: string) => Effect.map(get(tenant, id), (job) => job.status)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker", (it) => {
-  it.effect("completes jobs with their results, of its workflows alone, and shows its progress", () =>
+  it.effect("completes jobs of its workflows with their results, and reports progress", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const [job, other] = [yield* make(tenant, { workflow: "sum", input: [1, 2] }), yield* make(tenant)]
@@ -54,41 +54,36 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
-  it.effect(
-    "an error fails the attempt, and the job is retried; JobFailed, or a result that is not JSON, ends it",
-    () =>
-      Effect.gen(function* () {
-        const tenant = yield* makeTenant()
-        const flaky = yield* make(tenant, { workflow: "flaky", retry_delay_seconds: 1 })
-        const [hopeless, odd] = [
-          yield* make(tenant, { workflow: "hopeless" }),
-          yield* make(tenant, { workflow: "odd" }),
-        ]
-        yield* worker(tenant.key, {
-          flaky: async ({ attempt }) => {
-            if (attempt === 1) throw new Error("boom \0 \ud800")
-            return attempt
-          },
-          hopeless: async () => {
-            throw new JobFailed("no such report")
-          },
-          odd: async () => 1n,
-        })
-        yield* until("the retry", status(tenant, flaky), (found) => found === "completed")
-        expect(yield* get(tenant, flaky)).toMatchObject({ result: 2, attempt: 2, error: null })
-        for (const [id, error] of [
-          [hopeless, "no such report"],
-          [odd, "The result is not JSON"],
-        ] as const) {
-          yield* until("the failure", status(tenant, id), (found) => found === "failed")
-          const job = yield* get(tenant, id)
-          expect([job.attempt, job.error]).toEqual([1, expect.stringContaining(error)])
-          expect(String(job.mapped_stack)).toContain("worker")
-        }
-      }),
+  it.effect("an error fails the attempt with a retry; JobFailed, or a result that is not JSON, fails the job", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const flaky = yield* make(tenant, { workflow: "flaky", retry_delay_seconds: 1 })
+      const [hopeless, odd] = [yield* make(tenant, { workflow: "hopeless" }), yield* make(tenant, { workflow: "odd" })]
+      yield* worker(tenant.key, {
+        flaky: async ({ attempt }) => {
+          if (attempt === 1) throw new Error("boom \0 \ud800")
+          return attempt
+        },
+        hopeless: async () => {
+          throw new JobFailed("no such report")
+        },
+        odd: async () => 1n,
+      })
+      yield* until("the retry", status(tenant, flaky), (found) => found === "completed")
+      expect(yield* get(tenant, flaky)).toMatchObject({ result: 2, attempt: 2, error: null })
+      for (const [id, error] of [
+        [hopeless, "no such report"],
+        [odd, "The result is not JSON"],
+      ] as const) {
+        yield* until("the failure", status(tenant, id), (found) => found === "failed")
+        const job = yield* get(tenant, id)
+        expect([job.attempt, job.error]).toEqual([1, expect.stringContaining(error)])
+        expect(String(job.mapped_stack)).toContain("worker")
+      }
+    }),
   )
 
-  it.effect("keeps the lease of a job that takes longer than it, and aborts one that is canceled", () =>
+  it.effect("extends the lease of a long job, and aborts one that is canceled", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const [long, canceled] = [yield* make(tenant, { workflow: "long" }), yield* make(tenant, { workflow: "endless" })]
@@ -104,7 +99,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
       yield* until("the claim", status(tenant, canceled), (found) => found === "running")
       yield* tenant.call("jobs/cancel", { job_id: canceled })
       yield* until(
-        "the worker to hear of it",
+        "the worker to abort the job",
         Effect.sync(() => faults.join()),
         (said) => said.includes("The job was lost: The job is canceled: stop the work."),
       )
@@ -134,7 +129,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
-  it.effect("a key that the service refuses ends the worker with the service's sentence", () =>
+  it.effect("a refused key ends the worker with the service's sentence", () =>
     Effect.gen(function* () {
       const { done } = yield* worker(`svc_${"x".repeat(42)}`, { w: async () => 1 })
       const refused = yield* within(
@@ -146,7 +141,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   )
 
-  /** A client of a worker that stalls at random: for two seconds, no request but its claims gets through. */
+  /** A client of a worker that stalls at random: for two seconds, only its claims are sent. */
   const stalling = Layer.effect(
     HttpClient.HttpClient,
     Effect.map(HttpClient.HttpClient, (client) => {
@@ -163,9 +158,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     }),
   ).pipe(Layer.provide(FetchHttpClient.layer))
 
-  // Seen failing without the attempt in complete: a late result replaced nothing, and the last claim's was lost.
+  // Seen failing without the attempt in complete: a late result was stored, and that of the last claim was lost.
   it.effect(
-    "two workers with leases of a second that stall at random: each job keeps the result of its last claim",
+    "two workers that stall at random with leases of a second: each job keeps the result of its last claim",
     () =>
       Effect.gen(function* () {
         const { url } = yield* TestServer
@@ -204,7 +199,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
           expect(result).toEqual({ jobId, attempt })
           expect(yield* events(tenant, jobId)).toHaveLength(1)
         }
-        // Some stalled past their lease, or the test shows nothing.
+        // Some must have stalled past their lease, or the test shows nothing.
         expect(attempts.filter((attempt) => attempt > 1).length).toBeGreaterThan(0)
       }),
     120_000,

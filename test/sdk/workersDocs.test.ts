@@ -12,7 +12,7 @@ import { until, within } from "../support/wait.ts"
 const program = blocks.find(({ language, page }) => language === "python" && page === "docs/workers.md")!.text
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/workers.md", (it) => {
-  it.effect("has a worker in Python that finishes jobs, retries errors, and stops at SIGTERM", ({ skip }) =>
+  it.effect("has a Python worker that finishes jobs, retries errors, and stops at SIGTERM", ({ skip }) =>
     Effect.gen(function* () {
       skip(spawnSync("python3", ["--version"]).status !== 0, "there is no python3 here")
       const { url } = yield* TestServer
@@ -21,7 +21,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/worke
         yield* make(tenant, { workflow: "nightly-report", input: [1] }),
         yield* make(tenant, { workflow: "nightly-report", input: "bad", max_attempts: 1 }),
       ]
-      // The work that fails for one input.
+      // The work fails for one input.
       const text = program.replace(
         '    return {"rows"',
         '    if job["input"] == "bad": raise ValueError("bad input")\n    return {"rows"',

@@ -6,11 +6,11 @@ import { chromium } from "playwright-core"
 
 const executablePath = process.env["CHROMIUM_PATH"] ?? "/usr/bin/chromium"
 
-/** Whether there is a browser to drive; CHROMIUM_PATH names another than the system's. */
+/** Whether a browser is installed; CHROMIUM_PATH names another one. */
 export const hasBrowser = existsSync(executablePath)
 if (!hasBrowser) process.stdout.write(`browser tests are skipped: ${executablePath} is not there (CHROMIUM_PATH)\n`)
 
-/** A tab of a headless Chromium with a profile of its own, which ends with the scope. */
+/** A tab of a headless Chromium with its own profile, until the scope closes. */
 export const browserPage = Effect.acquireRelease(
   Effect.promise(async () => {
     const profile = mkdtempSync(join(tmpdir(), "gatehouse-browser-"))

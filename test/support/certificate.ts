@@ -1,6 +1,6 @@
 import { createHash, generateKeyPairSync, sign } from "node:crypto"
 
-/** A tag, the length, the content: the distinguished encoding of ASN.1 (X.690). */
+/** A tag, the length and the content, in the distinguished encoding of ASN.1 (X.690). */
 const der = (tag: number, ...parts: ReadonlyArray<Uint8Array | string>): Buffer => {
   const content = Buffer.concat(parts.map((part) => Buffer.from(part as Uint8Array)))
   const length =
@@ -14,7 +14,7 @@ const time = (text: string) => der(0x18, text)
 const extension = (id: Uint8Array, value: Uint8Array) => sequence(id, der(0x04, value))
 
 export interface CertificateOptions {
-  /** The names that it is for. */
+  /** The names of the certificate. */
   readonly names: ReadonlyArray<string>
   /** The end of its validity, as in `20991231235959Z`. */
   readonly until?: string

@@ -9,9 +9,9 @@ import { reported, runOptions } from "#src/boot/exit.ts"
 export const main = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url))
 
 export interface Invocation {
-  /** All of the environment that the command sees. */
+  /** The whole environment of the command. */
   readonly env?: Readonly<Record<string, string>>
-  /** What is on standard input, which is no terminal. */
+  /** The text on standard input, which is no terminal. */
   readonly stdin?: string
   /** Whether standard output is a terminal. Default: false. */
   readonly terminal?: boolean
@@ -19,14 +19,14 @@ export interface Invocation {
   readonly onLine?: (line: string) => void
 }
 
-/** What a command printed, and the code that it ended with. */
+/** The output of a command, and its exit code. */
 export interface Ended {
   readonly out: string
   readonly err: string
   readonly code: number
 }
 
-/** Runs a command in this process, from its arguments to its exit code, with an environment of its own. */
+/** Runs a command in this process, with its own environment, and returns its exit code. */
 export const runCli = (
   args: ReadonlyArray<string>,
   { env = {}, onLine, stdin = "", terminal = false }: Invocation = {},
@@ -42,7 +42,7 @@ export const runCli = (
       Effect.provide(
         Layer.mergeAll(
           services,
-          // After the platform's own, and so instead of it.
+          // Later layers replace those of the platform.
           Stdio.layerTest({
             stdin: Stream.make(new TextEncoder().encode(stdin)),
             stdoutIsTerminal: Effect.succeed(terminal),
@@ -76,6 +76,6 @@ export const run = (
     return Effect.sync(() => void child.kill("SIGKILL"))
   })
 
-/** The command line as a process of its own. */
+/** Runs the command line as a separate process. */
 export const spawnCli = (args: ReadonlyArray<string>, options: Parameters<typeof run>[2] = {}) =>
   run(process.execPath, [main, ...args], options)

@@ -9,30 +9,31 @@ import { inject } from "vitest"
 import { Database } from "../../src/infrastructure/database/Database.ts"
 import { Notifications } from "../../src/infrastructure/database/Notifications.ts"
 
-/** The migrated database on the test server that fresh ones are copied from. */
+/** The migrated database on the test server, from which new ones are copied. */
 export const TEMPLATE = "gatehouse_template"
 
-/** The URL of another database on the server. */
+/** The URL of another database on the same server. */
 export const inDatabase = (url: string, name: string) => {
   const changed = new URL(url)
   changed.pathname = `/${name}`
   return changed.href
 }
 
-/** A plain client on the server that the URL names. */
+/** A client of the server in the URL. */
 export const adminClient = (url: string) =>
   PgClient.make({ url: Redacted.make(url), maxConnections: 2 }).pipe(Effect.provide(Reactivity.layer))
 
 let made = 0
 
 /**
- * A new database on the run's PostgreSQL, dropped when the scope closes: migrated, or empty. Gives its URL.
- * About 50 ms.
+ * Creates a database on the run's PostgreSQL, migrated or empty, and drops it when the scope closes. Returns its URL.
+ * Takes about 50 ms.
  */
 export const freshPostgres = Effect.fn("freshPostgres")(function* (kind: "migrated" | "empty" = "migrated") {
   const url = inject("postgresUrl")
   const name = `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
-  // A client for each: one that has been idle for a minute has no connection left, and opens none while its scope closes.
+  // Each statement has its own client: an idle client has no connection after a minute, and opens none while its scope
+  // closes.
   const run = (statement: (admin: SqlClient.SqlClient) => Effect.Effect<unknown, SqlError.SqlError>) =>
     Effect.scoped(Effect.flatMap(adminClient(url), statement))
   yield* Effect.acquireRelease(
@@ -44,7 +45,7 @@ export const freshPostgres = Effect.fn("freshPostgres")(function* (kind: "migrat
   return inDatabase(url, name)
 })
 
-/** A new DATA_DIR, removed when the scope closes: with a migrated database in it, or empty. */
+/** Creates a DATA_DIR with a migrated database, or empty, and removes it when the scope closes. */
 export const freshFolder = (kind: "migrated" | "empty" = "migrated") =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -55,12 +56,12 @@ export const freshFolder = (kind: "migrated" | "empty" = "migrated") =>
     (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true })),
   )
 
-/** Whether the embedded database in DATA_DIR was shut down in order, as its control file says. */
+/** Whether the embedded database in DATA_DIR was shut down in order, according to its control file. */
 export const isShutDown = (dataDir: string) =>
   readFileSync(join(dataDir, "postgres/global/pg_control")).readInt32LE(16) === 1
 
 /**
- * The two databases, each new and migrated wherever the layer is provided: run a suite over both with
+ * Both databases, each new and migrated wherever the layer is provided. Run a suite on both with
  * `describe.each(Object.entries(databases))`.
  */
 export const databases = {
@@ -70,7 +71,7 @@ export const databases = {
   ),
 }
 
-/** Listens to a channel, and gives an effect that takes what the listener is told next: `Up`, `Down` or a payload. */
+/** Listens to a channel; returns an effect that takes the next notification: `Up`, `Down` or a payload. */
 export const heard = Effect.fn("heard")(function* (channel: string) {
   const told = yield* Queue.unbounded<string>()
   const { listen } = yield* Notifications

@@ -3,7 +3,7 @@ import type { Page } from "#src/domain/chat/DocsPassages.ts"
 
 const folder = new URL("../fixtures/docs/", import.meta.url)
 
-/** The documentation set of the tests: a dozen pages about Gatehouse itself. */
+/** The documentation set of the tests: a dozen pages about Gatehouse. */
 export const docsPages: Readonly<Record<string, string>> = Object.fromEntries(
   readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((path) => path.endsWith(".md"))
@@ -13,7 +13,7 @@ export const docsPages: Readonly<Record<string, string>> = Object.fromEntries(
 
 export const docs: ReadonlyArray<Page> = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
 
-/** Pages of made-up prose: each has a word of its own, `subject<n>`, and about 450 others. */
+/** Pages of generated prose: each has a word of its own, `subject<n>`, and about 450 others. */
 export const manyPages = (count: number): ReadonlyArray<Page> =>
   Array.from({ length: count }, (_, n) => ({
     slug: `pages/page-${n}`,

@@ -12,7 +12,7 @@ const { barrier, racers, root, rounds } = workerData as {
 }
 const arrived = new Int32Array(barrier)
 
-/** Waits until every racer has come so far. */
+/** Waits until every racer has reached this round. */
 const together = (round: number) => {
   const all = (round + 1) * racers
   if (Atomics.add(arrived, 0, 1) + 1 === all) Atomics.notify(arrived, 0)

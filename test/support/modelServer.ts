@@ -20,19 +20,19 @@ export interface ModelCall {
 
 /** What the model does with a call. */
 export type ModelBehaviour =
-  /** Says these pieces of text; before that, thinks aloud for so many times 50 ms. */
+  /** Sends these pieces of text; before that, sends reasoning every 50 ms, `think` times. */
   | { readonly say: ReadonlyArray<string>; readonly think?: number }
   /** Calls tools. */
   | { readonly call: ReadonlyArray<{ readonly name: string; readonly arguments: string }> }
-  /** Says this, and then nothing more, ever. */
+  /** Sends this, and then nothing more. */
   | { readonly stall: string }
-  /** Says this, and the connection breaks. */
+  /** Sends this, and closes the connection. */
   | { readonly breakAfter: string }
-  /** Says this, and reports an error in the stream. */
+  /** Sends this, and then an error in the stream. */
   | { readonly errorAfter: string }
-  /** Says this, and then what is no event. */
+  /** Sends this, and then something that is no event. */
   | { readonly garbageAfter: string }
-  /** Does not even begin to answer. */
+  /** Never starts to answer. */
   | { readonly mute: true }
   | { readonly status: number; readonly body?: string }
 
@@ -72,7 +72,9 @@ const act = (behaviour: ModelBehaviour, response: ServerResponse) => {
   if (kind === "garbageAfter") response.end("data: {no json\n\ndata: [DONE]\n\n")
 }
 
-/** A local server of an OpenAI-compatible model: each call does what the next behaviour says, the last one for good. */
+/**
+ * A local server of an OpenAI-compatible model: each call follows the next behaviour, and the last behaviour repeats.
+ */
 export const modelServer = Effect.acquireRelease(
   Effect.callback<ModelServer & { readonly close: () => void }>((resume) => {
     const calls: Array<ModelCall> = []
@@ -129,11 +131,11 @@ export const modelServer = Effect.acquireRelease(
 )
 
 export interface ModelServer {
-  /** The AI_BASE_URL of it. */
+  /** Its AI_BASE_URL. */
   readonly url: string
   /** The calls since `behave`. */
   readonly calls: ReadonlyArray<ModelCall>
   readonly behave: (...behaviours: ReadonlyArray<ModelBehaviour>) => void
-  /** Resolves once there were calls and the connection of each has ended. */
+  /** Resolves once there were calls and all of their connections are closed. */
   readonly allClosed: Effect.Effect<void>
 }

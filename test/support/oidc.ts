@@ -3,7 +3,7 @@ import { createHmac, generateKeyPairSync, type JsonWebKey, type KeyObject, sign 
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 
-/** A signing key of a provider, real or pretended, and the public half as it is published. */
+/** A signing key of a provider or an attacker, with its published public half. */
 export interface SigningKey {
   readonly kid: string
   readonly privateKey: KeyObject
@@ -26,7 +26,7 @@ const pair = (
   jwk: { ...publicKey.export({ format: "jwk" }), kid, use: "sig", alg },
 })
 
-/** The RSA key of a `kid`, made once per test file: making one is the slowest thing here. */
+/** The RSA key of a `kid`, created once per test file, because creation is slow. */
 export const rsaKey = (kid: string, modulusLength = 2048): SigningKey =>
   remember(`rsa ${modulusLength} ${kid}`, () => pair(kid, generateKeyPairSync("rsa", { modulusLength }), "RS256"))
 /** The P-256 key of a `kid`. */
@@ -58,7 +58,7 @@ export const hs256 =
 const base64url = (part: object | string) =>
   Buffer.from(typeof part === "string" ? part : JSON.stringify(part)).toString("base64url")
 
-/** A compact JWT of any header and payload, objects or the very JSON text. */
+/** A compact JWT of any header and payload, as objects or as JSON text. */
 export const encodeToken = (header: object | string, payload: object | string, signer: Signer): string => {
   const input = `${base64url(header)}.${base64url(payload)}`
   return `${input}.${Buffer.from(signer(input)).toString("base64url")}`
@@ -95,32 +95,35 @@ export const githubClaims = (issuer: string, audience: string, now: number) => (
   exp: now + 300,
 })
 
-/** What the provider does with a request for its keys. */
+/** How the provider answers a request for its keys. */
 export type Behaviour =
   | "normal"
   | "down" // the connection is cut
   | "error" // 500
   | "slow" // no answer, until it behaves otherwise
-  | "trickle" // the answer begins, and never ends
+  | "trickle" // an answer that never ends
   | "redirect" // to /elsewhere, where the true keys are
   | "oversized" // the true keys, and 300 KiB more
-  | "garbage" // no JSON
-  | "no-key-set" // JSON, and no JWK Set
+  | "garbage" // not JSON
+  | "no-key-set" // JSON, but no JWK Set
 
 export interface OidcProvider {
   readonly issuer: string
-  /** The audience that `sign` puts in. */
+  /** The audience of tokens from `sign`. */
   readonly audience: string
-  /** The requests received so far, whatever their path. */
+  /** The requests so far, to any path. */
   readonly requests: ReadonlyArray<{ readonly path: string; readonly headers: IncomingHttpHeaders }>
-  /** Resolves once `n` requests in all have arrived. */
+  /** Resolves once `n` requests have arrived in total. */
   readonly received: (n: number) => Effect.Effect<void>
   readonly behave: (behaviour: Behaviour) => void
-  /** What it does with a request for its discovery document, and the members that replace those of the document. */
+  /** Sets the answer to a request for the discovery document, with members that replace those of the document. */
   readonly discover: (behaviour: Behaviour, document?: object) => void
-  /** Replaces the published set; SigningKeys or whatever a key set may hold. */
+  /** Replaces the published set with SigningKeys, or with any other members. */
   readonly publish: (...keys: ReadonlyArray<SigningKey | JsonWebKey | string | null>) => void
-  /** The JWT of a push to main, by Effect's clock; an override of `undefined` leaves the claim or parameter out. */
+  /**
+   * The JWT of a push to main, with the time of Effect's clock. An override of `undefined` omits the claim or
+   * parameter.
+   */
   readonly sign: (
     claims?: Record<string, unknown>,
     header?: Record<string, unknown>,
@@ -128,7 +131,7 @@ export interface OidcProvider {
   ) => Effect.Effect<string>
 }
 
-/** A stand-in for the token provider on a loopback port, publishing the key "key-1"; it ends with the scope. */
+/** A stand-in for the token provider on a loopback port, which publishes the key "key-1" until the scope closes. */
 export const makeOidcProvider = (
   audience = "https://gatehouse.example",
 ): Effect.Effect<OidcProvider, never, Scope.Scope> =>

@@ -8,10 +8,10 @@ import { readGitHub } from "#src/domain/deployments/providers/github.ts"
 import * as Oidc from "#src/infrastructure/oidc/CiTokenVerifier.ts"
 import { makeOidcProvider } from "./oidc.ts"
 
-/** The moment that these tests begin at, in milliseconds. */
+/** The time at which these tests start, in milliseconds. */
 export const startOfTest = Date.UTC(2026, 10, 20, 17)
 
-/** A provider and a verifier that trusts it, under a test clock; `options` replace what the verifier is told. */
+/** A provider and a verifier that trusts it, under a test clock; `options` replace the verifier's configuration. */
 export const oidcWorld = Effect.fnUntraced(function* (
   options: Partial<CiProvider> = {},
   client: Layer.Layer<HttpClient.HttpClient> = NodeHttpClient.layerUndici,
@@ -35,7 +35,7 @@ export const oidcWorld = Effect.fnUntraced(function* (
   return {
     provider,
     verify,
-    /** Signs a token as `provider.sign` does, and verifies it. */
+    /** Signs a token with `provider.sign`, and verifies it. */
     verifySigned: (...args: Parameters<typeof provider.sign>) => Effect.flatMap(provider.sign(...args), verify),
   }
 })

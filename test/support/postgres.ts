@@ -19,7 +19,10 @@ declare module "vitest" {
   }
 }
 
-/** One PostgreSQL server for the whole run: TEST_DATABASE_URL, or one started here from the npm package's binaries. */
+/**
+ * Provides one PostgreSQL server for the whole run: TEST_DATABASE_URL, or one that it starts from the npm package's
+ * binaries.
+ */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-test-"))
   const { stop, url } = await server()
@@ -54,7 +57,9 @@ const prepare = Effect.fn("prepare")(function* (url: string, embedded: string) {
   )
 })
 
-/** Calls back once nothing listens at the URL any more; returns how to stop. A server that is only busy still accepts. */
+/**
+ * Calls back once nothing listens at the URL any more; returns how to stop. A busy server still accepts connections.
+ */
 const watch = (url: string, gone: () => void) => {
   const { hostname, port } = new URL(url)
   const timer = setInterval(() => {

@@ -5,9 +5,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 
 /**
- * A process of its own that runs a PostgreSQL server: prints its URL, and stops it when standard input ends, which it also
- * does when the process that started this one is killed. Not in the test runner's process: the package's exit hook
- * makes of every exit code 0.
+ * A process that runs a PostgreSQL server: prints its URL, and stops it when standard input ends, also when the parent
+ * process is killed. It is a separate process, because the package's exit hook would make every exit code of the test
+ * runner 0.
  */
 const port = await new Promise<number>((resolve, reject) => {
   const probe = createServer().once("error", reject)
@@ -23,7 +23,7 @@ const postgres = new EmbeddedPostgres({
   databaseDir,
   port,
   persistent: false,
-  createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
+  createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root.
   initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
   postgresFlags: ["-c", "fsync=off", "-c", "max_connections=200"],
   onLog: (line) => process.stderr.write(line),

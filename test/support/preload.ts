@@ -1,6 +1,6 @@
 /**
- * Loaded into a service under test before its own code (`node --import`), and obeys the process that started it. The
- * wall clock is stepped as an administrator or NTP does it: the monotonic clock and timers know nothing of it.
+ * Loaded into a service under test before its own code (`node --import`), and obeys the parent process. Steps the wall
+ * clock like an administrator or NTP: the monotonic clock and timers do not change.
  */
 export type PreloadRequest = { readonly stepClock: number } | "heap"
 
@@ -21,5 +21,5 @@ const obey = (request: PreloadRequest) => {
 }
 
 process.on("message", (request: PreloadRequest) => process.send!(obey(request)))
-// Only to be told something is no reason to live on.
+// The channel must not keep the process running.
 process.channel!.unref()

@@ -12,26 +12,26 @@ import { type Send, sender } from "./wire.ts"
 export const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 const preload = new URL("./preload.ts", import.meta.url).href
 
-/** What may be special about the process. */
+/** Options of the process. */
 export interface ProcessOptions {
   /** Whether it obeys `ask`. */
   readonly preloaded?: boolean
-  /** How many files and sockets it may have open. */
+  /** The limit of its open files and sockets. */
   readonly maxFiles?: number
 }
 
-/** The service as it is run, in a process of its own. */
+/** The service in a separate process. */
 export interface Service {
   readonly pid: number
   readonly url: string
   readonly send: Send
   /** Sends it a signal without waiting. */
   readonly signal: (signal: NodeJS.Signals) => void
-  /** Ends it: the signal, or the exit code, and how many milliseconds that took. */
+  /** Ends it; returns the signal or the exit code, and the time that took, in milliseconds. */
   readonly end: (signal: "SIGKILL" | "SIGTERM") => Effect.Effect<{ readonly how: unknown; readonly took: number }>
-  /** What it has logged so far. */
+  /** Its log so far. */
   readonly log: () => string
-  /** Of a preloaded process: steps its wall clock by so many milliseconds, or gives its heap in bytes after a collection. */
+  /** For a preloaded process: steps its wall clock by milliseconds, or returns its heap in bytes after a collection. */
   readonly ask: (request: PreloadRequest) => Effect.Effect<number>
 }
 

@@ -5,7 +5,7 @@ export interface Sample {
   readonly value: number
 }
 
-/** A metric with everything that is said of it. */
+/** A metric with its help, type and samples. */
 export interface Family {
   readonly name: string
   readonly help: string
@@ -31,8 +31,8 @@ const parseSample = (line: string): Sample => {
 }
 
 /**
- * Reads Prometheus' text format, and only the orderly kind: each metric has its HELP, its TYPE and all its samples
- * together, in this order, and the text ends with a line feed.
+ * Reads Prometheus' text format in its strict form: each metric has its HELP, its TYPE and all its samples together, in
+ * this order, and the text ends with a line feed.
  */
 export const parse = (text: string): ReadonlyArray<Family> => {
   if (!text.endsWith("\n")) throw new Error("The text does not end with a line feed")
@@ -70,7 +70,7 @@ const histogramFaults = ({ name, samples }: Family) => {
   return faults
 }
 
-/** What breaks Prometheus' conventions of names, labels and units (prometheus.io/docs/practices/naming). */
+/** Violations of Prometheus' conventions of names, labels and units (prometheus.io/docs/practices/naming). */
 export const conventionFaults = (families: ReadonlyArray<Family>): ReadonlyArray<string> => {
   const faults: Array<string> = []
   const names = families.map(({ name }) => name)

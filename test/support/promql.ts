@@ -1,6 +1,6 @@
 import type { Sample } from "./prometheus.ts"
 
-/** What a PromQL expression asks for. */
+/** A selector of a PromQL expression. */
 export interface Selector {
   readonly name: string
   readonly matchers: ReadonlyArray<{ readonly label: string; readonly op: string; readonly value: string }>
@@ -27,7 +27,7 @@ export const selectorsOf = (expr: string): { selectors: ReadonlyArray<Selector>;
   return { selectors, groupedBy }
 }
 
-/** Whether a sample is among those that a selector asks for; `job` and `instance` are added by who scrapes. */
+/** Whether a selector selects a sample. The scraper adds `job` and `instance`. */
 export const selects = ({ name, matchers }: Selector, sample: Sample): boolean =>
   sample.name === name &&
   matchers.every(({ label, op, value }) => {

@@ -1,22 +1,21 @@
 import { Effect } from "effect"
 import { connect, createServer, type AddressInfo, type Socket } from "node:net"
 
-/** What is waited for on the wire. */
+/** Bytes to wait for on the wire. */
 export interface Passage {
   readonly from: "client" | "server"
   readonly text: string
-  /** Whether the bytes with it reach the other side, and those after them; else nothing passes from here on. */
+  /** Whether these bytes and later ones are passed on; if not, nothing passes from here on. */
   readonly passes: boolean
 }
 
 /**
- * A way to the server of the URL that can be closed, go silent with every connection open, as a lost network does, or
- * be slow.
+ * A proxy to the server in the URL that can be closed, be silent with open connections like a lost network, or be slow.
  */
 export const proxied = Effect.fn("proxied")(function* (url: string) {
   const { hostname, port } = new URL(url)
   const sockets = new Set<Socket>()
-  /** What a client said first: PostgreSQL's clients name themselves there. */
+  /** The first bytes of each client: PostgreSQL's clients send their name there. */
   const names = new Map<Socket, string>()
   const muted = new Set<Socket>()
   let state: "open" | "silent" | "closed" = "open"
@@ -67,24 +66,24 @@ export const proxied = Effect.fn("proxied")(function* (url: string) {
   through.port = String((server.address() as AddressInfo).port)
   return {
     url: through.href,
-    /** Ends every connection and takes no other, until `heal`. */
+    /** Closes every connection and accepts no other, until `heal`. */
     close: Effect.andThen(become("closed"), cut),
-    /** From here on nothing passes and nothing is closed, until `heal`. */
+    /** Passes nothing on and closes nothing, until `heal`. */
     silence: become("silent"),
     heal: become("open"),
-    /** Ends every connection; others are taken. */
+    /** Closes every connection, and accepts new ones. */
     cut,
-    /** Of the connections open now, those whose client named itself so stay open and carry nothing any more. */
+    /** Open connections of clients with this name stay open, but carry nothing any more. */
     mute: (name: string) =>
       Effect.sync(() => {
         for (const [client, said] of names) if (said.includes(name)) muted.add(client)
       }),
-    /** From here on every answer of the server takes so many milliseconds more. */
+    /** Delays every answer of the server by this number of milliseconds. */
     slow: (milliseconds: number) =>
       Effect.sync(() => {
         delay = milliseconds
       }),
-    /** Calls `seen`, once, when the bytes come by and before they are passed on. */
+    /** Calls `seen` once, when the bytes arrive and before they are passed on. */
     watch: (passage: Passage, seen: () => void) =>
       Effect.sync(() => {
         watched = { ...passage, seen }

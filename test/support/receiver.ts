@@ -9,11 +9,11 @@ export interface Received {
   readonly method: string
   readonly path: string
   readonly headers: IncomingHttpHeaders
-  /** The names of the headers in their order, as they were sent. */
+  /** The names of the headers, in order, as they were sent. */
   readonly headerNames: ReadonlyArray<string>
   /** The exact bytes. */
   readonly body: Buffer
-  /** Which connection brought it: 1 is the first. */
+  /** The number of its connection, from 1. */
   readonly connection: number
 }
 
@@ -27,46 +27,46 @@ export interface Reply {
 export type Behaviour =
   | Reply
   | "slow" // 200 after 100 ms
-  | "hang" // no answer, ever
+  | "hang" // never answers
   | "close" // the connection is closed without an answer
-  | "reset" // likewise, by a reset
+  | "reset" // the same, with a reset
   | "reset-in-headers"
   | "reset-in-body"
-  | "close-in-body" // short of its content-length
+  | "close-in-body" // before its content-length is reached
   | "close-in-chunk" // without the last chunk
   | "drip" // 200, and a byte of the body every 20 ms
   | "drip-headers" // a header's bytes, one every 20 ms
   | "endless-headers"
   | "endless-body" // 200, as fast as it is read
-  | "endless-informational" // 103, again and again
+  | "endless-informational" // 103, repeatedly
   | "bomb" // 200, 10 MiB of zeros as 10 KiB of gzip
-  | "garbage" // no HTTP
-  | "upgrade" // 101, which nobody asked for
+  | "garbage" // not HTTP
+  | "upgrade" // an unrequested 101
 
 export interface Receiver {
   /** `http://127.0.0.1:PORT`, or https. */
   readonly url: string
   readonly port: number
   readonly received: ReadonlyArray<Received>
-  /** From now on; default: 200 without a body. */
+  /** Sets the behaviour from now on; default: 200 without a body. */
   readonly behave: (behaviour: Behaviour | ((request: Received) => Behaviour)) => void
-  /** Resolves once `n` requests in all have been read. */
+  /** Resolves once `n` requests have been read in total. */
   readonly arrived: (n: number) => Effect.Effect<void>
-  /** Resolves once `n` connections in all have been accepted. */
+  /** Resolves once `n` connections have been accepted in total. */
   readonly accepted: (n: number) => Effect.Effect<void>
   /** Resolves once no connection is open. */
   readonly quiet: Effect.Effect<void>
-  /** Connections that were accepted so far, and those that are open. */
+  /** The numbers of connections that were accepted so far, and that are open. */
   readonly connections: () => { readonly accepted: number; readonly open: number }
-  /** Bytes written so far to connections that are still open. */
+  /** The number of bytes written so far to connections that are still open. */
   readonly written: () => number
 }
 
 export interface ReceiverOptions {
   readonly host?: string
-  /** The PEM of a key and its certificate: makes it https. */
+  /** The PEM of a key and its certificate; makes it https. */
   readonly tls?: { readonly key: string; readonly cert: string }
-  /** Whether it accepts connections and says and reads nothing, not even in TLS. */
+  /** Whether it accepts connections without reading or sending anything, even in TLS. */
   readonly mute?: boolean
 }
 
@@ -77,7 +77,7 @@ const every = (milliseconds: number, socket: Socket, write: () => void) => {
   const timer = setInterval(write, milliseconds)
   socket.once("close", () => clearInterval(timer))
 }
-/** Writes for as long as the other side reads. */
+/** Writes as long as the other side reads. */
 const flood = (socket: Socket, text: string) => {
   const block = text.repeat(Math.ceil(65_536 / text.length))
   const more = () => {
@@ -165,7 +165,7 @@ const start = (options: ReceiverOptions, listening: () => void) => {
       changed()
     })
   }
-  // By the client's port: under TLS a request's socket is not the one that was accepted.
+  // Identified by the client's port, because under TLS the socket of a request is not the accepted one.
   const numbers = new Map<string, number>()
   const server =
     options.mute === true
@@ -181,7 +181,7 @@ const start = (options: ReceiverOptions, listening: () => void) => {
       sockets.delete(socket)
       changed()
     })
-    // Nothing reads a mute one's connections, and an end would go unnoticed.
+    // Nothing reads from a mute receiver's connections, so their ends would be missed.
     if (options.mute === true) socket.resume()
     changed()
   })
@@ -211,7 +211,7 @@ const start = (options: ReceiverOptions, listening: () => void) => {
   return { receiver, stop }
 }
 
-/** A receiver of webhooks on a loopback port, which does what it is told and keeps what it got; it ends with the scope. */
+/** A receiver of webhooks on a loopback port, which follows `behave` and records requests until the scope closes. */
 export const makeReceiver = (options: ReceiverOptions = {}): Effect.Effect<Receiver, never, Scope.Scope> =>
   Effect.map(
     Effect.acquireRelease(

@@ -2,18 +2,18 @@ import { Effect } from "effect"
 import { makeOidcProvider, type OidcProvider } from "./oidc.ts"
 import { makeReceiver, type Receiver } from "./receiver.ts"
 
-/** What a job of GitHub Actions runs in. */
+/** The environment of a GitHub Actions job. */
 export interface Runner {
   readonly provider: OidcProvider
-  /** Its token endpoint; answers with `{ value }`, a token of a push to main, until told otherwise. */
+  /** Its token endpoint; by default it answers with `{ value }`, a token of a push to main. */
   readonly endpoint: Receiver
-  /** The variables that a job with `id-token: write` has. */
+  /** The variables of a job with `id-token: write`. */
   readonly environment: Readonly<Record<string, string>>
-  /** The credential for the endpoint and the token that it gives: neither may be printed. */
+  /** The endpoint's credential and its token: neither may be printed. */
   readonly secrets: ReadonlyArray<string>
 }
 
-/** A stand-in for GitHub and its runner, for tokens made out to `audience`. */
+/** A stand-in for GitHub and its runner, with tokens for `audience`. */
 export const makeRunner = Effect.fnUntraced(function* (audience: string) {
   const provider = yield* makeOidcProvider(audience)
   const endpoint = yield* makeReceiver()

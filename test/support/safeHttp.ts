@@ -8,7 +8,7 @@ import {
   type SafeRequest,
 } from "#src/infrastructure/net/SafeHttp.ts"
 
-/** A client; by default in open mode, resolving every name to the receivers' address. */
+/** A client, by default in open mode, which resolves every name to the receivers' address. */
 export const safeClient = Effect.fnUntraced(function* (options: Partial<SafeHttpOptions> = {}) {
   const asked: Array<string> = []
   const { allowPrivateNetworks = true, resolve = async () => ["127.0.0.1"] } = options

@@ -21,21 +21,21 @@ import * as Config from "#src/boot/config.ts"
 import { freshPostgres } from "./databases.ts"
 import { type Send, sender } from "./wire.ts"
 
-/** The administrator of every guarded server of the tests. */
+/** The administrator's token of every guarded server of the tests. */
 export const adminToken = "administrator-of-the-tests-0123456789"
 
-/** What the tests' servers have instead of the environment: the variables of the README's table. */
+/** The environment variables of a test server: those of the README's table. */
 export type Environment = Readonly<Record<string, string>>
 
 const defaults: Environment = { PORT: "0", DATA_DIR: "memory", BASE_URL: "https://gatehouse.example" }
 
-/** A key for a server on PostgreSQL, where one must be given. */
+/** A key for a server on PostgreSQL, which requires one. */
 export const encryptionKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
 /** The variables of guarded mode. */
 export const guarded: Environment = { ADMIN_TOKEN: adminToken }
 
-/** The variables of a database of its own on the run's PostgreSQL, dropped when the scope closes. */
+/** The variables of a new database on the run's PostgreSQL, which is dropped when the scope closes. */
 export const onPostgres = (environment: Environment = {}) =>
   Effect.map(Effect.orDie(freshPostgres()), (DATABASE_URL): Environment => ({
     ...environment,
@@ -43,32 +43,34 @@ export const onPostgres = (environment: Environment = {}) =>
     ENCRYPTION_KEY: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
   }))
 
-/** What may be special about the server. */
+/** Options of the server. */
 export interface ServerOptions {
-  /** Whether a sleep of half a second or more never ends: what happens all the same waited for no poll interval and no time-out. */
+  /**
+   * Whether a sleep of half a second or more never ends, so that nothing can depend on a poll interval or a timeout.
+   */
   readonly endlessSleeps?: boolean
 }
 
-/** A running service, from the environment variables to the wire, with what a test may want to see of its inside. */
+/** A running service, from the environment variables to the wire, with access to its internals for tests. */
 export class TestServer extends Context.Service<
   TestServer,
   {
     readonly url: string
     readonly send: Send
     readonly sql: SqlClient.SqlClient
-    /** Everything logged so far, at every level. */
+    /** The whole log so far, at every level. */
     readonly logs: () => string
-    /** Every span so far, as an exporter would tell it: name, attributes, events, and the cause of a failure. */
+    /** Every span so far, as an exporter sends it: name, attributes, events, and the cause of a failure. */
     readonly spans: () => string
-    /** How many requests have had a span, as each has that reaches the router. */
+    /** The number of requests with a span: each that reaches the router has one. */
     readonly routed: () => number
-    /** How many of them have no end yet. */
+    /** The number of them that are not answered yet. */
     readonly unanswered: () => number
-    /** Moves the server's clock forward; what sleeps in it is not woken. */
+    /** Moves the server's clock forward, without waking sleeping fibers. */
     readonly advance: (duration: Duration.Input) => Effect.Effect<void>
   }
 >()("test/TestServer") {
-  /** A server in this process on a free loopback port, with the embedded database in memory unless told otherwise. */
+  /** A server in this process on a free loopback port, by default with the embedded database in memory. */
   static readonly layer = <E = never, R = never>(
     environment: Environment | Effect.Effect<Environment, E, R> = {},
     options: ServerOptions = {},
@@ -102,7 +104,7 @@ const start = Effect.fnUntraced(function* <E, R>(
       }),
     ),
   )
-  // A memo map of its own, so that two servers in one test share nothing.
+  // A separate memo map, so that two servers in one test share nothing.
   const context = yield* Layer.buildWithMemoMap(
     Layer.provide(app(settings), observed),
     yield* Layer.makeMemoMap,
@@ -126,13 +128,13 @@ const start = Effect.fnUntraced(function* <E, R>(
   })
 })
 
-/** Exporters leave the value of a success out. */
+/** Exporters omit the value of a success. */
 const exported = ({ name, attributes, events, status }: Tracer.NativeSpan) => {
   const cause = status._tag === "Ended" && Exit.isFailure(status.exit) ? Cause.pretty(status.exit.cause) : undefined
   return inspect({ name, attributes, events, cause }, { depth: 8, maxStringLength: null, maxArrayLength: null })
 }
 
-/** A clock that runs as the other does, ahead of it by what it was moved. */
+/** A clock that runs like the live one, ahead of it by the time it was moved. */
 const movable = (live: Clock.Clock, endlessSleeps: boolean) => {
   let ahead = 0
   const clock: Clock.Clock = {

@@ -15,7 +15,7 @@ const streamOf = <A>(values: ReadonlyArray<A>) =>
     },
   })
 
-/** The parts of an answer's text as the AI SDK parses them, every one checked against its schema. */
+/** The parts of an answer's text, as the AI SDK parses them, each checked against its schema. */
 export const chunksOf = async (text: string): Promise<ReadonlyArray<UIMessageChunk>> => {
   const chunks: Array<UIMessageChunk> = []
   const events = parseJsonEventStream({
@@ -29,7 +29,7 @@ export const chunksOf = async (text: string): Promise<ReadonlyArray<UIMessageChu
   return chunks
 }
 
-/** The message that the AI SDK makes of the parts, and the errors that it meets. */
+/** The message that the AI SDK builds from the parts, and the errors that it finds. */
 export const messageOf = async (chunks: ReadonlyArray<UIMessageChunk | AnswerPart>) => {
   const errors: Array<string> = []
   let message: UIMessage | undefined

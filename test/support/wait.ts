@@ -1,16 +1,18 @@
 import { Cause, Duration, Effect, Option, Schedule } from "effect"
 
-/** How long a test waits for anything: far longer than it takes on a busy machine, and less than the tests' time-out. */
+/** The longest wait of a test: far longer than a busy machine needs, and shorter than the timeout of a test. */
 const limit = Duration.seconds(60)
 
 const late = (what: string, last?: string) =>
   new Error(`Waited ${Duration.format(limit)} for ${what}${last === undefined ? "" : `; the last look: ${last}`}`)
 
-/** Runs an effect that ends by itself, and fails with what was waited for when it does not. Real time. */
+/** Runs an effect that must end; fails with the name of what it waited for. Uses real time. */
 export const within = <A, E, R>(what: string, effect: Effect.Effect<A, E, R>) =>
   Effect.timeoutOrElse(effect, { duration: limit, orElse: () => Effect.die(late(what)) })
 
-/** Repeats a look until it succeeds, and fails with what was waited for and the last failure when it never does. Real time. */
+/**
+ * Repeats an effect until it succeeds; fails with the name of what it waited for and the last failure. Uses real time.
+ */
 export const eventually = <A, E, R>(what: string, look: Effect.Effect<A, E, R>) => {
   let last = "none has ended"
   return look.pipe(
@@ -22,7 +24,10 @@ export const eventually = <A, E, R>(what: string, look: Effect.Effect<A, E, R>) 
   )
 }
 
-/** Repeats a look until what it sees is as expected, and fails with what was waited for and what was seen last. Real time. */
+/**
+ * Repeats an effect until its value is as expected; fails with the name of what it waited for and the last value. Uses
+ * real time.
+ */
 export const until = <A, E, R>(what: string, look: Effect.Effect<A, E, R>, expected: (found: A) => boolean) =>
   eventually(
     what,

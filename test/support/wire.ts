@@ -1,23 +1,23 @@
 import { Effect } from "effect"
 import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from "node:http"
 
-/** A request as it goes over the wire. */
+/** A request as it is sent on the wire. */
 export interface WireRequest {
   readonly headers?: OutgoingHttpHeaders | undefined
   /** Sent as JSON, with its content type. */
   readonly json?: unknown
-  /** Sent as it stands. */
+  /** Sent unchanged. */
   readonly body?: string | Uint8Array | undefined
   /** A credential for `authorization: Bearer`. */
   readonly as?: string | undefined
 }
 
-/** An answer as it came over the wire. */
+/** An answer as it came on the wire. */
 export interface WireAnswer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
   readonly text: string
-  /** The body read as JSON; undefined when it is none. */
+  /** The body as JSON; undefined when it is not JSON. */
   readonly json: unknown
 }
 
@@ -31,7 +31,7 @@ const parse = (text: string): unknown => {
   }
 }
 
-/** Sends requests to one address, over Node's own client: nothing is added, encoded or followed. */
+/** Sends requests to one address with Node's own client: nothing is added, encoded or followed. */
 export const sender = (url: string, agent: Agent): Send => {
   const { hostname, port } = new URL(url)
   return (method, path, { headers, json, body, as } = {}) =>

@@ -20,7 +20,7 @@ const write = Effect.gen(function* () {
   const fiber = Effect.gen(function* () {
     const id = next
     next += 2
-    // Alone, or both rows of a pair.
+    // Writes one row, or both rows of a pair.
     if (id % 4 === 0) yield* insert(id, id)
     else yield* sql.withTransaction(Effect.andThen(insert(id, id), insert(id + 1, id)))
     yield* Console.log(id)

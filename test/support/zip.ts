@@ -1,26 +1,26 @@
 import { crc32, deflateRawSync } from "node:zlib"
 
-/** A file of a zip, with what a hostile one may say of it. */
+/** A file of a zip, with the claims of a hostile one. */
 export interface ZipFile {
   readonly path: string | Uint8Array
   readonly content?: string | Uint8Array
-  /** Stored as it is, and not compressed. */
+  /** Whether it is stored without compression. */
   readonly stored?: boolean
-  /** The size that the headers name; default: the true one. */
+  /** The size in the headers; default: the true one. */
   readonly claimedSize?: number
-  /** The checksum that the headers name; default: the true one. */
+  /** The checksum in the headers; default: the true one. */
   readonly claimedCrc?: number
-  /** Flags of the header: 1 is encrypted. */
+  /** The flags of the header: 1 means encrypted. */
   readonly flags?: number
-  /** The number of the packing; default: 8, deflate. */
+  /** The number of the compression method; default: 8, deflate. */
   readonly method?: number
-  /** Written as a stream: the sizes are after the bytes, in a data descriptor. */
+  /** Written as a stream: the sizes follow the bytes, in a data descriptor. */
   readonly streamed?: boolean
-  /** The bytes are in the file, and the directory does not have it: it was removed. */
+  /** The bytes are in the file, but not in the directory: the file was removed. */
   readonly removed?: boolean
 }
 
-/** Writes a zip by hand: APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.16. */
+/** Writes a zip from its fields: APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.16. */
 export const zip = (files: ReadonlyArray<ZipFile>): Uint8Array => {
   const bodies: Array<Buffer> = []
   const directory: Array<Buffer> = []
