@@ -1,4 +1,4 @@
-// The bars of the chat: first byte of the embedded answer, indexing of a zip, memory. `node --expose-gc bench/chat.ts`
+// Measures the chat: the first byte of the embedded answer, indexing of a zip, memory. `node --expose-gc bench/chat.ts`
 import { Effect } from "effect"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -7,7 +7,10 @@ import { zipPages } from "../src/infrastructure/chat/zipPages.ts"
 import { manyPages } from "../test/support/docs.ts"
 import { zip } from "../test/support/zip.ts"
 
-/** The service, started with `PORT=3000 DATA_DIR=memory node --expose-gc src/main.ts`; CHATS beyond its rate take minutes. */
+/**
+ * A service started with `PORT=3000 DATA_DIR=memory node --expose-gc src/main.ts`. More CHATS than its rate limit take
+ * minutes.
+ */
 const url = process.env["GATEHOUSE"]
 const say = (line: string) => process.stdout.write(`${line}\n`)
 const pages = (count: number) => manyPages(count)

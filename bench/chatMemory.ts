@@ -1,4 +1,5 @@
-// Memory after 1,000 chats: `node --expose-gc bench/chatMemory.ts`. The model and the documentation are local servers.
+// Measures memory after 1,000 chats: `node --expose-gc bench/chatMemory.ts`. The model and the documentation are local
+// servers.
 import { ConfigProvider, Context, Effect, Layer, Logger } from "effect"
 import { HttpServer } from "effect/http"
 import { app } from "../src/boot/app.ts"
@@ -25,7 +26,7 @@ const started = (environment: Record<string, string>) =>
     return HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
   })
 
-/** Chats ten at a time; every tenth goes away after the first byte. */
+/** Sends ten chats at a time; every tenth client leaves after the first byte. */
 const chats = async (url: string, body: string, count: number) => {
   const one = async (n: number) => {
     const gone = new AbortController()

@@ -10,14 +10,14 @@ import type { Scenario } from "./support/result.ts"
 import { endAll, scoped } from "./support/scope.ts"
 
 /**
- * `npm run bench [-- <names>] [-- --quick]`: measures the service beside its peers, prints tables, keeps the figures in
- * bench/results and writes them into docs/performance.md. Starts and ends all that it needs by itself.
+ * `npm run bench [-- <names>] [-- --quick]`: measures the service beside its peers, prints tables, stores the figures
+ * in bench/results and writes them into docs/performance.md. Starts and stops everything that it needs.
  */
 const usage = `npm run bench -- [names] [--quick] [--rounds=N] [--seconds=N]
   names: validate, operations, deliveries, latency (all four when none is named), growth, abuse, bounded, gateway, chat`
 
-/** How long a scenario may take before it is given up, in minutes. */
-const patience = 60
+/** The longest time of a scenario, in minutes. */
+const scenarioMinutes = 60
 
 const words = process.argv.slice(2)
 const option = (name: string) => {
@@ -61,13 +61,13 @@ for (const name of names) {
     quick,
     rounds: option("rounds") ?? (quick ? (scenario.quick?.rounds ?? 3) : 5),
     seconds: option("seconds") ?? (quick ? (scenario.quick?.seconds ?? 2) : 5),
-    // V8 goes on compiling a program of this size for that long; what is compared is what comes after.
+    // V8 compiles a program of this size for that long; the comparison starts afterwards.
     warmUp: quick ? 1 : 15,
     say: (line: string) => console.log(`  ${line}`),
   }
   console.log(`${scenario.title}\n  ${scenario.about}`)
   const since = performance.now()
-  const late = setTimeout(() => stop("SIGTERM"), patience * 60_000)
+  const late = setTimeout(() => stop("SIGTERM"), scenarioMinutes * 60_000)
   try {
     const found = await scoped((scope) => scenario.run(scope, options))
     const seconds = Math.round((performance.now() - since) / 1000)
@@ -83,7 +83,7 @@ for (const name of names) {
       quick,
     })
   } catch (error) {
-    // What is being ended makes errors of its own; this process ends with it.
+    // Stopped processes may cause errors; this process ends with them.
     await stopped
     failed = true
     console.error(`${name} could not be measured:`, error)

@@ -11,7 +11,7 @@ import { measured as measuredRequest, series } from "../src/http/server/requestM
 import { measured as measuredOperation } from "../src/infrastructure/database/databaseMetrics.ts"
 import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryMetrics.ts"
 
-/** What metrics and the annotations of logs cost in processor time, by what is measured: `node bench/observability.ts`. */
+/** The number of repetitions. `node bench/observability.ts` measures the processor time of metrics and of log annotations. */
 const times = 200_000
 const rounds = 9
 
@@ -20,7 +20,7 @@ const cpu = () => {
   return user + system
 }
 
-/** The median of nanoseconds of processor time that one of `times` takes. */
+/** The median processor time of one repetition, in nanoseconds. */
 const nanos = Effect.fnUntraced(function* (one: Effect.Effect<unknown>) {
   const all: Array<number> = []
   const many = Effect.replicateEffect(one, times, { discard: true })

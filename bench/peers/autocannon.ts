@@ -2,7 +2,10 @@
 import autocannon from "autocannon"
 import { readFileSync } from "node:fs"
 
-/** The load where there is no wrk: sends a file's requests in turn for some seconds, and prints what wrk's script prints. */
+/**
+ * The load where wrk is not installed: sends the requests of a file in turn for some seconds, and prints what wrk's
+ * script prints.
+ */
 const [file, seconds] = process.argv.slice(2)
 const { connections, requests, url } = JSON.parse(readFileSync(file!, "utf8"))
 let at = 0
@@ -11,7 +14,7 @@ const found = await autocannon({
   connections,
   duration: Number(seconds),
   timeout: 30,
-  // One at a time: it would prepare every request for every connection.
+  // One request at a time: autocannon would prepare every request for every connection.
   requests:
     requests.length === 1
       ? requests

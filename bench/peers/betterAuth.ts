@@ -6,9 +6,9 @@ import { writeFileSync } from "node:fs"
 import { Pool } from "pg"
 
 /**
- * better-auth's API keys behind Fastify, as its documentation teaches (`auth.api.verifyApiKey`), the limit of requests
- * for each key switched off. With TUNED: what is written for a use of a key is written behind the answer
- * (`deferUpdates`). Makes COUNT keys and leaves them in the file KEYS.
+ * better-auth's API keys behind Fastify, as documented (`auth.api.verifyApiKey`), with the rate limit of keys off. With
+ * TUNED, uses of a key are written after the answer (`deferUpdates`). Creates COUNT keys and writes them to the file
+ * KEYS.
  */
 const { COUNT, DATABASE_URL, KEYS = "", PORT, TUNED } = process.env
 const tuned = TUNED === "1"

@@ -2,8 +2,8 @@ import { Queue, Worker } from "bullmq"
 import { atOnce, deliver, serve, type Webhook } from "./delivery.ts"
 
 /**
- * BullMQ on Redis. As documented: a worker with a concurrency of 50. TUNED: 128, and of finished jobs only the last
- * thousand are kept. The outcome is the job's return value.
+ * BullMQ on Redis. As documented: a worker with a concurrency of 50. TUNED: 128, and only the last thousand finished
+ * jobs are kept. The outcome is the job's return value.
  */
 const tuned = process.env["TUNED"] === "1"
 const connection = { host: "127.0.0.1", port: Number(process.env["REDIS_PORT"]), maxRetriesPerRequest: null }

@@ -2,14 +2,14 @@ import Fastify from "fastify"
 import { createHmac } from "node:crypto"
 import { Pool } from "undici"
 
-/** A webhook that waits in a queue. */
+/** A webhook in a queue. */
 export interface Webhook {
   readonly url: string
   readonly body: string
   readonly secret: string
 }
 
-/** What became of an attempt: what a queue is given to keep. */
+/** The result of an attempt, which a queue stores. */
 export interface Outcome {
   readonly status: number
   readonly duration: number
@@ -17,11 +17,11 @@ export interface Outcome {
 
 const { PORT, SECRET = "", URL: receiver = "" } = process.env
 
-/** Attempts at once. */
+/** The limit of concurrent attempts. */
 export const atOnce = 128
 const pool = new Pool(receiver, { connections: atOnce, pipelining: 1, headersTimeout: 15_000, bodyTimeout: 15_000 })
 
-/** Signs as Gatehouse does (both signatures), posts, and gives the outcome; anything but a 2xx throws. */
+/** Signs like Gatehouse (both signatures), posts, and returns the outcome; throws unless the answer is a 2xx. */
 export const deliver = (id: string, { body, secret, url }: Webhook): Promise<Outcome> => {
   const timestamp = String(Math.floor(Date.now() / 1000))
   const standard = createHmac("sha256", secret).update(`${id}.${timestamp}.${body}`).digest("base64")
@@ -60,17 +60,17 @@ export const deliver = (id: string, { body, secret, url }: Webhook): Promise<Out
   })
 }
 
-/** A queue, as the bench drives it. */
+/** A queue, as the bench uses it. */
 export interface Queue {
-  /** Puts these webhooks in, while nothing is sent. */
+  /** Inserts these webhooks without sending them. */
   readonly fill: (webhooks: ReadonlyArray<Webhook>) => Promise<void>
-  /** Begins to send. */
+  /** Starts to send. */
   readonly start: () => Promise<void>
   /** Stops sending, when the queue is empty. */
   readonly stop: () => Promise<void>
 }
 
-/** Serves a queue's program: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop. */
+/** Serves the program of a queue: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop. */
 export const serve = async ({ fill, start, stop }: Queue): Promise<void> => {
   const app = Fastify({ bodyLimit: 10_000_000 })
   app.get("/healthz", () => "ok")

@@ -1,6 +1,6 @@
 import Fastify from "fastify"
 
-/** Fastify that reads the body and does nothing with it: the most that a server on it can do. */
+/** Fastify that only reads the body: the most that a server on it can do. */
 const app = Fastify()
 app.get("/healthz", () => "ok")
 app.post(

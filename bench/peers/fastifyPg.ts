@@ -4,9 +4,9 @@ import { readFileSync } from "node:fs"
 import { Pool } from "pg"
 
 /**
- * Validation on Fastify and pg. As both projects' documentation teaches: a JSON schema for the body, a pool of ten,
- * `pool.query(text, values)`. With TUNED besides: a response schema, a named (prepared) statement, one-shot hashing.
- * KEYS is a file with the keys that it is to know.
+ * Validation on Fastify and pg. As both projects document: a JSON schema for the body, a pool of ten, `pool.query(text,
+ * values)`. TUNED adds a response schema, a named (prepared) statement and one-shot hashing. KEYS is a file with the
+ * known keys.
  */
 const { ADMIN_TOKEN = "", DATABASE_URL, KEYS = "", PORT, TUNED } = process.env
 const tuned = TUNED === "1"

@@ -2,8 +2,9 @@ import { Logger, makeWorkerUtils, run, type Runner } from "graphile-worker"
 import { atOnce, deliver, serve, type Webhook } from "./delivery.ts"
 
 /**
- * graphile-worker. As documented: the options of its quick start. TUNED: those of its page on performance (a local queue,
- * completions in batches), 128 jobs at once, without its log. A job that is done is deleted: it keeps no record of it.
+ * graphile-worker. As documented: the options of its quick start. TUNED: those of its page on performance (a local
+ * queue, completions in batches), 128 jobs at once, without its log. It deletes finished jobs and keeps no record of
+ * them.
  */
 const { DATABASE_URL, TUNED } = process.env
 const connectionString = DATABASE_URL!

@@ -1,6 +1,6 @@
 import { atOnce, deliver, serve, type Webhook } from "./delivery.ts"
 
-/** No queue: webhooks are sent from memory, and what comes of them is kept nowhere. What the client and the signatures take. */
+/** No queue: sends webhooks from memory and stores no outcome. Measures the cost of the client and the signatures. */
 let waiting: Array<Webhook> = []
 let sent = 0
 

@@ -8,8 +8,8 @@ import { register, type Claims } from "./register.ts"
 import { ulid } from "./ulid.ts"
 
 /**
- * Four of the service's operations by hand, on Fastify and pg with named statements: the same checks of what comes in and of
- * who asks, the same rows in as many transactions. TENANT is a JSON of the org, project and key that it is to know.
+ * Four of the service's operations by hand, on Fastify and pg with named statements: the same checks of requests and
+ * credentials, and the same rows in as many transactions. TENANT is JSON with the org, project and key.
  */
 const { ADMIN_TOKEN = "", AUDIENCE = "", DATABASE_URL, ISSUER = "", PORT, TENANT = "{}" } = process.env
 const pool = new Pool({ connectionString: DATABASE_URL!, max: 10 })

@@ -2,8 +2,8 @@ import { PgBoss } from "pg-boss"
 import { deliver, serve, type Webhook } from "./delivery.ts"
 
 /**
- * pg-boss. As documented: one job a time for each worker, two polls a second. TUNED: batches of a thousand, fetched as long as
- * they come back full, and each job settled by itself with its status and duration.
+ * pg-boss. As documented: one job at a time for each worker, two polls a second. TUNED: batches of a thousand, fetched
+ * while they are full, and each job finished separately with its status and duration.
  */
 const { DATABASE_URL, TUNED } = process.env
 const tuned = TUNED === "1"

@@ -45,7 +45,7 @@ const inTransaction = async <A>(pool: Pool, run: (client: PoolClient) => Promise
 const lock = (client: PoolClient, what: string) =>
   client.query({ name: "lock", text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", values: [what] })
 
-/** The repository's project: by its id, else by its name, else made under its subdomain. */
+/** The repository's project: by its id, else by its name, else a new one under its subdomain. */
 const findOrCreate = async (client: PoolClient, claims: Claims, owner: string, repo: string) => {
   const columns = "id, org_id, default_branch"
   const byId = await client.query({
@@ -70,7 +70,10 @@ const findOrCreate = async (client: PoolClient, claims: Claims, owner: string, r
   return made.rows[0]
 }
 
-/** Registers a push: its project, linked and locked, and its deployment, in a transaction. Undefined for no such claims. */
+/**
+ * Registers a push in a transaction: its project, linked and locked, and its deployment. Returns undefined for other
+ * claims.
+ */
 export const register = async (pool: Pool, claims: Claims) => {
   for (const [name, form] of Object.entries(forms)) if (!form.test(String(claims[name] ?? " "))) return undefined
   const [owner, repo] = claims.repository.split("/") as [string, string]

@@ -7,7 +7,7 @@ interface Tenant {
   readonly endpoints: number
 }
 
-/** The tables of the operations written by hand, with the service's columns and indexes, and a tenant in them. */
+/** Creates the tables of the operations written by hand, with the service's columns and indexes, and a tenant. */
 export const createTables = async (pool: Pool, { endpoints, hash, orgId, projectId }: Tenant): Promise<void> => {
   await pool.query(`
     CREATE TABLE orgs (id text COLLATE "C" PRIMARY KEY, name text NOT NULL, is_default boolean NOT NULL DEFAULT false,

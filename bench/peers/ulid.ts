@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 
 const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-/** A ULID: 10 characters of the time, 16 of chance. */
+/** Returns a ULID: 10 characters of time, 16 random ones. */
 export const ulid = (): string => {
   let id = ""
   for (let time = Date.now(), n = 0; n < 10; n++, time = Math.floor(time / 32)) id = alphabet[time % 32] + id

@@ -1,7 +1,7 @@
 /** A question of a reader, and the pages that answer it. */
 export interface Question {
   readonly ask: string
-  /** The slugs of the pages that answer it; empty when the documentation does not. */
+  /** The slugs of the pages that answer it; empty when the documentation has no answer. */
   readonly pages: ReadonlyArray<string>
   /** What it tests. A name is an identifier that the first passage must contain. */
   readonly kind: "words" | "name" | "typo" | "follow-up" | "page" | "none"

@@ -1,16 +1,16 @@
 import type { DocsIndex } from "../../src/domain/chat/DocsSearch.ts"
 import type { Question } from "./Question.ts"
 
-/** How a question was answered. */
+/** The result of a question. */
 export interface Judged {
   readonly question: Question
-  /** The place of the first right passage, from 0; −1 when there is none. */
+  /** The position of the first right passage, from 0; −1 when there is none. */
   readonly place: number
   /** The slugs of the quoted passages. */
   readonly found: ReadonlyArray<string>
 }
 
-/** Asks the index as the chat does: three passages at most. */
+/** Searches the index like the chat: for three passages at most. */
 export const judge = (index: DocsIndex, question: Question): Judged => {
   const { ask, before = [], name, pages, pageSlug } = question
   const found = index.search(ask, { limit: 3, before, pageSlug })
@@ -22,7 +22,7 @@ export const judge = (index: DocsIndex, question: Question): Judged => {
 const share = <A>(all: ReadonlyArray<A>, some: (one: A) => boolean) =>
   all.length === 0 ? 1 : all.filter(some).length / all.length
 
-/** The figures of some questions, as shares of 1. */
+/** The figures of a list of questions, as shares of 1. */
 export const figuresOf = (judged: ReadonlyArray<Judged>) => {
   const answerable = judged.filter(({ question }) => question.kind !== "none")
   return {

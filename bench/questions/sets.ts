@@ -17,7 +17,7 @@ export interface QuestionSet {
 
 const root = fileURLToPath(new URL("../../", import.meta.url))
 
-/** The markdown files below some folders of `base`, with their paths as slugs. */
+/** The markdown files in folders of `base`, with their paths as slugs. */
 const pagesIn = (
   base: string,
   accept: (path: string) => boolean,
@@ -53,7 +53,7 @@ export const questionSets = (): ReadonlyArray<QuestionSet> => [
   },
   {
     name: "AI SDK",
-    // A site leaves out the numbers, which only order its menu.
+    // Sites omit the numbers, which only order the menu.
     pages: pagesIn(
       "node_modules/ai/docs/",
       () => true,

@@ -17,12 +17,12 @@ interface Outcome {
   readonly beside: ReadonlyArray<Noticed>
   readonly after: Noticed
   readonly attacker: Statuses
-  /** MiB at most. */
+  /** The peak in MiB. */
   readonly memory: number
   readonly survived: boolean
 }
 
-/** Attacks for some seconds while `watch` looks. */
+/** Attacks for some seconds while `watch` measures. */
 const attack = async (
   row: Row,
   target: Target,
@@ -142,7 +142,9 @@ const bars = (outcome: Outcome): ReadonlyArray<Bar> => {
   ]
 }
 
-/** Requests of one stranger or one project key that once stopped the service, and what another org notices. */
+/**
+ * Requests without a credential or with one project key that once stopped the service, and their effect on another org.
+ */
 export const abuse: Scenario = {
   name: "abuse",
   title: "Requests that cost much",

@@ -2,7 +2,7 @@ import type { Scenario } from "../support/result.ts"
 import { endpoint } from "./bounded/endpoint.ts"
 import { receivers } from "./bounded/receivers.ts"
 
-/** What one org has and does, and what another org notices. */
+/** The size of one org's data and operations, and their effect on another org. */
 export const bounded: Scenario = {
   name: "bounded",
   title: "One org beside another",

@@ -13,8 +13,8 @@ const tunedPeers = ["pg-boss, tuned", "graphile-worker, tuned"]
 type Subject = (around: Surroundings) => Promise<Sender>
 
 /**
- * Starts a subject with a database and a receiver of its own, and drains it twice: what counts is the second time.
- * Processes of one program differ by up to a sixth in what they take, for as long as they live: a round has its own.
+ * Starts a subject with its own database and receiver, and drains it twice; the second time counts. Processes of one
+ * program differ by up to a sixth as long as they run, so each round starts a new one.
  */
 const measure = (subject: Subject, count: number): Promise<Drain> =>
   scoped(async (scope) => {
@@ -25,7 +25,7 @@ const measure = (subject: Subject, count: number): Promise<Drain> =>
     return drain(sender, receiver, count)
   })
 
-/** Webhooks from the database to a receiver that verifies, beside the queues that one would otherwise take. */
+/** Webhooks from the database to a receiver that verifies, beside other queues. */
 export const deliveries: Scenario = {
   name: "deliveries",
   title: "Deliver webhooks",
@@ -45,7 +45,7 @@ export const deliveries: Scenario = {
       ...(redis ? { "BullMQ, tuned": (around) => bullmq(around, true) } : {}),
       "no queue: sent from memory, kept nowhere": noQueue,
     }
-    // So slow that fewer have to do.
+    // So slow that fewer webhooks must be enough.
     const documented: Record<string, Subject> = quick
       ? {}
       : {

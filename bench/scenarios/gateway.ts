@@ -6,7 +6,10 @@ import { asAdministrator, makeTenant, startService, times } from "../support/ser
 
 const keyCount = 200
 
-/** Validation of keys with what a gateway asks for, beside keys without. One service, so that one run compares them. */
+/**
+ * Validation of keys with the settings of a gateway, beside keys without. One service runs both, so that they can be
+ * compared.
+ */
 export const gateway: Scenario = {
   name: "gateway",
   title: "Validate a key with limits, permissions and details",
@@ -24,7 +27,7 @@ export const gateway: Scenario = {
       })
       return prepareLoad(home, service.url, requests, { server: service.pid, database: postgres.cpu })
     }
-    // Limits that are never reached: refusals would be counted as failures.
+    // Limits that are never reached, because refusals would count as failures.
     const limits = { rateLimit: { limit: 1_000_000, window: 60 }, credits: { remaining: 10 ** 12 } }
     const subjects = {
       "Without settings": await subject({}, {}),

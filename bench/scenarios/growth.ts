@@ -6,7 +6,7 @@ import { ownRows } from "./growth/ownRows.ts"
 import { projects } from "./growth/projects.ts"
 import { starts } from "./growth/starts.ts"
 
-/** What becomes of all this as the tables grow, and what a process takes. */
+/** How the figures change as the tables grow, and what a process takes. */
 export const growth: Scenario = {
   name: "growth",
   title: "Growth",

@@ -5,7 +5,7 @@ import { atMost, figure, type Scenario } from "../support/result.ts"
 import { makeTenant, startService } from "../support/service.ts"
 import { median, percentile } from "../support/stats.ts"
 
-/** How soon an event is at its receiver while nothing else is going on. */
+/** How soon an event reaches its receiver while the service is idle otherwise. */
 export const latency: Scenario = {
   name: "latency",
   title: "From a finished job to its receiver",

@@ -8,11 +8,11 @@ import { compare, type Compared } from "../support/rounds.ts"
 import { adminToken, asAdministrator, makeTenant, startService, times } from "../support/service.ts"
 
 const audience = "https://gatehouse.example"
-/** Repositories whose runs register, and endpoints that a list holds. */
+/** The number of repositories whose runs register, and of endpoints in a list. */
 const repositories = 200
 const endpoints = 10
 
-/** Everything but validation: the CPU that it takes, beside the same operation written by hand. */
+/** Everything but validation: the CPU of each operation, beside the same operation written by hand. */
 export const operations: Scenario = {
   name: "operations",
   title: "Other operations",

@@ -8,7 +8,7 @@ import { compare } from "../support/rounds.ts"
 import { atLeast, atMost, loadTable, type Scenario } from "../support/result.ts"
 import { adminToken, asAdministrator, makeTenant, startService, times } from "../support/service.ts"
 
-/** How many different keys are asked about, in turn. */
+/** The number of different keys that are validated in turn. */
 const keyCount = 1_000
 
 const requests = (keys: ReadonlyArray<string>): ReadonlyArray<LoadRequest> =>
@@ -60,7 +60,7 @@ export const validate: Scenario = {
       "Fastify that does nothing": await peer("fastifyNothing"),
       "Fastify + pg, tuned": await peer("fastifyPg", { TUNED: "1" }),
       ...(quick ? {} : { "Fastify + pg, as documented": await peer("fastifyPg") }),
-      // The last ones: they replace the keys by their own.
+      // These come last, because they replace the keys by their own.
       ...(quick ? {} : { "better-auth, as documented": await peer("betterAuth") }),
       "better-auth, tuned": await peer("betterAuth", { TUNED: "1" }),
     }

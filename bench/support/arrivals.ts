@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises"
 import type { Scope } from "./scope.ts"
 import type { Service } from "./service.ts"
 
-/** A receiver in this process, which knows when the event of each job came. */
+/** A receiver in this process, which records when the event of each job arrives. */
 export const startArrivals = async (scope: Scope) => {
   const arrivals = new Map<string, number>()
   const server = createServer((request, response) => {
@@ -22,8 +22,8 @@ export const startArrivals = async (scope: Scope) => {
 }
 
 /**
- * Finishes so many jobs, one every 20 ms, and gives for each the milliseconds from the request that finishes it to its
- * event's arrival. Fails when one has not come after ten seconds.
+ * Finishes jobs, one every 20 ms; returns for each the milliseconds from the request that finishes it to the arrival of
+ * its event. Fails when one has not arrived after ten seconds.
  */
 export const latencies = async (
   service: Service,

@@ -2,12 +2,12 @@ import { execFileSync } from "node:child_process"
 import { availableParallelism } from "node:os"
 import { readdirSync, readFileSync } from "node:fs"
 
-/** Clock ticks a second of /proc: 100 on every Linux that Node runs on (sysconf's _SC_CLK_TCK). */
+/** Clock ticks per second in /proc: 100 on every Linux that Node runs on (sysconf's _SC_CLK_TCK). */
 const ticks = 100
 
 interface Stat {
   readonly parent: number
-  /** CPU seconds of the process and all its threads. */
+  /** CPU seconds of the process with all its threads. */
   readonly own: number
   /** CPU seconds of its children that have ended and were waited for. */
   readonly ended: number
@@ -16,7 +16,7 @@ interface Stat {
 const read = (pid: number | "self"): Stat | undefined => {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "utf8")
-    // Behind the name, which may hold spaces: the fields from the third (state) on.
+    // The fields from the third (state) on, which follow the name. The name may have spaces.
     const fields = text
       .slice(text.lastIndexOf(")") + 2)
       .split(" ")
@@ -27,7 +27,7 @@ const read = (pid: number | "self"): Stat | undefined => {
   }
 }
 
-/** CPU seconds so far of a process, its threads, and the processes that it started; NaN where there is no /proc. */
+/** CPU seconds so far of a process, its threads, and the processes that it started; NaN without /proc. */
 export const cpuOf = (pid: number): number => {
   const root = read(pid)
   if (root === undefined) return Number.NaN
@@ -45,10 +45,10 @@ export const cpuOf = (pid: number): number => {
   return seconds
 }
 
-/** CPU seconds so far of this process's children that have ended: what a load generator that has just ended took. */
+/** CPU seconds so far of this process's ended children: the cost of a load generator that has just ended. */
 export const cpuOfEnded = (): number => read("self")?.ended ?? Number.NaN
 
-/** Memory of a process that is in use just now (VmRSS), and the most that was (VmHWM), in MiB. */
+/** The memory of a process that is in use now (VmRSS), and its peak (VmHWM), in MiB. */
 export const memoryOf = (pid: number): { readonly now: number; readonly peak: number } => {
   try {
     const status = readFileSync(`/proc/${pid}/status`, "utf8")
@@ -69,12 +69,12 @@ const taskset = (() => {
   }
 })()
 
-/** What keeps a command on the core of the measured server: a prefix for it, empty where cores cannot be chosen. */
+/** A prefix that keeps a command on the core of the measured server; empty where cores cannot be chosen. */
 export const onServerCore: ReadonlyArray<string> = taskset ? ["taskset", "-c", "0"] : []
 
 /**
- * Keeps this process, and with it what it starts (databases, load, receivers), off the measured server's core. Gives a
- * sentence that says how it is.
+ * Keeps this process, and everything that it starts (databases, load, receivers), off the measured server's core.
+ * Returns a sentence that says whether it worked.
  */
 export const leaveServerCore = (): string => {
   if (!taskset) return "Processes are not bound to cores: there is no taskset, or one core only."

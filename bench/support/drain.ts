@@ -3,35 +3,35 @@ import { cpuOf } from "./cpu.ts"
 import type { Receiver } from "./receiver.ts"
 import { medianOf } from "./stats.ts"
 
-/** Something that holds webhooks and sends them. */
+/** A program that stores webhooks and sends them. */
 export interface Sender {
   /** The process that sends. */
   readonly pid: number
-  /** CPU seconds so far of the database behind it. */
+  /** CPU seconds so far of its database. */
   readonly databaseCpu: () => number
-  /** Puts in so many, none of which is sent yet. */
+  /** Inserts this many webhooks without sending them. */
   readonly fill: (count: number) => Promise<void>
-  /** Lets them go. */
+  /** Starts to send. */
   readonly start: () => Promise<void>
-  /** After the last has come: until all outcomes are recorded. */
+  /** After the last arrival: waits until all outcomes are recorded. */
   readonly stop: () => Promise<void>
 }
 
-/** What sending a number of webhooks took. */
+/** The cost of sending a number of webhooks. */
 export interface Drain {
-  /** From the first that came to the last. */
+  /** From the first arrival to the last. */
   readonly perSecond: number
-  /** CPU microseconds for each: of the sender, and of its database. */
+  /** CPU microseconds for each webhook, of the sender and of its database. */
   readonly cpu: number
   readonly databaseCpu: number
-  /** How much of one core the receiver took meanwhile, 0 to 1. */
+  /** The share of one core that the receiver used meanwhile, 0 to 1. */
   readonly receiver: number
 }
 
-/** How long after the last came its outcome is still counted to the CPU. */
-const recording = 500
+/** How long after the last arrival the CPU time still counts, in milliseconds. */
+const recordingMillis = 500
 
-/** Fills the sender, lets it go, and waits until the receiver has all. */
+/** Fills the sender, starts it, and waits until the receiver has everything. */
 export const drain = async (sender: Sender, receiver: Receiver, count: number): Promise<Drain> => {
   await sender.fill(count)
   await receiver.reset()
@@ -39,7 +39,7 @@ export const drain = async (sender: Sender, receiver: Receiver, count: number): 
   const before = cpu()
   await sender.start()
   const { first, last } = await receiver.until(count)
-  await sleep(recording)
+  await sleep(recordingMillis)
   const [own, receiving, database] = cpu().map((seconds, at) => seconds - before[at]!)
   await sender.stop()
   const seconds = (last - first) / 1000
@@ -51,7 +51,7 @@ export const drain = async (sender: Sender, receiver: Receiver, count: number): 
   }
 }
 
-/** The medians of some rounds. */
+/** The medians of several rounds. */
 export const summary = (rounds: ReadonlyArray<Drain>): Drain => ({
   perSecond: medianOf(rounds, (round) => round.perSecond),
   cpu: medianOf(rounds, (round) => round.cpu),

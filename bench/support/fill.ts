@@ -1,11 +1,11 @@
 import type { Query } from "./postgres.ts"
 
 /**
- * What the bench writes into the service's own tables, past its interface: all of its knowledge of the schema is here.
- * Ids are made of a name and a number, as nothing reads more of them than their order.
+ * Writes rows into the service's own tables, past its interface. Everything that the bench knows of the schema is here.
+ * Ids consist of a name and a number, because only their order matters.
  */
 
-/** The body of an event of about 570 bytes, as the service makes it. */
+/** The body of an event of about 570 bytes, as the service writes it. */
 export const eventBody = JSON.stringify({
   event: "job.completed",
   job_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
@@ -23,19 +23,18 @@ const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 const ulidTime = (millis: number) =>
   Array.from({ length: 10 }, (_, n) => digits[Math.floor(millis / 32 ** (9 - n)) % 32]).join("")
 
-/** Points an org's endpoints to a receiver: in guarded mode the service itself takes https urls only. */
+/** Points an org's endpoints to a receiver by SQL: in guarded mode the service accepts only https urls. */
 export const pointEndpoints = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/' || id WHERE org_id = $1", [orgId, url])
 
-/** Points them beside what the receiver counts. */
+/** Points them to a path of the receiver that is not counted. */
 export const pointAside = (query: Query, orgId: string, url: string) =>
   query("UPDATE webhook_endpoints SET url = $2 || '/aside' WHERE org_id = $1", [orgId, url])
 
 /**
- * Adds so many events of the org with a delivery to each of its endpoints: due at once, and parked as the service keeps
- * a backlog (what `deliveries/recover` brings back, and what comes behind it), delivered with an attempt, or failed.
- * What is pending is put into the queue by a transaction that is left open, for the caller to commit when it is to be
- * seen.
+ * Adds events of the org with a delivery to each of its endpoints: due and parked like a backlog of the service,
+ * delivered with an attempt, or failed. Pending deliveries are queued by a transaction that stays open; the caller
+ * commits it when they must become visible.
  */
 export const addDeliveries = async (
   query: Query,
@@ -43,7 +42,7 @@ export const addDeliveries = async (
   events: number,
   state: "pending" | "delivered" | "failed",
 ): Promise<void> => {
-  // As the service's ids begin, so that they are in the order of their time.
+  // Starts like the service's ids, so that they are ordered by time.
   const name = `${ulidTime(Date.now())}-${state}-`
   await query(
     `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
@@ -64,7 +63,7 @@ export const addDeliveries = async (
         generate_series(1, $3::int) n, webhook_endpoints w WHERE w.org_id = $1`,
     [orgId, name, events, state],
   )
-  // As after the peers' fills: no upkeep is left for the time that is measured.
+  // As after the fills of the peers: no maintenance is left for the measured time.
   await query("VACUUM ANALYZE")
   if (state === "pending") {
     await query("BEGIN")
@@ -77,15 +76,15 @@ export const addDeliveries = async (
   }
 }
 
-/** How many deliveries are not at their end. */
+/** The number of deliveries that are not finished. */
 export const countPending = async (query: Query): Promise<number> =>
   Number((await query("SELECT count(*)::int AS count FROM pending_deliveries"))[0]!["count"])
 
-/** How many sweeps have not come to their end. */
+/** The number of sweeps that are not finished. */
 export const countSweeps = async (query: Query): Promise<number> =>
   Number((await query("SELECT count(*)::int AS count FROM sweeps"))[0]!["count"])
 
-/** Adds so many queued jobs of a workflow that nobody claims. */
+/** Adds queued jobs of a workflow that nobody claims. */
 export const addQueuedJobs = (query: Query, orgId: string, count: number) =>
   query(
     `INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
@@ -93,7 +92,7 @@ export const addQueuedJobs = (query: Query, orgId: string, count: number) =>
     [orgId, count],
   )
 
-/** Adds so many keys that nobody has to a project. */
+/** Adds keys to a project; nobody knows them. */
 export const addKeys = (query: Query, orgId: string, projectId: string, count: number) =>
   query(
     `INSERT INTO api_keys (id, org_id, project_id, name, prefix, hash, created_at)
@@ -102,7 +101,7 @@ export const addKeys = (query: Query, orgId: string, projectId: string, count: n
     [orgId, projectId, count],
   )
 
-/** Adds so many projects, each linked to a repository of its own, to an org. */
+/** Adds projects to an org, each linked to a repository of its own. */
 export const addProjects = (query: Query, orgId: string, count: number) =>
   query(
     `INSERT INTO projects (id, org_id, name, subdomain, default_branch, host_owner, host_repo, repository_id, created_at,
@@ -112,16 +111,16 @@ export const addProjects = (query: Query, orgId: string, count: number) =>
     [orgId, count],
   )
 
-/** Forgets the registered deployments, so that the same runs are new again. */
+/** Removes the registered deployments, so that the same runs are new again. */
 export const forgetDeployments = (query: Query) => query("TRUNCATE deployments")
 
-/** Tells the planner what is there, and leaves no upkeep for the time that is measured. */
+/** Updates the statistics of the planner, and leaves no maintenance for the measured time. */
 export const settle = async (query: Query): Promise<void> => {
   await query("VACUUM ANALYZE")
   await query("CHECKPOINT")
 }
 
-/** Adds so many queued jobs with an input to an org. */
+/** Adds queued jobs with an input to an org. */
 export const addJobs = async (query: Query, orgId: string, count: number, input: string | null): Promise<void> => {
   await query(
     `INSERT INTO jobs (id, org_id, workflow, input, skip_callbacks, status, created_at, updated_at)
@@ -131,7 +130,7 @@ export const addJobs = async (query: Query, orgId: string, count: number, input:
   )
 }
 
-/** Adds so many schedules with an input to an org, which never fire while the bench runs. */
+/** Adds schedules with an input to an org, which never fire while the bench runs. */
 export const addSchedules = async (query: Query, orgId: string, count: number, input: string): Promise<void> => {
   await query(
     `INSERT INTO job_schedules (id, org_id, workflow, cron, timezone, input, skip_callbacks, next_at, created_at)

@@ -1,7 +1,7 @@
 import { atMost, type Bar, figure, type Table } from "./result.ts"
 import { median, medianOf } from "./stats.ts"
 
-/** What an operation took in one round, beside a table of some size. */
+/** The cost of an operation in one round, beside a table of some size. */
 export interface Step {
   readonly perSecond: number
   /** CPU microseconds of the service and of its database. */
@@ -9,12 +9,12 @@ export interface Step {
   readonly databaseCpu: number
 }
 
-/** The rounds of one operation, beside the least first. */
+/** The rounds of one operation, the smallest table first. */
 export type Sizes = ReadonlyArray<{ readonly size: string; readonly rounds: ReadonlyArray<Step> }>
 
 const total = ({ cpu, databaseCpu }: Step) => cpu + databaseCpu
 
-/** By how many percent it takes more of the processor than beside the least: the median of what the rounds say. */
+/** The median growth of CPU time over the smallest table, in percent. */
 const growthOf = (steps: ReadonlyArray<Step>, least: ReadonlyArray<Step>) =>
   (median(steps.map((step, round) => total(step) / total(least[round]!))) - 1) * 100
 

@@ -6,14 +6,16 @@ import type { Scope } from "./scope.ts"
 /** A stand-in for the provider of CI tokens, on a loopback port. */
 export interface Issuer {
   readonly url: string
-  /** The tokens of so many pushes, each a run of its own, over that many repositories in turn; good for an hour. */
+  /**
+   * The tokens of `count` pushes, each a run of its own, over `repositories` repositories in turn. Valid for an hour.
+   */
   readonly tokens: (count: number, repositories: number) => Promise<ReadonlyArray<string>>
 }
 
-/** Whose repositories the tokens are of. */
+/** The owner of the repositories in the tokens. */
 export const owner = "bench-owner"
 
-/** Starts an issuer that publishes one key; it ends with the scope. */
+/** Starts an issuer that publishes one key, until the scope closes. */
 export const startIssuer = async (scope: Scope, audience: string): Promise<Issuer> => {
   const { privateKey, publicKey } = await generateKeyPair("RS256")
   const keys = JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: "bench", alg: "RS256", use: "sig" }] })

@@ -16,22 +16,22 @@ export interface LoadRequest {
   readonly body: string
 }
 
-/** What a load found out in its time. */
+/** The figures of a load. */
 export interface Load {
   readonly perSecond: number
   readonly requests: number
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly p50: number
   readonly p99: number
-  /** CPU microseconds of the server for a request. */
+  /** CPU microseconds of the server per request. */
   readonly cpu: number
-  /** CPU microseconds of the database's processes for a request; NaN where there is none. */
+  /** CPU microseconds of the database's processes per request; NaN without a database. */
   readonly databaseCpu: number
-  /** How much of one core the loader itself took, 0 to 1: near 1, it is the loader that was measured. */
+  /** The share of one core that the loader used, 0 to 1. Near 1, the loader itself was measured. */
   readonly loader: number
 }
 
-/** Connections of every load. */
+/** The number of connections of every load. */
 export const connections = 64
 
 /** Whether a command is installed. */
@@ -44,7 +44,7 @@ export const has = (command: string) => {
   }
 }
 
-/** What makes the load: wrk where it is installed, else autocannon, which takes more CPU itself. */
+/** The load generator: wrk where it is installed, else autocannon, which uses more CPU itself. */
 export const tool = has("wrk") ? ("wrk" as const) : ("autocannon" as const)
 
 const raw = (host: string) => (request: LoadRequest) => {
@@ -55,7 +55,7 @@ const raw = (host: string) => (request: LoadRequest) => {
 
 let files = 0
 
-/** Puts down the requests for a server, and gives a function that sends them for some seconds and counts. */
+/** Writes the requests for a server to a file; returns a function that sends them for some seconds and counts. */
 export const prepareLoad = (
   folder: string,
   url: string,

@@ -3,14 +3,14 @@ import { existsSync, readFileSync } from "node:fs"
 import { cpus, loadavg, release, totalmem, type } from "node:os"
 import { fileURLToPath } from "node:url"
 
-/** The machine in a line. */
+/** The machine in one line. */
 export const machine = (): string => {
   const [first] = cpus()
   const memory = (totalmem() / 2 ** 30).toFixed(0)
   return `${cpus().length} cores (${first?.model.trim() ?? "unknown"}), ${memory} GiB of memory, ${type()} ${release()}`
 }
 
-/** How busy the machine was before the bench: figures of a busy one say little. */
+/** The load of the machine before the bench: the figures of a busy one say little. */
 export const busyness = (): string => {
   const load = loadavg()[0]!
   return `The machine's load before was ${load.toFixed(1)}${load > 0.5 ? ", which is not quiet" : ""}.`
@@ -29,7 +29,7 @@ const first = (command: string, ...args: ReadonlyArray<string>): string | undefi
   }
 }
 
-/** Our own commit, and whether anything is changed since. */
+/** The commit of the service, and whether files have changed since. */
 export const commit = (): string => {
   try {
     const git = (...args: ReadonlyArray<string>) => execFileSync("git", args, { stdio: ["ignore", "pipe", "ignore"] })
@@ -43,7 +43,7 @@ export const commit = (): string => {
 const own = ["effect", "@effect/platform-node", "@effect/sql-pg", "@electric-sql/pglite", "undici"]
 const peers = ["fastify", "pg", "better-auth", "pg-boss", "graphile-worker", "bullmq", "jose"]
 
-/** The versions of everything that takes part, in a line. */
+/** The versions of all programs involved, in one line. */
 export const versions = (): string =>
   [
     `Node ${process.versions.node}`,

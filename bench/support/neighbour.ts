@@ -4,7 +4,7 @@ import type { Scope } from "./scope.ts"
 import { makeTenant, type Service } from "./service.ts"
 import { percentile } from "./stats.ts"
 
-/** Milliseconds from the requests that finish jobs to the arrival of their events. */
+/** Milliseconds from the requests that finish jobs to the arrivals of their events. */
 export interface Times {
   readonly count: number
   readonly p50: number
@@ -18,7 +18,7 @@ export const startNeighbour = async (scope: Scope, service: Service) => {
   const { key } = await makeTenant(service)
   await service.call(key, "/v1/webhooks/create", { url, signing_secret: "s" })
 
-  /** Finishes jobs for as long as work is under way; fails when an event has not come 30 seconds after that. */
+  /** Finishes jobs while `work` runs; fails when an event has not arrived 30 seconds later. */
   const beside = async <A>(work: () => Promise<A>): Promise<{ readonly found: A; readonly times: Times }> => {
     const begun = new Map<string, number>()
     const finish = async () => {

@@ -3,14 +3,14 @@ import { fileURLToPath } from "node:url"
 import { answers, type Child, freePort, start } from "./process.ts"
 import type { Scope } from "./scope.ts"
 
-/** A program of bench/peers, in a process of its own. */
+/** A program of bench/peers, in a separate process. */
 export interface Peer extends Child {
   readonly url: string
 }
 
 /**
- * Starts a program of bench/peers and waits until its `/healthz` answers. It is told PORT, DATABASE_URL and what else
- * the environment has; `measured` puts it on the measured server's core.
+ * Starts a program of bench/peers and waits until its `/healthz` answers. It gets PORT, DATABASE_URL and the other
+ * variables of the environment; `measured` puts it on the measured server's core.
  */
 export const startPeer = async (
   scope: Scope,

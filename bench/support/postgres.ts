@@ -13,24 +13,24 @@ export type Query = (text: string, values?: ReadonlyArray<unknown>) => Promise<R
 
 /** A PostgreSQL server for one scenario. */
 export interface Postgres {
-  /** Makes an empty database, and gives its URL. */
+  /** Creates an empty database; returns its URL. */
   readonly database: (name: string) => Promise<string>
-  /** A connection to the database of a URL; it ends with the scope. */
+  /** A connection to the database of a URL, until the scope closes. */
   readonly connect: (url: string) => Promise<Query>
   /** CPU seconds so far of all its processes. */
   readonly cpu: () => number
 }
 
-/** A folder for what a scenario leaves behind; it goes with the scope. */
+/** A folder for the files of a scenario, which is removed when the scope closes. */
 export const folder = (scope: Scope): string => {
   const path = mkdtempSync(join(tmpdir(), "gatehouse-bench-"))
   scope.defer(() => rmSync(path, { recursive: true, force: true }))
   return path
 }
 
-/** Starts a server of one's own from the npm package's binaries; every subject of a scenario has a database on it. */
+/** Starts a PostgreSQL server from the npm package's binaries. Every subject of a scenario has a database on it. */
 export const startPostgres = async (scope: Scope): Promise<Postgres> => {
-  // Its user has to get in: it has a folder for itself, and its log is elsewhere.
+  // PostgreSQL runs as another user, which gets a folder of its own; the log is elsewhere.
   const data = folder(scope)
   const port = await freePort()
   const log = join(folder(scope), "postgres.log")

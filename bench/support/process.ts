@@ -10,25 +10,25 @@ import type { Scope } from "./scope.ts"
 /** A process that was started and is ready. */
 export interface Child {
   readonly pid: number
-  /** What it has written to standard output so far. */
+  /** Its standard output so far. */
   readonly output: () => string
-  /** Ends it, in order: SIGTERM, and after ten seconds SIGKILL. */
+  /** Stops it: SIGTERM, and after ten seconds SIGKILL. */
   readonly stop: () => Promise<void>
 }
 
 export interface Start {
   readonly command: ReadonlyArray<string>
-  /** All of its environment, but for PATH. */
+  /** Its whole environment, without PATH. */
   readonly environment?: Readonly<Record<string, string>>
-  /** The file that gets its output: a server's log costs it what a log costs. */
+  /** The file for its output, because a log is part of a server's cost. */
   readonly log: string
-  /** Whether it is the one to be measured, on a core of its own. */
+  /** Whether it is measured, and so has a core of its own. */
   readonly measured?: boolean
-  /** Whether it is ready, asked again and again; fails after two minutes. */
+  /** Whether it is ready. Called repeatedly; the start fails after two minutes. */
   readonly ready: () => Promise<boolean> | boolean
 }
 
-/** A loopback port that is free just now. */
+/** A loopback port that is free now. */
 export const freePort = (): Promise<number> =>
   new Promise((resolve, reject) => {
     const probe = createServer().once("error", reject)
@@ -49,15 +49,15 @@ export const answers = (url: string) => async (): Promise<boolean> => {
   }
 }
 
-/** Starts a process and waits until it is ready; it ends with the scope. */
+/** Starts a process and waits until it is ready; stops it when the scope closes. */
 export const start = async (scope: Scope, options: Start): Promise<Child> => {
   const [file, ...args] = [...(options.measured === true ? onServerCore : []), ...options.command]
   const out = openSync(options.log, "w")
   const child = spawn(file!, args, {
     env: { PATH: process.env.PATH, ...options.environment },
-    // Standard input ends with this process, also when that is killed.
+    // Standard input ends with this process, even when that is killed.
     stdio: ["pipe", out, out],
-    // Ctrl-C is this process's to hand on, in order.
+    // A Ctrl-C reaches only this process, which stops the others in order.
     detached: true,
   })
   closeSync(out)

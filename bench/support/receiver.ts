@@ -7,9 +7,9 @@ import type { Scope } from "./scope.ts"
 
 interface Received {
   readonly count: number
-  /** Those whose signature was none. */
+  /** The number of webhooks with an invalid signature. */
   readonly wrong: number
-  /** When the first and the last came, in milliseconds. */
+  /** The times of the first and the last arrival, in milliseconds. */
   readonly first: number
   readonly last: number
 }
@@ -18,9 +18,9 @@ interface Received {
 export interface Receiver extends Child {
   readonly url: string
   readonly received: () => Promise<Received>
-  /** Starts to count anew. */
+  /** Starts the count from zero. */
   readonly reset: () => Promise<void>
-  /** Waits until so many have come; fails when none comes for a minute. */
+  /** Waits until this many have arrived; fails when none arrives for a minute. */
   readonly until: (count: number) => Promise<Received>
 }
 

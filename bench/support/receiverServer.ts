@@ -2,9 +2,9 @@ import { createHmac } from "node:crypto"
 import { createServer } from "node:net"
 
 /**
- * A receiver of webhooks in a process of its own: verifies `x-webhook-signature` with SECRET and counts. It reads HTTP
- * by itself, as Node's server would take more CPU than what is measured. A GET gives the figures so far as JSON and
- * starts to count anew where its path is /reset; a POST to /aside is not counted.
+ * A receiver of webhooks in a separate process: verifies `x-webhook-signature` with SECRET, and counts. Parses HTTP
+ * itself, because Node's server would use more CPU than the measured program. A GET returns the figures so far as JSON,
+ * and /reset also starts from zero; a POST to /aside does not count.
  */
 const { PORT, SECRET = "" } = process.env
 const ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
@@ -20,7 +20,7 @@ const receive = (head: string, body: string): string => {
     return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`
   }
   if (head.startsWith("POST /aside ")) return ok
-  // Bytes as they came, a character for each.
+  // The bytes as they came, one character for each.
   if (createHmac("sha256", SECRET).update(body, "latin1").digest("hex") !== signatureOf(head)) figures.wrong++
   figures.last = performance.now()
   if (figures.count++ === 0) figures.first = figures.last

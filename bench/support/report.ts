@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import type { Bar, Found, Scenario, Table } from "./result.ts"
 
-/** Under what circumstances figures were found. */
+/** The circumstances of the figures. */
 export interface Circumstances {
   readonly command: string
   readonly date: string
@@ -27,7 +27,7 @@ const document = fileURLToPath(new URL("../../docs/performance.md", import.meta.
 const begin = "<!-- measured: written by `npm run bench`, do not edit -->"
 const end = "<!-- /measured -->"
 
-/** Prints what was found, in columns. */
+/** Prints the figures in columns. */
 export const print = (scenario: Scenario, { bars, notes, tables }: Found): void => {
   console.log("")
   for (const { columns, rows, title } of tables) {
@@ -41,7 +41,7 @@ export const print = (scenario: Scenario, { bars, notes, tables }: Found): void 
   if (bars.length === 0) console.log(`  ${scenario.name} has no bars.`)
 }
 
-/** Keeps the figures of one scenario, in place of those found before. */
+/** Stores the figures of one scenario in place of earlier ones. */
 export const save = ({ about, name, title }: Scenario, found: Found, circumstances: Circumstances): void => {
   mkdirSync(results, { recursive: true })
   const saved: Saved = { name, title, about, ...circumstances, found }
@@ -81,8 +81,8 @@ const sectionsOf = (measured: string) =>
   )
 
 /**
- * Writes all figures that are kept, of the scenarios in this order, into their place in docs/performance.md. What was
- * measured elsewhere, and is not kept here, stays in the document.
+ * Writes all stored figures, in this order of scenarios, into docs/performance.md. Figures that are not stored here
+ * stay in the document.
  */
 export const writeDocument = (names: ReadonlyArray<string>): void => {
   const saved = names

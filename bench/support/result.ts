@@ -1,26 +1,26 @@
 import type { Compared } from "./rounds.ts"
 import type { Scope } from "./scope.ts"
 
-/** How a run is to be made. */
+/** The options of a run. */
 export interface RunOptions {
-  /** Smaller, within two minutes for all of it. */
+  /** A smaller run, within two minutes in total. */
   readonly quick: boolean
   readonly rounds: number
-  /** Seconds of a measurement, and of the load before the first. */
+  /** The seconds of a measurement, and of the load before the first. */
   readonly seconds: number
   readonly warmUp: number
-  /** Says what is under way. */
+  /** Prints progress. */
   readonly say: (line: string) => void
 }
 
-/** A table as it is printed and put into the document. */
+/** A table that is printed and written into the document. */
 export interface Table {
   readonly title: string
   readonly columns: ReadonlyArray<string>
   readonly rows: ReadonlyArray<ReadonlyArray<string>>
 }
 
-/** What was to be reached, and whether it was. */
+/** A target, and whether it was reached. */
 export interface Bar {
   readonly what: string
   readonly wanted: string
@@ -31,29 +31,29 @@ export interface Bar {
 export interface Found {
   readonly tables: ReadonlyArray<Table>
   readonly bars: ReadonlyArray<Bar>
-  /** What has to be known to read the figures. */
+  /** What a reader must know to understand the figures. */
   readonly notes: ReadonlyArray<string>
 }
 
-/** One thing to measure, by its name on the command line. */
+/** One thing to measure, with its name on the command line. */
 export interface Scenario {
   readonly name: string
   readonly title: string
   /** A sentence or two: what is done, how often, by whom. */
   readonly about: string
-  /** What is enough for it in a quick run, where that is less than three rounds, or loads of less than two seconds. */
+  /** The rounds and seconds of a quick run, where it needs fewer than three rounds or two seconds. */
   readonly quick?: { readonly rounds?: number; readonly seconds?: number }
   readonly run: (scope: Scope, options: RunOptions) => Promise<Found>
 }
 
-/** A figure with about three digits; what was not measured is a dash. */
+/** A figure with about three digits; a dash for a missing one. */
 export const figure = (value: number, unit = ""): string => {
   if (!Number.isFinite(value)) return "–"
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + unit
 }
 
-/** How many of something. */
+/** Formats a count. */
 export const amount = (value: number): string => value.toLocaleString("en-US")
 
 export const atLeast = (what: string, limit: number, value: number, unit = ""): Bar => ({
@@ -70,7 +70,7 @@ export const atMost = (what: string, limit: number, value: number, unit = ""): B
   met: value <= limit,
 })
 
-/** The table of loads: rates, times, CPU, and how many times the rate of one of them each is. */
+/** The table of loads: rates, times, CPU, and each rate as a multiple of the rate of one of them. */
 export const loadTable = (title: string, found: Readonly<Record<string, Compared>>, base: string): Table => ({
   title,
   columns: ["", "a second", `× ${base}`, "p50 ms", "p99 ms", "CPU µs", "PostgreSQL CPU µs", "loader's core"],

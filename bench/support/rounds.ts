@@ -3,9 +3,9 @@ import { medianOf } from "./stats.ts"
 
 export interface RoundOptions {
   readonly rounds: number
-  /** Of each measurement. */
+  /** The seconds of each measurement. */
   readonly seconds: number
-  /** Seconds of load before the first round, on each subject. */
+  /** The seconds of load before the first round, on each subject. */
   readonly warmUp: number
   readonly say: (line: string) => void
 }
@@ -15,7 +15,10 @@ export interface Compared extends Load {
   readonly rounds: ReadonlyArray<Load>
 }
 
-/** Warms every subject up, then measures one after the other, round by round, so that all see the same weather. */
+/**
+ * Warms up every subject, then measures one after the other, round by round, so that changes of the machine affect all
+ * alike.
+ */
 export const compare = async (
   subjects: Readonly<Record<string, (seconds: number) => Promise<Load>>>,
   { rounds, say, seconds, warmUp }: RoundOptions,

@@ -1,16 +1,19 @@
 type End = () => unknown
 
-/** What is under way, newest last: ended when its scope is, or when the whole bench is told to stop. */
+/**
+ * The ends of everything that runs, newest last. Each is called when its scope closes, or when the whole bench is
+ * stopped.
+ */
 const ends: Array<End> = []
 let stopping = false
 
-/** Something that ends what was started. */
+/** A scope that stops what was started in it. */
 export interface Scope {
   /** Runs `end` when the scope closes, after everything that was deferred later. */
   readonly defer: (end: End) => void
 }
 
-/** Runs `body`, and then, however it ends, all that it deferred, newest first. */
+/** Runs `body`, and then everything that it deferred, newest first, however it ends. */
 export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> => {
   const mine: Array<End> = []
   try {
@@ -26,7 +29,7 @@ export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> 
     })
   } finally {
     for (const end of mine.toReversed()) {
-      // One that was ended by a signal already is not ended again.
+      // A signal may have called this end already.
       const at = ends.lastIndexOf(end)
       if (at !== -1) {
         ends.splice(at, 1)
@@ -36,7 +39,7 @@ export const scoped = async <A>(body: (scope: Scope) => Promise<A>): Promise<A> 
   }
 }
 
-/** Ends everything that is under way, newest first, for a signal or a time limit: nothing more can be started. */
+/** Stops everything that runs, newest first, after a signal or a time limit. Nothing more can be started. */
 export const endAll = async (): Promise<void> => {
   stopping = true
   for (let end = ends.pop(); end !== undefined; end = ends.pop()) await Promise.resolve(end()).catch(() => {})

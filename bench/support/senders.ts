@@ -11,7 +11,7 @@ import type { Receiver } from "./receiver.ts"
 import type { Scope } from "./scope.ts"
 import { makeTenant, post, startService, times } from "./service.ts"
 
-/** What signs every webhook here. */
+/** The secret that signs every webhook here. */
 export const secret = "a-signing-secret-of-the-benchmark"
 
 /** What the senders of a scenario share. */
@@ -22,8 +22,8 @@ export interface Surroundings {
 }
 
 /**
- * The service with an org of so many endpoints at the receiver. They are made through its interface; the url is then
- * written by hand, as guarded mode takes https only.
+ * The service, with an org that has this many endpoints at the receiver. They are created through its interface; their
+ * url is then set by SQL, because guarded mode accepts only https.
  */
 export const gatehouse = async (
   { postgres, receiver, scope }: Surroundings,
@@ -49,7 +49,7 @@ export const gatehouse = async (
   await pointEndpoints(query, orgId, receiver.url)
   const waker = await tenant(1)
   await pointAside(query, waker.orgId, receiver.url)
-  /** A finished job: the worker looks at once, and takes up what else is due. */
+  /** Finishes a job: the worker looks at once, and claims other due deliveries too. */
   const wake = async () => {
     const { job_id } = await service.call(waker.key, "/v1/jobs/create", { workflow: "bench" })
     await service.call(waker.key, "/v1/jobs/complete", { job_id })
@@ -84,7 +84,7 @@ export const peerOnPostgres = async (
   })
 }
 
-/** The program of bench/peers that keeps nothing. */
+/** The program of bench/peers that stores nothing. */
 export const noQueue = ({ receiver, scope }: Surroundings): Promise<Sender> =>
   peer(
     scope,
@@ -96,7 +96,9 @@ export const noQueue = ({ receiver, scope }: Surroundings): Promise<Sender> =>
     async () => {},
   )
 
-/** BullMQ, on a Redis of its own that writes a log of its commands and syncs it each second, as BullMQ's page on production says. */
+/**
+ * BullMQ on its own Redis, which syncs the log of its commands every second, as BullMQ's page on production advises.
+ */
 export const bullmq = async ({ receiver, scope }: Surroundings, tuned: boolean): Promise<Sender> => {
   const home = folder(scope)
   const port = String(await freePort())

@@ -13,7 +13,7 @@ export const asAdministrator = { authorization: `Bearer ${adminToken}`, "content
 
 export type Json = Record<string, unknown>
 
-/** One org makes all that a benchmark needs. */
+/** One org creates everything that a benchmark needs. */
 const noLimits = {
   LIMIT_PROJECTS: "999999999",
   LIMIT_KEYS: "999999999",
@@ -23,7 +23,7 @@ const noLimits = {
   LIMIT_STORED_BYTES: "1000TiB",
 }
 
-/** Posts JSON and gives the answer's; anything but a 200 is an error. */
+/** Posts JSON; returns the JSON of the answer. Any status but 200 is an error. */
 export const post = async (url: string, headers: Readonly<Record<string, string>>, json: Json): Promise<Json> => {
   const body = JSON.stringify(json)
   const answer = await request(url, {
@@ -36,7 +36,7 @@ export const post = async (url: string, headers: Readonly<Record<string, string>
   return JSON.parse(text) as Json
 }
 
-/** The service as it is run, in a process of its own. */
+/** The service in a separate process. */
 export interface Service extends Child {
   readonly url: string
   /** Milliseconds from its start to its first readiness. */
@@ -48,8 +48,8 @@ export interface Service extends Child {
 }
 
 /**
- * Starts the service as it is shipped: `node src/main.ts` in guarded mode, logs as JSON into a file, metrics on. It
- * keeps its data where the environment says: DATABASE_URL, or DATA_DIR. An empty ADMIN_TOKEN makes it open mode.
+ * Starts the service as it is shipped: `node src/main.ts` in guarded mode, with JSON logs into a file and metrics on.
+ * Its data is in DATABASE_URL or DATA_DIR of the environment. An empty ADMIN_TOKEN means open mode.
  */
 export const startService = async (
   scope: Scope,
@@ -83,7 +83,7 @@ export const startService = async (
   }
 }
 
-/** Makes an org, a project and a key of it, through the service. */
+/** Creates an org, a project and a key of it, through the service. */
 export const makeTenant = async (service: Service) => {
   const { orgId } = await service.manage("/api/v0/orgs", { name: "bench" })
   const { projectId } = await service.manage("/api/v0/projects", { name: "bench", orgId })
@@ -91,7 +91,7 @@ export const makeTenant = async (service: Service) => {
   return { orgId: orgId as string, projectId: projectId as string, key: key as string }
 }
 
-/** Runs `make` so many times, 32 at once, and gives what they made. */
+/** Runs `make` this many times, 32 at once; returns the results. */
 export const times = async <A>(count: number, make: (n: number) => Promise<A>): Promise<ReadonlyArray<A>> => {
   const made: Array<A> = []
   for (let n = 0; n < count; n += 32) {

@@ -4,10 +4,10 @@ import { parentPort, workerData } from "node:worker_threads"
 import { type Attack, type AttackName, attacks } from "./attacks.ts"
 import { makeClient, type Target } from "./client.ts"
 
-/** The attacker in a thread of its own: waves of an attack until a message comes; then posts what it was answered. */
+/** The attacker in a thread: sends waves of an attack until a message comes, then posts the statuses of the answers. */
 const { attack, target } = workerData as { readonly attack: AttackName; readonly target: Target }
 const client = makeClient(target)
-// Its machine is another one: what it computes must not take the time of whoever is measured. On Linux, of this thread.
+// A real attacker uses another machine, so this thread must not take the CPU of the measured service. Linux only.
 if (process.platform === "linux") setPriority(19)
 const state = { stopped: false }
 const run: Attack = attacks[attack]

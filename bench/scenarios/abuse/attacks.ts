@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { post } from "../../support/service.ts"
 import type { Client, Target } from "./client.ts"
 
-/** One wave of an attack; waves follow each other, the next a second after the last began, or when it has ended. */
+/** One wave of an attack. The next wave starts when the last one has ended, and at least a second after it started. */
 export type Attack = (client: Client, target: Target) => Promise<unknown>
 
 const MiB = 1024 * 1024
@@ -10,10 +10,10 @@ const json = JSON.stringify
 const crowd = (size: number, one: (n: number) => Promise<unknown>) =>
   Promise.all(Array.from({ length: size }, (_, n) => one(n)))
 
-/** JSON of so many bytes, of as many values as fit. */
+/** JSON of this many bytes, with as many values as possible. */
 const manyValues = (bytes: number) => `{"workflow":"w","input":[${"{},".repeat(bytes / 3 - 20)}{}]}`
 
-/** Repeats a request on each of so many connections for a second. */
+/** Repeats a request for a second on each of `size` connections. */
 const clients = (size: number, one: () => Promise<unknown>) =>
   crowd(size, async () => {
     const until = performance.now() + 1_000
@@ -23,7 +23,7 @@ const clients = (size: number, one: () => Promise<unknown>) =>
 const head = (path: string, ...lines: ReadonlyArray<string>) =>
   [`POST ${path} HTTP/1.1`, "host: 127.0.0.1", "content-type: application/json", ...lines, "", ""].join("\r\n")
 
-/** Bodies of which the end never comes, held for five seconds. */
+/** Bodies that never end, kept open for five seconds. */
 const unfinished = async ({ close, raw }: Client, request: string) => {
   const all = crowd(800, () => raw(request, true))
   await Promise.race([all, sleep(5_000)])

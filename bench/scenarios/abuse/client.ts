@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net"
 import { Pool } from "undici"
 
-/** Whom an attack asks, and as whom. */
+/** The service that an attack calls, and the credential that it uses. */
 export interface Target {
   readonly url: string
   readonly key: string
@@ -9,7 +9,7 @@ export interface Target {
   readonly endpoints: ReadonlyArray<string>
 }
 
-/** How often each status was answered. */
+/** The number of answers by status. */
 export type Statuses = Record<string, number>
 
 const count = (statuses: Statuses, status: string) => {
@@ -20,7 +20,7 @@ const count = (statuses: Statuses, status: string) => {
 export const named = (status: number, retryAfter: unknown): string =>
   status === 503 && retryAfter === undefined ? "503 without Retry-After" : String(status)
 
-/** What the attacks send with, and a count of what came back. */
+/** The functions with which attacks send requests, and the count of the answers. */
 export const makeClient = ({ key, url }: Target) => {
   const statuses: Statuses = {}
   const { hostname, port } = new URL(url)
@@ -43,7 +43,7 @@ export const makeClient = ({ key, url }: Target) => {
     }
   }
 
-  /** Sends bytes on a connection of its own. Ends when the connection does, or with `close`. */
+  /** Sends bytes on a new connection. Ends when the connection does, or with `close`. */
   const raw = (bytes: string, reads: boolean) =>
     new Promise<void>((resolve) => {
       const socket = connect(Number(port), hostname)
@@ -64,7 +64,7 @@ export const makeClient = ({ key, url }: Target) => {
         .write(bytes, "latin1")
     })
 
-  /** Ends the connections that `raw` made. */
+  /** Closes the connections of `raw`. */
   const close = () => sockets.forEach((socket) => socket.destroy())
 
   return { ask, raw, close, statuses }

@@ -6,21 +6,21 @@ import { makeTenant, type Service } from "../../support/service.ts"
 import { percentile } from "../../support/stats.ts"
 import { named, type Statuses } from "./client.ts"
 
-/** What another org noticed: milliseconds at the 99th percentile, and its statuses. */
+/** The figures of another org: milliseconds at the 99th percentile, and statuses. */
 export interface Noticed {
   readonly validate: number
   readonly create: number
   readonly event: number
-  /** The longest. */
+  /** The longest time. */
   readonly health: number
   readonly statuses: Statuses
 }
 
 const interval = 50
-/** An event that has not come by then counts as this late. */
+/** An event that has not arrived by then counts as this late. */
 const longestWait = 15_000
 
-/** An org that validates, creates and finishes a job every 50 ms, and as often somebody asks for the process's health. */
+/** An org that validates a key and finishes a job every 50 ms, while somebody reads the health at the same interval. */
 export const startOther = async (scope: Scope, service: Service) => {
   const { arrivals, url } = await startArrivals(scope)
   const { key } = await makeTenant(service)

@@ -15,17 +15,17 @@ export interface SetUp {
   readonly quick: boolean
 }
 
-/** A row of the table: an attack, and what its org has before. Returns the ids of its endpoints. */
+/** A row of the table: an attack, and the setup of its org. Returns the ids of its endpoints. */
 export interface Row {
   readonly name: string
   readonly attack: AttackName
   readonly prepare?: (setUp: SetUp) => Promise<ReadonlyArray<string> | void>
 }
 
-/** 1 MiB of JSON that is small values only. */
+/** 1 MiB of JSON with only small values. */
 const emptyObjects = `[${"{},".repeat(349_000)}{}]`
 
-/** Endpoints at a receiver that reads all and answers, or hangs. */
+/** Creates endpoints at a receiver that reads and answers, or hangs. */
 const endpoints =
   (count: number, hangs: boolean) =>
   async ({ key, scope, service }: SetUp) => {

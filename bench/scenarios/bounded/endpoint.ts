@@ -23,14 +23,14 @@ const startReceiver = async (scope: Scope) => {
 }
 
 interface Change {
-  /** Milliseconds until it was answered, or seen. */
+  /** Milliseconds until the answer, or until the change is visible. */
   readonly answered: number
-  /** Seconds until all rows had followed. */
+  /** Seconds until all rows are up to date. */
   readonly settled: number
   readonly times: Times
 }
 
-/** One endpoint with very many pending deliveries: what ends it or starts them again. */
+/** One endpoint with very many pending deliveries, and the operations that end it or resend them. */
 export const endpoint = (_: Scope, { quick, rounds, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const count = quick ? 100_000 : 1_000_000

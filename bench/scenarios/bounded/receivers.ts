@@ -9,10 +9,10 @@ import { amount, atMost, figure, type Found, type RunOptions } from "../../suppo
 import { type Scope, scoped } from "../../support/scope.ts"
 import { makeTenant, type Service, startService, times } from "../../support/service.ts"
 
-/** A loopback address for each: an origin of its own. */
+/** A loopback address for each receiver, so that each is an origin of its own. */
 const originOf = (port: number, n: number) => `http://127.1.${Math.floor(n / 200)}.${(n % 200) + 1}:${port}`
 
-/** A port on which connections are taken, and nothing is answered. */
+/** A port that accepts connections and never answers. */
 const hanging = async (scope: Scope): Promise<number> => {
   const sockets = new Set<{ destroy: () => void }>()
   const server = createServer((socket) => {
@@ -82,7 +82,7 @@ const measure = (postgres: Postgres, { callbacks, port, what }: Subject, count: 
     return { what, alone, beside: beside10, memory, attempts: row!["attempts"] as number }
   })
 
-/** Many receivers of one org that do not work. */
+/** Many receivers of one org that fail. */
 export const receivers = (_: Scope, { quick, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const count = quick ? 1_000 : 3_000

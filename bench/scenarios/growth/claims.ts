@@ -9,11 +9,11 @@ import { gatehouse, secret } from "../../support/senders.ts"
 
 const endpoints = 100
 
-/** Deliveries, claimed, made and recorded, beside none and beside a million that are finished. */
+/** Deliveries that are claimed, sent and recorded, beside none and beside a million finished ones. */
 export const claims = (_: Scope, { quick, rounds, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const sizes = quick ? [0, 10_000, 100_000] : [0, 100_000, 1_000_000]
-    // Finished ones themselves soon: few beside what is there, and cleared away with the rest of the database.
+    // These soon finish too, but are few beside the existing ones, and are removed with the database.
     const due = quick ? 2_000 : 5_000
     const postgres = await startPostgres(scope)
     const receiver = await startReceiver(scope, folder(scope), secret)

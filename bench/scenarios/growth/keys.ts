@@ -7,7 +7,7 @@ import { compare } from "../../support/rounds.ts"
 import { type Scope, scoped } from "../../support/scope.ts"
 import { asAdministrator, makeTenant, startService, times } from "../../support/service.ts"
 
-/** How many different keys are asked about, whatever the table holds. */
+/** The number of different keys that are validated, with any size of the table. */
 const asked = 1_000
 
 /** Validation beside a thousand keys, and beside a million. */

@@ -10,7 +10,7 @@ import { type Scope, scoped } from "../../support/scope.ts"
 import { gatehouse, secret } from "../../support/senders.ts"
 import { asAdministrator, makeTenant, startService, times } from "../../support/service.ts"
 
-/** Memory of a process: at rest, after a million validations, and as 100,000 deliveries come due. */
+/** The memory of a process: idle, after a million validations, and as 100,000 deliveries become due. */
 export const memory = (_: Scope, { quick, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const validations = quick ? 100_000 : 1_000_000
@@ -56,7 +56,7 @@ export const memory = (_: Scope, { quick, say }: RunOptions): Promise<Found> =>
     row(`after ${amount(due)} deliveries that were due at once`, "PostgreSQL", service.pid)
     return {
       tables: [{ title: "Memory", columns: ["", "on", "MiB", "at most MiB"], rows }],
-      // Bytes by the million, as the bar says.
+      // In megabytes of a million bytes, as in the bar.
       bars: Object.entries(idle).map(([name, mib]) => atMost(`Memory at rest, ${name}`, 150, mib * 1.048_576, " MB")),
       notes: [],
     }

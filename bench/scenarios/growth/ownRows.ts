@@ -9,12 +9,12 @@ import { median } from "../../support/stats.ts"
 
 /** How often each operation is measured beside each number of rows, in one round. */
 const samples = 40
-/** How often it is made before the first round. */
+/** How often each operation runs before the first round. */
 const warmUps = 40
 
 type Subject = Awaited<ReturnType<typeof makeSubject>>
 
-/** A service and a database with one org that has so many rows of each kind. */
+/** A service and a database, with one org that has this many rows of each kind. */
 const makeSubject = async (
   scope: Scope,
   home: string,
@@ -46,7 +46,7 @@ const makeSubject = async (
 const create = ({ call }: Subject) => call("jobs/create", { workflow: "bench" })
 const endpointOf = ({ endpointId }: Subject) => ({ webhook_endpoint_id: endpointId })
 
-/** Each operation, and what is made before it and not measured. */
+/** Each operation, and its preparation, which is not measured. */
 const operations: Readonly<Record<string, (subject: Subject, made: Json) => Promise<unknown>>> = {
   "create a job": create,
   "get a job": ({ call }, { job_id }) => call("jobs/get", { job_id }),
@@ -77,7 +77,7 @@ const operations: Readonly<Record<string, (subject: Subject, made: Json) => Prom
   "list the audit log": ({ get, orgId }) => get(`/api/v0/orgs/${orgId}/audit?limit=50`),
 }
 
-/** Every operation of an org beside a million rows of its own, of each kind, and beside a thousand. */
+/** Every operation of an org beside a million of its own rows of each kind, and beside a thousand. */
 export const ownRows = (_: Scope, { quick, rounds, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const home = folder(scope)
@@ -91,7 +91,7 @@ export const ownRows = (_: Scope, { quick, rounds, say }: RunOptions): Promise<F
     for (const [name, operation] of Object.entries(operations)) {
       const times = subjects.map(() => Array.from({ length: rounds }, () => [] as Array<number>))
       for (let n = -warmUps; n < rounds * samples; n++) {
-        // The one that was second is first in the next turn.
+        // The order alternates.
         for (const at of n % 2 === 0 ? [0, 1] : [1, 0]) {
           const subject = subjects[at]!
           const made = await create(subject)

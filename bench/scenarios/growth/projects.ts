@@ -10,7 +10,7 @@ import { asAdministrator, makeTenant, startService } from "../../support/service
 
 const audience = "https://gatehouse.example"
 
-/** Projects created and runs registered beside a thousand projects, and beside a million. */
+/** Projects that are created and runs that are registered, beside a thousand projects and beside a million. */
 export const projects = (_: Scope, { quick, rounds, say, seconds, warmUp }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const [least, most] = [1_000, quick ? 100_000 : 1_000_000]
@@ -61,7 +61,7 @@ export const projects = (_: Scope, { quick, rounds, say, seconds, warmUp }: RunO
       headers: { "content-type": "application/json", ...headers },
       body: JSON.stringify(json),
     })
-    // First: creating makes the smaller one larger.
+    // First, because creations make the smaller table larger.
     await measure("register a deployment", () =>
       tokens.map((token) => post("/api/v0/register-deployment", { authorization: `Bearer ${token}` }, {})),
     )

@@ -5,7 +5,7 @@ import { type Scope, scoped } from "../../support/scope.ts"
 import { startService } from "../../support/service.ts"
 import { median } from "../../support/stats.ts"
 
-/** From the start of the process to its readiness: with nothing there, and again. */
+/** From the start of the process to its readiness: the first start, and later ones. */
 export const starts = (_: Scope, { rounds, say }: RunOptions): Promise<Found> =>
   scoped(async (scope) => {
     const home = folder(scope)
