@@ -100,7 +100,7 @@ const canceledConflict = () => new Conflict({ error: "The job is canceled: stop 
 const finishedConflict = () => new Conflict({ error: "The job has already finished and cannot be canceled." })
 const otherAttempt = (attempt: number) =>
   new Conflict({
-    error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`,
+    error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work.`,
   })
 
 /** The longest delay of a retry, in seconds. */

@@ -16,7 +16,7 @@ const size = (bytes: number) => (bytes < MiB ? `${bytes / KiB} KiB` : `${bytes /
 export const tooLarge = (limit: number) =>
   new PayloadTooLarge({ error: `The request body is larger than the limit of ${size(limit)}. Send a smaller one.` })
 const tooManyValues = new InvalidRequest({
-  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values. Split it. Split it.`,
+  error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values. Split it.`,
 })
 const unreadable = new InvalidRequest({
   error: "The request could not be read: it ended early or is malformed. Send it again.",

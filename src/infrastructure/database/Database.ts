@@ -122,7 +122,7 @@ const provide = Effect.fnUntraced(function* (
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
   const notReady = new Unavailable({
-    error: "The database does not answer, or it lacks migrations. Check DATABASE_URL, and run gatehouse migrate.",
+    error: "The database does not answer, or its migrations are not applied.",
   })
   // Also on in every transaction of a standby.
   const writable = Effect.map(

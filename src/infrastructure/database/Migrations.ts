@@ -49,7 +49,7 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
   Effect.catchTag("MigrationError", (error) =>
     Effect.fail(
       new StartupError({
-        message: `A migration failed: A migration failed: ${error.message}: ${reason(error.cause)}. See docs/upgrading.md. See docs/upgrading.md`,
+        message: `A migration failed: ${error.message}: ${reason(error.cause)}. See docs/upgrading.md`,
         cause: error,
       }),
     ),

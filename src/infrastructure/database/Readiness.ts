@@ -12,8 +12,7 @@ export const layer = Layer.effect(
         database.ready,
         () =>
           new Unavailable({
-            error:
-              "The database does not answer, or it lacks migrations. Check DATABASE_URL, and run gatehouse migrate.",
+            error: "The database does not answer, or its migrations are not applied.",
           }),
       ),
     }),

@@ -34,9 +34,7 @@ const queueBatch = (now: DateTime.Utc, batch: Partial<TurnBatch> = {}) =>
   JobRepository.use((jobs) => jobs.queueDelayed({ now, limit: 1_000, after: null, ...batch }))
 const conflict = (error: string) => JSON.stringify({ error, code: "conflict" })
 const over = (attempt: number) =>
-  conflict(
-    `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`,
-  )
+  conflict(`Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work.`)
 const canceled = conflict("The job is canceled: stop the work.")
 
 /** An org with an endpoint and a claimed job. */

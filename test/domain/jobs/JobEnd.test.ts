@@ -53,7 +53,7 @@ const decisionOn = (job: JobState, report: JobReport, now = at(0)) => {
 const other = "The job has already finished with another outcome; the first outcome stays."
 const notRunning = "The job is not running: no worker has a lease on it. Claim it first."
 const over = (attempt: number) =>
-  `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work. Stop the work.`
+  `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work.`
 
 describe("the end of a job", () => {
   it("without an attempt, any worker ends a queued or running job, and the first outcome stays", () => {
