@@ -1,15 +1,21 @@
 import { Effect, Layer } from "effect"
+import { audit } from "./audit.ts"
 import type { Settings } from "./config.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
 import { UnverifiedSentences } from "../domain/chat/verifyAnswer.ts"
+import { ChatLimits } from "../domain/chat/ChatLimits.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
+import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
+import { DocsWakeup } from "../domain/docs/DocsWakeup.ts"
+import { StoredDocs } from "../domain/docs/StoredDocs.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
+import * as ProjectDocsSql from "../infrastructure/docs/ProjectDocsRepository.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
 import { releaseMemory } from "./releaseMemory.ts"
 
-/** Chat over documentation. Loads the model's SDK only if a model is configured. */
+/** Chat over documentation, and documentation that is stored with projects. Loads the model's SDK only if a model is configured. */
 export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
   const caches = cachesWithin(memoryLimit())
   const model =
@@ -21,13 +27,12 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
             (module) => module.layer(ai),
           ),
         )
-  return Chats.layer.pipe(
-    Layer.provide([
-      model,
-      Layer.succeed(UnverifiedSentences, aiUnverified),
-      Documents.layer({ maxBytes: caches.documents }),
-      DocsIndexes.layer(chatIndexMemory ?? caches.indexes),
-    ]),
+  const indexes = DocsIndexes.layer(chatIndexMemory ?? caches.indexes)
+  return Layer.merge(Chats.layer, DocsFetcher.layer).pipe(
+    Layer.provideMerge(StoredDocs.layer),
+    Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit, ProjectDocsSql.layer]),
+    Layer.provide(Documents.layer({ maxBytes: caches.documents })),
+    Layer.provideMerge(Layer.mergeAll(ChatLimits.layer, DocsWakeup.layer, indexes)),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
   )
 }

@@ -5,6 +5,7 @@ import { call, callPages } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
 import { table } from "./output.ts"
+import { docs } from "./projectDocs.ts"
 import { link, project, unlink } from "./projectLinks.ts"
 
 const org = Flag.String("org").pipe(Flag.withDescription("The id of the org"), Flag.optional)
@@ -88,5 +89,5 @@ const remove = Command.make("delete", { project }, ({ project }) =>
 /** Creates, shows, lists, changes, links and deletes projects. */
 export const projects = Command.make("projects").pipe(
   Command.withDescription("Projects, which have keys and deployments"),
-  Command.withSubcommands([create, list, show, update, link, unlink, remove]),
+  Command.withSubcommands([create, list, show, update, link, unlink, docs, remove]),
 )

@@ -7,6 +7,7 @@ import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepo
 import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as ProjectDocsSql from "#src/infrastructure/docs/ProjectDocsRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
 import * as SessionsSql from "#src/infrastructure/sessions/SessionRepository.ts"
@@ -15,6 +16,7 @@ import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
 import { owners } from "./orgs/owners.ts"
+import { projectDocs } from "./docs/projectDocs.ts"
 import { production } from "./deployments/production.ts"
 import { deployments } from "./deployments/deployments.ts"
 import { idempotency } from "./idempotency.ts"
@@ -40,6 +42,7 @@ const sql = Layer.mergeAll(
   KeyCountersSql.layer,
   KeyUsageSql.layer,
   OrgsSql.layer,
+  ProjectDocsSql.layer,
   ProjectsSql.layer,
   SessionsSql.layer,
   ActivitySql.layer,
@@ -75,5 +78,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     platformPages(it)
     sessions(it)
     activity(it)
+    projectDocs(it)
   })
 }

@@ -1,4 +1,4 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Stream } from "effect"
 import { DocsIndexes, type SearchableDocs } from "#src/domain/chat/DocsIndexes.ts"
 import type { Page } from "#src/domain/chat/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
@@ -12,4 +12,6 @@ export const searchable = (pages: ReadonlyArray<Page>): SearchableDocs => {
   }
 }
 
-export const layer = Layer.succeed(DocsIndexes, { open: ({ pages }) => Effect.sync(() => searchable(pages)) })
+export const layer = Layer.succeed(DocsIndexes, {
+  open: ({ pages }) => Effect.map(Stream.runCollect(pages), (batches) => searchable(batches.flat())),
+})

@@ -22,6 +22,7 @@ import {
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
+import type { FakeDocs } from "./ProjectDocs.ts"
 
 export interface StoredProject {
   readonly row: Project
@@ -78,6 +79,8 @@ export class World extends Context.Service<
     readonly owners: Map<string, StoredOwner>
     readonly counters: Map<string, { readonly orgId: string; readonly counter: KeyCounter }>
     readonly usage: Map<string, HourOfKey>
+    /** The documentation of projects. */
+    readonly docs: Map<string, FakeDocs>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
@@ -99,6 +102,7 @@ export class World extends Context.Service<
       usage: new Map(),
       deployments: new Map(),
       owners: new Map(),
+      docs: new Map(),
       audit: new Map(),
     }
   })

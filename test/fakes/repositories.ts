@@ -7,6 +7,7 @@ import * as KeyCounters from "./KeyCounters.ts"
 import * as KeyUsage from "./KeyUsageCollector.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Orgs from "./Orgs.ts"
+import * as ProjectDocs from "./ProjectDocs.ts"
 import * as Projects from "./Projects.ts"
 import * as Sessions from "./Sessions.ts"
 import { World } from "./World.ts"
@@ -21,6 +22,7 @@ export const layer = Layer.mergeAll(
   KeyCounters.layer,
   KeyUsage.layer,
   Orgs.layer,
+  ProjectDocs.layer,
   Projects.layer,
   Sessions.layer,
 ).pipe(Layer.provideMerge(World.layer))

@@ -13,6 +13,8 @@ export const AuditAction = Schema.Literals([
   "project.link",
   "project.unlink",
   "deployment.promote",
+  "docs.update",
+  "docs.delete",
   "key.create",
   "key.rotate",
   "key.update",

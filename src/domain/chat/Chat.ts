@@ -54,7 +54,8 @@ export const ChatMessage = Schema.Struct({
 export type ChatMessage = typeof ChatMessage.Type
 
 const urlExpectation = "an absolute http or https URL without credentials, of at most 2,048 characters"
-const Url = Schema.String.check(
+/** The URL of a document, or of a site. */
+export const DocumentUrl = Schema.String.check(
   Schema.makeFilter((url: string) => urlFault(url, { httpsOnly: false }) === undefined, {
     expected: urlExpectation,
     toJsonSchema: () => ({ maxLength: 2048 }),
@@ -68,7 +69,7 @@ export const ChatRequest = Schema.Struct({
     .check(Schema.isMaxLength(limits.messages, { expected: "at most 1,000 messages" }))
     .annotate({ description: "The conversation so far. The last message must have the role user." }),
   docsZipUrl: Schema.optionalKey(
-    Url.annotate({
+    DocumentUrl.annotate({
       description: "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked and 2,000 files.",
       examples: ["https://docs.example.com/docs.zip"],
     }),
@@ -82,14 +83,14 @@ export const ChatRequest = Schema.Struct({
       }),
   ),
   docsUrl: Schema.optionalKey(
-    Url.annotate({
+    DocumentUrl.annotate({
       description:
         "The address of the documentation's site, to which slugs are added. With it, sources and links are absolute URLs.",
       examples: ["https://docs.example.com/"],
     }),
   ),
   skillUrls: Schema.optionalKey(
-    Schema.Array(Url)
+    Schema.Array(DocumentUrl)
       .check(Schema.isMaxLength(limits.skills, { expected: "at most 20 URLs" }))
       .annotate({
         description:

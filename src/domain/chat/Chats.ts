@@ -1,19 +1,17 @@
-import { Cause, Context, Duration, Effect, identity, Layer, type Scope, Stream } from "effect"
-import { Digest } from "effect/crypto"
-import { RateLimiter } from "effect/persistence"
-import { CurrentPrincipal } from "../Principal.ts"
+import { Cause, Context, Effect, identity, Layer, type Scope, Stream } from "effect"
+import { StoredDocs } from "../docs/StoredDocs.ts"
+import { CurrentPrincipal, type Principal, tenantOf } from "../Principal.ts"
 import type { AnswerPart, ChatRequest } from "./Chat.ts"
-import { ChatRates, limits, recentTurns, textOf } from "./Chat.ts"
+import { limits as chatLimits, recentTurns, textOf } from "./Chat.ts"
+import { makeChatDocs } from "./chatDocs.ts"
+import { ChatLimits, limitKeyOf } from "./ChatLimits.ts"
 import { chatPrompt } from "./chatPrompt.ts"
 import { chatTools } from "./chatTools.ts"
-import { DocsIndexes } from "./DocsIndexes.ts"
-import type { Page } from "./DocsPassages.ts"
-import { type Archive, Documents } from "./Documents.ts"
 import { embeddedAnswer, type EmbeddedQuestion, insteadOfModel } from "./embeddedAnswer.ts"
 import {
   Forbidden,
   InvalidRequest,
-  TooManyRequests,
+  type TooManyRequests,
   Unauthorized,
   type Unavailable,
   type UnprocessableContent,
@@ -45,34 +43,13 @@ const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
         }),
       )
 
-/** A caller that may chat. */
-interface ChatPrincipal {
-  /** What the rate limit counts by. */
-  readonly rateLimitKey: string
-  readonly orgId: string | undefined
-}
-
-/** The caller, when it may chat: a project key, and in open mode also anyone without a credential. */
-const currentCaller = (address: string) =>
-  CurrentPrincipal.use(({ principal, open }): Effect.Effect<ChatPrincipal, Unauthorized | Forbidden> => {
-    if (principal._tag === "ProjectKey") {
-      return Effect.succeed({ rateLimitKey: `key ${principal.keyId}`, orgId: principal.orgId })
-    }
-    if (principal._tag !== "Anonymous") return Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
-    return open
-      ? Effect.succeed({ rateLimitKey: `address ${address}`, orgId: undefined })
-      : Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
-  })
-
-const tooManyChats = (error: RateLimiter.RateLimiterError) =>
-  error.reason._tag === "RateLimitExceeded"
-    ? Effect.fail(
-        new TooManyRequests({
-          error: "The limit of chats per minute is reached; try again after the seconds in Retry-After.",
-          retryAfterSeconds: Math.max(1, Math.ceil(Duration.toSeconds(error.reason.retryAfter))),
-        }),
-      )
-    : Effect.die(error)
+/** Fails for a caller that may not chat. A project key may, and in open mode also anyone without a credential. */
+const mayChat = CurrentPrincipal.use(({ principal, open }): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+  if (principal._tag === "ProjectKey" || (principal._tag === "Anonymous" && open)) return Effect.succeed(principal)
+  return principal._tag === "Anonymous"
+    ? Effect.fail(new Unauthorized({ error: "A chat needs a project key: Authorization: Bearer <key>." }))
+    : Effect.fail(new Forbidden({ error: "A chat needs a project key." }))
+})
 
 /** The question: the text of the last message. Fails when the message is not the user's, is empty or is too long. */
 const questionOf = ({ messages }: ChatRequest): Effect.Effect<string, InvalidRequest> => {
@@ -82,7 +59,7 @@ const questionOf = ({ messages }: ChatRequest): Effect.Effect<string, InvalidReq
   const invalid = (rule: string) => Effect.fail(new InvalidRequest({ error: `messages.${at} ${rule}.` }))
   if (last.role !== "user") return invalid("must be from the user, as the last message")
   if (text.trim() === "") return invalid("must have text")
-  return text.length > limits.question ? invalid("must have at most 32,000 characters") : Effect.succeed(text)
+  return text.length > chatLimits.question ? invalid("must have at most 32,000 characters") : Effect.succeed(text)
 }
 
 /** The questions before the last message, oldest first, that the search of a follow-up uses. */
@@ -91,7 +68,7 @@ const questionsBefore = ({ messages }: ChatRequest) =>
     .slice(0, -1)
     .filter(({ role }) => role === "user")
     .slice(-maxEarlierQuestions)
-    .map((message) => textOf(message).slice(0, limits.searched))
+    .map((message) => textOf(message).slice(0, chatLimits.searched))
 
 /** What is said when the model has written nothing. */
 const fallback = (asked: EmbeddedQuestion) =>
@@ -127,59 +104,34 @@ export class Chats extends Context.Service<
   static readonly layer = Layer.effect(
     Chats,
     Effect.gen(function* () {
-      const documents = yield* Documents
       const model = yield* LanguageModel
-      const limiter = yield* RateLimiter.RateLimiter
-      const digest = yield* Digest.Digest
-      const rates = yield* ChatRates
-      const indexes = yield* DocsIndexes
+      const limits = yield* ChatLimits
+      const { ofProject } = yield* StoredDocs
+      const openDocs = yield* makeChatDocs
       const unverified = yield* UnverifiedSentences
 
-      /** The digest of the pages. Reads page by page: one text of all pages would double their memory. */
-      const versionOf = (pages: ReadonlyArray<Page>) =>
-        Effect.reduce(
-          pages,
-          () => "",
-          (version, { slug, markdown }) =>
-            digest.digestHex(Digest.sha256, new TextEncoder().encode(`${version} ${slug.length} ${slug}${markdown}`)),
-        )
-
-      /** Opens the documentation until the scope closes. Returns `undefined` when the request has none. */
-      const open = Effect.fn("Chats.index")(function* (
-        owner: string,
-        pages: ReadonlyArray<Page>,
-        archive: Archive | undefined,
-      ) {
-        if (pages.length === 0 && archive === undefined) return undefined
-        const version = `${yield* versionOf(pages)} ${archive?.version ?? ""}`
-        const slugs = new Set(pages.map(({ slug }) => slug))
-        const others = (archive?.pages ?? []).filter(({ slug }) => !slugs.has(slug))
-        return yield* indexes.open({ owner, version, pages: [...pages, ...others] })
-      })
+      /** The stored documentation of the caller's project. A chat with documentation of its own does not need it. */
+      const storedOf = (principal: Principal, { docsPages, docsZipUrl }: ChatRequest) => {
+        if (principal._tag !== "ProjectKey") return Effect.undefined
+        const isNeeded = docsPages === undefined && docsZipUrl === undefined
+        const found = ofProject(principal)
+        return isNeeded ? found : Effect.catchTag(found, "Unavailable", () => Effect.undefined)
+      }
 
       const answer = Effect.fn("Chats.answer")(function* (request: ChatRequest, address: string) {
-        const { rateLimitKey: key, orgId } = yield* currentCaller(address)
-        const limit = orgId === undefined ? rates.address : rates.projectKey
-        yield* limiter
-          .consume({ key, limit, window: "1 minute", algorithm: "token-bucket" })
-          .pipe(Effect.catchTag("RateLimiterError", tooManyChats))
+        const principal = yield* mayChat
+        yield* limits.take(principal, address)
         const question = yield* questionOf(request)
-        const { docsZipUrl, docsPages = {}, docsUrl, skillUrls = [], pageSlug } = request
-        const owner = orgId ?? key
-        const [archive, skills] = yield* Effect.all(
-          [
-            docsZipUrl === undefined ? Effect.succeed(undefined) : documents.archive({ url: docsZipUrl, orgId, owner }),
-            Effect.forEach(new Set(skillUrls), (url) => documents.skill({ url, orgId, owner }), { concurrency: 4 }),
-          ],
-          { concurrency: 2 },
-        )
-        const pages = Object.entries(docsPages).map(([slug, markdown]) => ({ slug, markdown }))
-        const docs = yield* open(owner, pages, archive)
+        const stored = yield* storedOf(principal, request)
+        const orgId = tenantOf(principal)
+        const owner = orgId ?? limitKeyOf(principal, address)
+        const { docs, docsUrl, skills } = yield* openDocs(request, { orgId, owner, stored })
+        const { pageSlug } = request
         const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }
         if (model.answer === undefined) return Stream.fromIterable((yield* embeddedAnswer(asked)).parts)
         const said = model.answer({
           instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
-          turns: recentTurns(request.messages, limits.conversation),
+          turns: recentTurns(request.messages, chatLimits.conversation),
           tools: chatTools({ docs, pageSlug, skills }),
           steps: maxSteps,
         })
@@ -194,5 +146,5 @@ export class Chats extends Context.Service<
 
       return Chats.of({ answer })
     }),
-  ).pipe(Layer.provide(RateLimiter.layer), Layer.provide(RateLimiter.layerStoreMemory))
+  )
 }

@@ -49,7 +49,8 @@ const bytesPerPassage = 800
 const bytesPerName = 150
 const bytesPerNamed = 16
 
-const charactersOf = (pages: ReadonlyArray<Page>) =>
+/** The length of the text of these pages. */
+export const textCharacters = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
 
 /** The bytes of a text in V8: one for each character, or two when a character is outside Latin-1. */
@@ -59,8 +60,8 @@ const bytesOf = (text: string) => (/[\u0100-\uffff]/.test(text) ? 2 * text.lengt
 export const textBytes = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
 
-/** The estimated memory of the index of these pages in bytes, before their words and passages are counted. */
-export const expectedBytes = (pages: ReadonlyArray<Page>) => charactersOf(pages) * bytesPerCharacter
+/** The estimated memory of the index of a text in bytes, before its words and passages are counted. */
+export const expectedBytes = (characters: number) => characters * bytesPerCharacter
 
 /** Searches and reads indexed pages. */
 const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
@@ -164,7 +165,7 @@ export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generat
   const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
   const { indexed, begin, add, bytes } = makeIndexed()
   const text = textBytes(pages)
-  const bytesPerUnit = text / Math.max(charactersOf(pages), 1)
+  const bytesPerUnit = text / Math.max(textCharacters(pages), 1)
   let characters = 0
   /** The memory of the index, and of the text that is not indexed. */
   const totalBytes = () => bytes() + characters * bytesPerCharacter + Math.max(text - characters * bytesPerUnit, 0)

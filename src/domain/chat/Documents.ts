@@ -31,6 +31,8 @@ export class Documents extends Context.Service<
   Documents,
   {
     readonly archive: (source: Source) => Effect.Effect<Archive, UnprocessableContent | Unavailable>
+    /** The same, from its server and not from the cache, which it does not change either. */
+    readonly currentArchive: (source: Source) => Effect.Effect<Archive, UnprocessableContent | Unavailable>
     readonly skill: (source: Source) => Effect.Effect<Skill, UnprocessableContent | Unavailable>
   }
 >()("gatehouse/domain/Documents") {}

@@ -8,6 +8,7 @@ import { EventsGroup } from "./Events.ts"
 import { JobsGroup, SchedulesGroup } from "./Jobs.ts"
 import { LiveGroup } from "./Live.ts"
 import { OrgsGroup } from "./Orgs.ts"
+import { ProjectDocsGroup } from "./ProjectDocs.ts"
 import { ProjectsGroup } from "./Projects.ts"
 import { SecretScanningGroup } from "./SecretScanning.ts"
 import { PortalGroup, SessionsGroup } from "./Sessions.ts"
@@ -26,6 +27,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(ProjectsGroup)
   .add(DeploymentsGroup)
   .add(ChatGroup)
+  .add(ProjectDocsGroup)
   .add(SystemGroup)
   .add(SessionsGroup)
   .add(ActivityGroup)

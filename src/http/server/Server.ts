@@ -16,6 +16,7 @@ import * as Events from "../handlers/Events.ts"
 import * as Jobs from "../handlers/Jobs.ts"
 import * as Live from "../handlers/Live.ts"
 import * as Orgs from "../handlers/Orgs.ts"
+import * as ProjectDocs from "../handlers/ProjectDocs.ts"
 import * as Projects from "../handlers/Projects.ts"
 import * as SecretScanning from "../handlers/SecretScanning.ts"
 import * as Sessions from "../handlers/Sessions.ts"
@@ -30,7 +31,7 @@ import * as SpanNames from "./spanNames.ts"
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
   Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([SecretScanning.layer, Sessions.layer]),
+  Layer.provide([ProjectDocs.layer, SecretScanning.layer, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 

@@ -1,8 +1,7 @@
-import { Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { DocsIndexes, type DocsSource, type SearchableDocs } from "../../domain/chat/DocsIndexes.ts"
-import type { Page } from "../../domain/chat/DocsPassages.ts"
-import { expectedBytes, textBytes } from "../../domain/chat/DocsSearch.ts"
+import { expectedBytes } from "../../domain/chat/DocsSearch.ts"
 import { type Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import type { IndexSize } from "./IndexThread.ts"
 import * as IndexThreads from "./indexThreads.ts"
@@ -78,11 +77,17 @@ export const layer = (maxBytes: number) =>
         for (const [key, entry] of entries) if (entry.bytes > 0) drop(key, entry)
       })
 
-      const build = Effect.fnUntraced(function* (entry: Entry, pages: ReadonlyArray<Page>) {
-        const lease = yield* budget.take(entry.owner, expectedBytes(pages))
+      const build = Effect.fnUntraced(function* (entry: Entry, { characters, pages }: DocsSource) {
+        const lease = yield* budget.take(entry.owner, expectedBytes(characters))
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
-        const { bytes, isWhole } = yield* thread.ask<IndexSize>(id, { op: "index", pages })
+        // Other requests continue between the batches.
+        const count = yield* Stream.runFoldEffect(
+          pages,
+          () => 0,
+          (sum, batch) => Effect.as(Effect.andThen(thread.addPages(id, batch), Effect.yieldNow), sum + batch.length),
+        )
+        const { bytes, isWhole } = yield* thread.ask<IndexSize>(id, { op: "index", pages: count })
         if (!isWhole)
           yield* Effect.logWarning("Documentation is too large for a full index; set a larger CHAT_INDEX_MEMORY", bytes)
         entry.bytes = bytes
@@ -93,11 +98,12 @@ export const layer = (maxBytes: number) =>
         } satisfies SearchableDocs
       })
 
-      const start = Effect.fnUntraced(function* (key: string, { owner, pages }: DocsSource) {
+      const start = Effect.fnUntraced(function* (key: string, source: DocsSource) {
+        const { owner } = source
         const scope = Scope.makeUnsafe()
         const entry: Entry = { owner, ready: Deferred.makeUnsafe(), scope, users: 0, bytes: 0, builder: undefined }
         entries.set(key, entry)
-        entry.builder = yield* build(entry, pages).pipe(
+        entry.builder = yield* build(entry, source).pipe(
           Effect.onExit((exit) =>
             Effect.sync(() => {
               entry.builder = undefined
@@ -126,7 +132,7 @@ export const layer = (maxBytes: number) =>
 
       return DocsIndexes.of({
         open: Effect.fn("DocsIndexes.open")(function* (source: DocsSource) {
-          if (textBytes(source.pages) > maxBytes) return yield* tooLarge
+          if (source.textBytes > maxBytes) return yield* tooLarge
           // With the owner, because the memory budget counts per owner.
           const key = `${source.owner} ${source.version}`
           const { ready } = yield* Effect.acquireRelease(enter(key, source), leave)

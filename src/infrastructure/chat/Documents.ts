@@ -122,7 +122,7 @@ interface ReaderOptions {
   readonly unpacking: ReturnType<typeof slots>
 }
 
-/** Makes the function that returns documents of one kind, from a cache of `cacheBytes` or from their servers. */
+/** Makes the functions that return documents of one kind: from a cache of `cacheBytes` or their servers, or only from those. */
 const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, size }: Kind<A>, options: ReaderOptions) {
   const { cacheBytes, timeout, fetching, unpacking } = options
   const http = yield* SafeHttp
@@ -162,7 +162,7 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
       }),
     )
 
-  return ({ url, orgId, owner = orgId ?? "" }: Source) =>
+  const cached = ({ url, orgId, owner = orgId ?? "" }: Source) =>
     Effect.flatMap(monotonicMillis, (now) =>
       cache.get(
         owner,
@@ -171,6 +171,12 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
         refresh(owner, url, now),
       ),
     ).pipe(Effect.map(({ value }) => value))
+  const current = ({ url, orgId, owner = orgId ?? "" }: Source) =>
+    Effect.map(
+      Effect.flatMap(monotonicMillis, (now) => refresh(owner, url, now)(undefined)),
+      ({ value }) => value.value,
+    )
+  return { cached, current }
 })
 
 /**
@@ -193,8 +199,9 @@ export const layer = ({ maxBytes = 128 * MiB, timeout = "10 seconds" }: Document
       )
       const skill = yield* makeReader<Skill>(skills, { ...shared, cacheBytes: maxBytes / 8 })
       return Documents.of({
-        archive: Effect.fn("Documents.archive")(archive),
-        skill: Effect.fn("Documents.skill")(skill),
+        archive: Effect.fn("Documents.archive")(archive.cached),
+        currentArchive: Effect.fn("Documents.currentArchive")(archive.current),
+        skill: Effect.fn("Documents.skill")(skill.cached),
       })
     }),
   )

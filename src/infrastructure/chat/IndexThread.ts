@@ -11,9 +11,11 @@ export interface IndexThreadData {
   readonly maxBytes: number
 }
 
-/** A task for the index of an id. `drop` has no answer. */
+/** A task for the index of an id. `add`, which adds pages to those that will be indexed, and `drop` have no answer. */
 export type IndexTask =
-  | { readonly op: "index"; readonly pages: ReadonlyArray<Page> }
+  | { readonly op: "add"; readonly pages: ReadonlyArray<Page> }
+  // With the number of pages that were added: a thread that ended in between has lost some.
+  | { readonly op: "index"; readonly pages: number }
   | { readonly op: "search"; readonly question: string; readonly options: SearchOptions }
   | { readonly op: "page"; readonly slug: string }
   | { readonly op: "drop" }
@@ -36,6 +38,8 @@ const sliceMillis = 10
 
 const { maxBytes } = workerData as IndexThreadData
 const indexes = new Map<number, DocsIndex>()
+/** The pages of indexes that are not built yet. */
+const added = new Map<number, Array<Page>>()
 /** The ids of the indexes that are being built. */
 const unfinished = new Set<number>()
 
@@ -44,9 +48,12 @@ const otherTasks = () => new Promise((resolve) => setImmediate(resolve))
 const reply = (message: IndexReply) => parentPort!.postMessage(message)
 
 /** Builds an index, unless it is dropped before the end. */
-const build = async (id: number, pages: ReadonlyArray<Page>) => {
-  unfinished.add(id)
+const build = async (id: number, count: number) => {
+  const pages = added.get(id) ?? []
+  added.delete(id)
+  if (pages.length !== count) return
   const steps = indexing(pages, maxBytes)
+  unfinished.add(id)
   for (let end = 0; unfinished.has(id);) {
     const step = steps.next()
     if (step.done) {
@@ -61,7 +68,14 @@ const build = async (id: number, pages: ReadonlyArray<Page>) => {
 }
 
 parentPort!.on("message", async ({ call, id, task }: IndexCall) => {
+  if (task.op === "add") {
+    const pages = added.get(id) ?? []
+    pages.push(...task.pages)
+    added.set(id, pages)
+    return
+  }
   if (task.op === "drop") {
+    added.delete(id)
     unfinished.delete(id)
     indexes.delete(id)
     return

@@ -1,5 +1,6 @@
 import { Deferred, Effect } from "effect"
 import { Worker } from "node:worker_threads"
+import type { Page } from "../../domain/chat/DocsPassages.ts"
 import { Unavailable } from "../../domain/Errors.ts"
 import type { IndexCall, IndexReply, IndexTask, IndexThreadData } from "./IndexThread.ts"
 
@@ -67,8 +68,12 @@ export const make = Effect.fnUntraced(function* (
       )
     })
 
+  /** Adds pages to those of an index that is not built yet. */
+  const addPages = (id: number, pages: ReadonlyArray<Page>) =>
+    Effect.sync(() => post({ call: -1, id, task: { op: "add", pages } }))
+
   /** Drops an index, or stops building it. */
   const drop = (id: number) => thread?.postMessage({ call: -1, id, task: { op: "drop" } } satisfies IndexCall)
 
-  return { ask, drop }
+  return { addPages, ask, drop }
 })

@@ -1,6 +1,8 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { texts } from "../database/arrays.ts"
+import { eraseDocs } from "../docs/storeEdition.ts"
+import { subtractStoredBytes } from "./storedBytes.ts"
 
 type Sql = SqlClient.SqlClient
 
@@ -147,6 +149,9 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
  */
 const orgSteps: ReadonlyArray<readonly [name: string, step: Step]> = [
   ["projects", table("projects")],
+  ["docs", unordered("project_docs")],
+  ["docsPages", unordered("docs_pages")],
+  ["docsQuestions", unordered("docs_questions")],
   ["keys", table("api_keys", eraseOfKeys)],
   ["keyUsage", unordered("key_usage")],
   ["schedules", table("job_schedules")],
@@ -191,7 +196,15 @@ const projectDeployments: Step = (sql, { orgId, projectId }, after, limit) =>
     (rows) => erased(rows.map(({ id }) => id).toSorted(), limit),
   )
 
+const projectDocs: Step = (sql, { orgId, projectId }, _, limit) =>
+  Effect.gen(function* () {
+    const { bytes, rows } = yield* eraseDocs(sql, { orgId, projectId: projectId! }, limit)
+    if (bytes > 0) yield* subtractStoredBytes(sql, new Map([[orgId, bytes]]))
+    return { rows, last: rows < limit ? null : "" }
+  })
+
 const projectSteps: typeof orgSteps = [
+  ["docs", projectDocs],
   ["keys", projectKeys],
   ["deployments", projectDeployments],
 ]

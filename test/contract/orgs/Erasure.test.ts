@@ -252,6 +252,15 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         for (let n = 0; n < 25; n++) yield* register(push(repository))
         const added = yield* Effect.replicateEffect(newKey(), 25)
         for (const key of added) yield* keys.insertForProject(everyOrg, projectId, key, newEntry())
+        yield* sql`
+          INSERT INTO project_docs (org_id, project_id, is_public, keep_questions, revision, updated_at)
+          VALUES (${orgId}, ${projectId}, false, false, 1, now())`
+        yield* sql`
+          INSERT INTO docs_pages (org_id, project_id, edition, slug, title, description, markdown)
+          SELECT ${orgId}, ${projectId}, 'e', n, '', '', '' FROM generate_series(1, 25) AS n`
+        yield* sql`
+          INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found)
+          SELECT ${orgId}, ${projectId}, n, now(), '', '', true FROM generate_series(1, 25) AS n`
         const kept = yield* newKey()
         yield* keys.insertForProject(everyOrg, sibling.projectId, kept, newEntry())
 

@@ -4,12 +4,17 @@ import { Effect, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Principal } from "#src/domain/Principal.ts"
 import { type AnswerPart, type ChatRequest, ChatRates, limits, recentTurns } from "#src/domain/chat/Chat.ts"
+import { ChatLimits } from "#src/domain/chat/ChatLimits.ts"
 import { Chats } from "#src/domain/chat/Chats.ts"
+import { AuditLog } from "#src/domain/audit/AuditLog.ts"
+import { DocsWakeup } from "#src/domain/docs/DocsWakeup.ts"
+import { StoredDocs } from "#src/domain/docs/StoredDocs.ts"
 import { Documents } from "#src/domain/chat/Documents.ts"
 import { UnprocessableContent } from "#src/domain/Errors.ts"
 import { LanguageModel, type ModelRequest } from "#src/domain/chat/LanguageModel.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as DocsIndexes from "../../fakes/DocsIndexes.ts"
+import * as fakes from "../../fakes/repositories.ts"
 import { docs, docsPages } from "../../support/docs.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 import { as } from "../support.ts"
@@ -22,8 +27,15 @@ const documents = Layer.succeed(Documents, {
     url.includes("missing")
       ? Effect.fail(new UnprocessableContent({ error: `docsZipUrl: ${url} is missing.` }))
       : Effect.succeed({ version: url, pages: docs }),
+  currentArchive: ({ url }) => Effect.succeed({ version: url, pages: docs }),
   skill: ({ url }) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
 })
+
+const storedDocs = StoredDocs.layer.pipe(
+  Layer.provide([AuditLog.layer, DocsWakeup.layer]),
+  Layer.provide(fakes.layer),
+  Layer.provide(crypto.layer),
+)
 
 /** Chats over fakes, with a model only when `model` is set. */
 const chats = (
@@ -36,7 +48,8 @@ const chats = (
       crypto.layer,
       DocsIndexes.layer,
       Layer.succeed(LanguageModel, { answer: model }),
-      Layer.succeed(ChatRates, rates),
+      ChatLimits.layer.pipe(Layer.provide(Layer.succeed(ChatRates, rates))),
+      storedDocs,
     ]),
   )
 

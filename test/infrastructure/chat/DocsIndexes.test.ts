@@ -2,7 +2,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { DocsIndexes as DocsIndexesPort } from "#src/domain/chat/DocsIndexes.ts"
+import { DocsIndexes as DocsIndexesPort, inMemory } from "#src/domain/chat/DocsIndexes.ts"
 import type { Page } from "#src/domain/chat/DocsPassages.ts"
 import * as DocsIndexes from "#src/infrastructure/chat/DocsIndexes.ts"
 import { docs, manyPages } from "../../support/docs.ts"
@@ -15,7 +15,7 @@ const pagesOf = (word: string, bytes: number): ReadonlyArray<Page> => [
 ]
 
 const open = (owner: string, version: string, pages: ReadonlyArray<Page>) =>
-  DocsIndexesPort.use((indexes) => indexes.open({ owner, version, pages }))
+  DocsIndexesPort.use((indexes) => indexes.open(inMemory(owner, version, pages)))
 /** The words that are found in documentation that stays open for a time. */
 const find = (owner: string, version: string, pages: ReadonlyArray<Page>, word: string) =>
   Effect.scoped(Effect.flatMap(open(owner, version, pages), ({ search }) => search(word, { limit: 1 }))).pipe(

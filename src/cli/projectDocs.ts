@@ -1,0 +1,71 @@
+import { Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
+import { call } from "./call.ts"
+import { given } from "./flags.ts"
+import { table } from "./output.ts"
+import { project } from "./projectLinks.ts"
+
+const docsOutput = ({ docsZipUrl, failure, keepQuestions, public: isPublic, state, stored }: ProjectDocs) => ({
+  out: table(
+    ["STATE", "PAGES", "BYTES", "DEPLOYMENT", "STORED AT", "PUBLIC", "QUESTIONS", "ZIP"],
+    [
+      [
+        state,
+        stored?.pages ?? null,
+        stored?.bytes ?? null,
+        stored?.deploymentId ?? null,
+        stored?.at ?? null,
+        isPublic,
+        keepQuestions ? "kept" : "not kept",
+        docsZipUrl,
+      ],
+    ],
+  ),
+  note: failure === null ? "" : failure.error,
+})
+
+const set = Command.make(
+  "set",
+  {
+    project,
+    zipUrl: Argument.String("zip-url").pipe(
+      Argument.withDescription("The URL of the zip; {deployment} and {sha} stand for the current deployment"),
+    ),
+    docsUrl: Flag.String("docs-url").pipe(
+      Flag.withDescription("The address of the documentation's site, for links to its pages"),
+      Flag.optional,
+    ),
+    public: Flag.Boolean("public").pipe(Flag.withDescription("Let anyone read the stored documentation")),
+    keepQuestions: Flag.Boolean("keep-questions").pipe(Flag.withDescription("Keep the questions of readers")),
+  },
+  Effect.fnUntraced(function* ({ docsUrl, keepQuestions, project, public: isPublic, zipUrl }) {
+    const payload = { docsZipUrl: zipUrl, public: isPublic, keepQuestions, ...given({ docsUrl }) }
+    yield* call((gatehouse) => gatehouse.docs.put({ params: { projectId: project }, payload }), docsOutput)
+  }),
+).pipe(
+  Command.withDescription("Store the documentation of a project, and fetch it for each new current deployment"),
+  Command.withExamples([
+    {
+      command:
+        "gatehouse projects docs set 01KAHBMKZ3D2X7S5QN8W4V6R9V https://docs.example.com/docs.zip --docs-url https://docs.example.com/ --keep-questions",
+    },
+  ]),
+)
+
+const show = Command.make("get", { project }, ({ project }) =>
+  call((gatehouse) => gatehouse.docs.get({ params: { projectId: project } }), docsOutput),
+).pipe(Command.withDescription("Show the documentation of a project, and whether it is stored"))
+
+const remove = Command.make("delete", { project }, ({ project }) =>
+  call(
+    (gatehouse) => gatehouse.docs.remove({ params: { projectId: project } }),
+    () => ({ out: project, note: "The documentation is removed, with the questions of its readers." }),
+  ),
+).pipe(Command.withDescription("Remove the documentation of a project and the questions of its readers, for good"))
+
+/** Documentation that is stored with a project. */
+export const docs = Command.make("docs").pipe(
+  Command.withDescription("The documentation of a project, for chats and assistants"),
+  Command.withSubcommands([set, show, remove]),
+)

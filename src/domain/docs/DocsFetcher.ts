@@ -1,0 +1,176 @@
+import { Context, DateTime, Duration, Effect, Layer } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { descriptionOf, type Page, titleOf } from "../chat/DocsPassages.ts"
+import { Documents } from "../chat/Documents.ts"
+import type { Unavailable } from "../Errors.ts"
+import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
+import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
+
+/** How long a worker holds a lease: longer than a fetch and the writes of 2,000 pages take. */
+const leaseTime = Duration.minutes(3)
+/** Limit of the work under a lease, so that it ends before the lease. */
+const workTime = Duration.minutes(2)
+/** Rows of one read. */
+const scanBatchSize = 500
+/** Rows that one pass reads, and projects that it fetches, of all orgs and of one. */
+const maxScanned = 5_000
+const maxFetched = 20
+const maxFetchedOfOrg = 2
+/** Concurrent fetches. */
+const concurrency = 4
+/** Pages that one statement erases. */
+const cleanBatchSize = 500
+/** The characters of the pages that one statement adds. */
+const maxAddedLength = 1024 * 1024
+const maxAddedPages = 200
+
+const cut = (text: string, length: number) => text.replaceAll(/\s+/g, " ").trim().slice(0, length).toWellFormed()
+
+/** A page as the database can store it: without NUL characters. */
+const toNewPage = ({ markdown, slug }: Page): NewPage => {
+  const page = { slug: slug.replaceAll("\0", "").toWellFormed(), markdown: markdown.replaceAll("\0", "\uFFFD") }
+  return { ...page, title: cut(titleOf(page), 200), description: cut(descriptionOf(page), 300) }
+}
+
+/** Groups pages into batches of some size. */
+const batchesOf = (pages: ReadonlyArray<Page>) => {
+  const batches: Array<Array<Page>> = []
+  let left = 0
+  for (const page of pages) {
+    const last = batches.at(-1)
+    if (last === undefined || last.length >= maxAddedPages || page.markdown.length > left) {
+      batches.push([page])
+      left = maxAddedLength
+    } else last.push(page)
+    left -= page.markdown.length
+  }
+  return batches
+}
+
+const encoder = new TextEncoder()
+const sizeOf = ({ description, markdown, slug, title }: NewPage) => {
+  const texts = [slug, title, description, markdown]
+  return {
+    characters: texts.reduce((sum, text) => sum + text.length, 0),
+    bytes: texts.reduce((sum, text) => sum + encoder.encode(text).length, 0),
+  }
+}
+
+/** Fetches the documentation of projects in the background. */
+export class DocsFetcher extends Context.Service<
+  DocsFetcher,
+  {
+    /**
+     * Goes on through the documentation of all orgs: fetches and stores what is due, and erases what was removed. Returns
+     * whether it did anything.
+     */
+    readonly pass: Effect.Effect<boolean, Unavailable>
+  }
+>()("gatehouse/domain/DocsFetcher") {
+  static readonly layer = Layer.effect(
+    DocsFetcher,
+    Effect.gen(function* () {
+      const repository = yield* ProjectDocsRepository
+      const documents = yield* Documents
+      const random = yield* SecureRandom.SecureRandom
+      /** Where the next pass goes on. */
+      let last: DocsOf | undefined
+
+      /** The next due documentation, of several orgs. */
+      const takeDue = Effect.gen(function* () {
+        const due: Array<DocsRecord> = []
+        const ofOrg = new Map<string, number>()
+        for (let scanned = 0; scanned < maxScanned && due.length < maxFetched; scanned += scanBatchSize) {
+          const records = yield* repository.scan(last, scanBatchSize)
+          const now = yield* DateTime.now
+          for (const record of records) {
+            if (due.length === maxFetched) break
+            last = record
+            const taken = ofOrg.get(record.orgId) ?? 0
+            if (taken >= maxFetchedOfOrg || !isDue(record, now)) continue
+            ofOrg.set(record.orgId, taken + 1)
+            due.push(record)
+          }
+          if (records.length < scanBatchSize && due.length < maxFetched) {
+            last = undefined
+            break
+          }
+        }
+        return due
+      })
+
+      /** Erases rows that nobody reads. Returns whether all are erased. */
+      const clean = Effect.fnUntraced(function* (docs: LeasedDocs) {
+        while ((yield* repository.clean(docs, cleanBatchSize)) >= cleanBatchSize) yield* Effect.sleep("50 millis")
+      })
+
+      /** Adds the pages of a zip. Returns their size; `undefined` without the lease. */
+      const addPages = Effect.fnUntraced(function* (docs: LeasedDocs, pages: ReadonlyArray<Page>) {
+        let [bytes, characters] = [0, 0]
+        for (const batch of batchesOf(pages)) {
+          const added = batch.map(toNewPage)
+          for (const size of added.map(sizeOf)) [bytes, characters] = [bytes + size.bytes, characters + size.characters]
+          if (!(yield* repository.addPages(docs, added))) return undefined
+        }
+        return { pages: pages.length, bytes, characters }
+      })
+
+      const store = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, url: string) {
+        yield* clean(docs)
+        const archive = yield* documents.currentArchive({ url, orgId: docs.orgId })
+        const stored = {
+          target: targetOf(record),
+          deploymentId: record.deployment?.id ?? null,
+          at: yield* DateTime.now,
+        }
+        if (record.stored?.digest === archive.version) {
+          return yield* repository.store(docs, { ...record.stored, ...stored })
+        }
+        const size = yield* addPages(docs, archive.pages)
+        if (size === undefined) return
+        yield* repository.store(docs, { edition: docs.lease, digest: archive.version, ...stored, ...size })
+      })
+
+      const fail = (docs: LeasedDocs, record: DocsRecord, error: string) =>
+        Effect.flatMap(DateTime.now, (at) => {
+          const target = targetOf(record)
+          const before = record.failure?.target === target ? record.failure.attempts : 0
+          return repository.fail(docs, { target, error: error.slice(0, 1_000), attempts: before + 1, at })
+        })
+
+      /** Works at one project. Another worker may have taken it. */
+      const work = Effect.fnUntraced(function* (record: DocsRecord) {
+        const docs = { orgId: record.orgId, projectId: record.projectId, lease: yield* random.ulid }
+        const now = yield* DateTime.now
+        const isClaimed = yield* repository.claim(docs, record.revision, now, DateTime.addDuration(now, leaseTime))
+        if (!isClaimed) return
+        const url = isToFetch(record, now) ? zipUrlOf(record) : undefined
+        if (url === undefined) return yield* Effect.andThen(clean(docs), repository.release(docs))
+        yield* store(docs, record, url).pipe(
+          Effect.timeoutOrElse({
+            duration: workTime,
+            orElse: () => fail(docs, record, "The documentation could not be stored in time."),
+          }),
+          Effect.catch(({ error }) => fail(docs, record, error)),
+        )
+      })
+
+      const pass = Effect.gen(function* () {
+        const due = yield* takeDue
+        yield* Effect.forEach(
+          due,
+          (record) =>
+            work(record).pipe(
+              Effect.catch(({ error }) => Effect.logWarning(`Documentation is not stored yet: ${error}`)),
+              Effect.catchDefect((fault) => Effect.logError("Documentation is not stored", fault)),
+              Effect.annotateLogs({ orgId: record.orgId, projectId: record.projectId }),
+            ),
+          { concurrency, discard: true },
+        )
+        return due.length > 0
+      }).pipe(Effect.withSpan("DocsFetcher.pass"))
+
+      return DocsFetcher.of({ pass })
+    }),
+  )
+}

@@ -1,0 +1,148 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import type { Page } from "#src/domain/chat/DocsPassages.ts"
+import { Documents } from "#src/domain/chat/Documents.ts"
+import { DocsFetcher } from "#src/domain/docs/DocsFetcher.ts"
+import { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
+import { UnprocessableContent } from "#src/domain/Errors.ts"
+import { OrgScope } from "#src/domain/Principal.ts"
+import { ProjectRepository } from "#src/domain/projects/Projects.ts"
+import { at, insertProject, insertTenant, newEntry } from "../../contract/support.ts"
+import * as crypto from "../../fakes/crypto.ts"
+import * as fakes from "../../fakes/repositories.ts"
+
+/** A host of zips: what it serves at each URL, and what was asked of it. */
+const makeHost = () => {
+  const served = new Map<string, ReadonlyArray<Page>>()
+  const asked: Array<string> = []
+  const archive = ({ url }: { readonly url: string }) =>
+    Effect.suspend(() => {
+      asked.push(url)
+      const pages = served.get(url)
+      return pages === undefined
+        ? Effect.fail(new UnprocessableContent({ error: `docsZipUrl: ${url} is missing.` }))
+        : Effect.succeed({ version: JSON.stringify(pages), pages })
+    })
+  const documents = Layer.succeed(Documents, {
+    archive: () => Effect.die("not from the cache"),
+    currentArchive: archive,
+    skill: () => Effect.die("no skills"),
+  })
+  return {
+    served,
+    asked,
+    layer: DocsFetcher.layer.pipe(Layer.provide([documents, crypto.layer]), Layer.provideMerge(fakes.layer)),
+  }
+}
+
+const url = "https://docs.example.com/docs.zip"
+const everyOrg = OrgScope.EveryOrg()
+const put = (projectId: string, docsZipUrl = url) =>
+  ProjectDocsRepository.use((docs) =>
+    docs.put(
+      everyOrg,
+      projectId,
+      { docsZipUrl, docsUrl: null, public: false, keepQuestions: false },
+      at(0),
+      newEntry(),
+    ),
+  )
+const find = (projectId: string) => ProjectDocsRepository.use((docs) => docs.find(everyOrg, projectId))
+const pass = DocsFetcher.use(({ pass }) => pass)
+/** Passes until there is nothing to do; returns how many did something. */
+const passes = Effect.gen(function* () {
+  let count = 0
+  while (yield* pass) count++
+  return count
+})
+
+describe("documentation of projects", () => {
+  it.effect("is fetched once, with titles, and not again until something changes", () => {
+    const host = makeHost()
+    return Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      yield* put(project.projectId)
+      host.served.set(url, [{ slug: "a", markdown: "---\ndescription: About a.\n---\n# Title\0 of a" }])
+      expect(yield* passes).toBe(1)
+      const { stored } = yield* find(project.projectId)
+      expect(stored).toMatchObject({ pages: 1, target: "1:", deploymentId: null })
+      const repository = yield* ProjectDocsRepository
+      const docs = { orgId: project.orgId, projectId: project.projectId }
+      expect(yield* repository.listPages(docs, stored!.edition)).toEqual([
+        { slug: "a", title: "Title\uFFFD of a", description: "About a." },
+      ])
+      yield* TestClock.adjust("1 hour")
+      expect(yield* passes).toBe(1)
+      expect(host.asked).toEqual([url])
+
+      yield* put(project.projectId)
+      yield* passes
+      expect(host.asked).toEqual([url, url])
+      const again = yield* find(project.projectId)
+      expect(again.stored).toEqual({ ...stored, target: "2:", at: again.stored!.at })
+    }).pipe(Effect.provide(host.layer))
+  })
+
+  it.effect("is tried again a limited number of times, and then for what is new", () => {
+    const host = makeHost()
+    return Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      yield* put(project.projectId)
+      for (let hours = 0; hours < 24; hours++) {
+        yield* passes
+        yield* TestClock.adjust("1 hour")
+      }
+      expect(host.asked).toHaveLength(7)
+      expect((yield* find(project.projectId)).failure).toMatchObject({
+        attempts: 7,
+        error: `docsZipUrl: ${url} is missing.`,
+      })
+      host.served.set(url, [{ slug: "a", markdown: "# A" }])
+      yield* put(project.projectId)
+      yield* passes
+      expect(yield* find(project.projectId)).toMatchObject({ stored: { pages: 1 }, failure: null })
+    }).pipe(Effect.provide(host.layer))
+  })
+
+  it.effect("of one org holds up no other, and all of it is fetched", () => {
+    const host = makeHost()
+    return Effect.gen(function* () {
+      host.served.set(url, [{ slug: "a", markdown: "# A" }])
+      const many = yield* insertTenant
+      const projects = yield* Effect.forEach(Array.from({ length: 9 }), () => insertProject(many.orgId))
+      const other = yield* insertTenant
+      for (const { projectId } of [...projects, other.project]) yield* put(projectId)
+      yield* pass
+      expect((yield* find(other.project.projectId)).stored).not.toBeNull()
+      const stored = Effect.forEach(projects, ({ projectId }) => find(projectId)).pipe(
+        Effect.map((all) => all.filter((one) => one.stored !== null).length),
+      )
+      expect(yield* stored).toBe(2)
+      yield* passes
+      expect(yield* stored).toBe(9)
+    }).pipe(Effect.provide(host.layer))
+  })
+
+  it.effect("that was removed is erased, also with its project", () => {
+    const host = makeHost()
+    return Effect.gen(function* () {
+      const repository = yield* ProjectDocsRepository
+      const { project } = yield* insertTenant
+      const docs = { orgId: project.orgId, projectId: project.projectId }
+      host.served.set(url, [{ slug: "a", markdown: "# A" }])
+      yield* put(project.projectId)
+      yield* passes
+      const { edition } = (yield* find(project.projectId)).stored!
+      yield* repository.remove(everyOrg, project.projectId, at(1), newEntry())
+      expect(yield* repository.listPages(docs, edition)).toHaveLength(1)
+      yield* passes
+      expect(yield* repository.listPages(docs, edition)).toEqual([])
+      expect(yield* repository.scan(undefined, 10)).toEqual([])
+      yield* put(project.projectId)
+      yield* ProjectRepository.use((projects) => projects.remove(everyOrg, project.projectId, at(2), newEntry()))
+      expect(yield* pass).toBe(false)
+    }).pipe(Effect.provide(host.layer))
+  })
+})
