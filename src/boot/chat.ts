@@ -7,6 +7,7 @@ import { ChatLimits } from "../domain/chat/ChatLimits.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
+import { DocsReaders } from "../domain/docs/DocsReaders.ts"
 import { DocsWakeup } from "../domain/docs/DocsWakeup.ts"
 import { StoredDocs } from "../domain/docs/StoredDocs.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
@@ -28,7 +29,7 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
           ),
         )
   const indexes = DocsIndexes.layer(chatIndexMemory ?? caches.indexes)
-  return Layer.merge(Chats.layer, DocsFetcher.layer).pipe(
+  return Layer.mergeAll(Chats.layer, DocsFetcher.layer, DocsReaders.layer).pipe(
     Layer.provideMerge(StoredDocs.layer),
     Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit, ProjectDocsSql.layer]),
     Layer.provide(Documents.layer({ maxBytes: caches.documents })),

@@ -98,13 +98,24 @@ const answered = (block: Block) => {
 /** Whether a block is a file of CI providers, which the service reads at its start. */
 const isProvidersFile = ({ text }: Block) => text.startsWith("[")
 
+/** The configuration of an MCP client. */
+const isMcpConfiguration = ({ text }: Block) => text.startsWith('{ "mcpServers"')
+
 describe("JSON", () => {
+  it.each(ofKind("json").filter(isMcpConfiguration))("$at names an MCP server that there is", ({ text }) => {
+    const { mcpServers } = JSON.parse(withIds(text)) as { mcpServers: Record<string, { url: string }> }
+    for (const { url } of Object.values(mcpServers))
+      expect(operationOf("POST", new URL(url).pathname)?.path).toMatch(/\/docs\/mcp$/)
+  })
+
   it.each(ofKind("json").filter(isProvidersFile))("$at is a file of CI providers", ({ text }) => {
     expect(Result.isSuccess(parseProviders(text, ["https://gatehouse.example.com"]))).toBe(true)
   })
 
   const [lines, answers] = [true, false].map((is) =>
-    ofKind("json").filter((block) => !isProvidersFile(block) && block.text.startsWith(logged) === is),
+    ofKind("json").filter(
+      (block) => !isProvidersFile(block) && !isMcpConfiguration(block) && block.text.startsWith(logged) === is,
+    ),
   ) as [Array<Block>, Array<Block>]
 
   it.each(answers)("$at is an answer of its operation", (block) => {

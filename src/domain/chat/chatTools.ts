@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { SearchableDocs } from "./DocsIndexes.ts"
 import type { Passage } from "./DocsPassages.ts"
+import { pageUrl } from "./docsQuote.ts"
 import type { Skill } from "./Documents.ts"
 import type { ModelTool } from "./LanguageModel.ts"
 
@@ -14,7 +15,67 @@ const maxFoundPassages = 6
 const cut = (text: string, length: number) =>
   text.length <= length ? text : `${text.slice(0, length).toWellFormed()}\n\n[The rest is left out.]`
 
-const show = ({ slug, heading, text }: Passage) => `slug: ${slug}\nheading: ${heading}\n\n${text}`
+const show =
+  (docsUrl: string | undefined) =>
+  ({ heading, slug, text }: Passage) => {
+    const url = docsUrl === undefined ? "" : `url: ${pageUrl(slug, docsUrl)}\n`
+    return `slug: ${slug}\n${url}heading: ${heading}\n\n${text}`
+  }
+
+/** Whatever a tool is used for: its name, and what it takes. */
+export type ToolDefinition = Omit<ModelTool, "run">
+
+/** The tools that search and read documentation. */
+export const docsToolDefinitions = {
+  search: {
+    name: "search_docs",
+    description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
+    parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
+  },
+  read: {
+    name: "read_page",
+    description: "Reads a whole page of the documentation.",
+    parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
+  },
+} satisfies Record<string, ToolDefinition>
+
+interface DocsToolOptions {
+  readonly docs: SearchableDocs
+  readonly pageSlug?: string | undefined
+  /** The address of the documentation's site. With it, results have URLs. */
+  readonly docsUrl?: string | undefined
+  /** Cuts a result. */
+  readonly limited?: (text: string) => string
+}
+
+const lost = () => Effect.succeed("The documentation cannot be looked at any more. Answer from what you have.")
+
+/** The tools that search and read documentation. */
+export const docsTools = ({
+  docs,
+  docsUrl,
+  limited = (text) => cut(text, maxPageLength),
+  pageSlug,
+}: DocsToolOptions): ReadonlyArray<ModelTool> => [
+  {
+    ...docsToolDefinitions.search,
+    run: (query) =>
+      docs.search(query, { pageSlug, limit: maxFoundPassages }).pipe(
+        Effect.map((found) =>
+          limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show(docsUrl)).join("\n\n---\n\n")),
+        ),
+        Effect.catchTag("Unavailable", lost),
+      ),
+  },
+  {
+    ...docsToolDefinitions.read,
+    run: (slug) =>
+      docs.page(slug).pipe(
+        Effect.map((page) => limited(page?.markdown ?? "There is no page of this slug. Search for it.")),
+        Effect.catchTag("Unavailable", lost),
+      ),
+  },
+]
 
 /** The tools of the model for one chat. Without documentation or skills, their tools are left out. */
 export const chatTools = (options: {
@@ -30,34 +91,7 @@ export const chatTools = (options: {
     left -= result.length
     return result
   }
-  const lost = () => Effect.succeed("The documentation cannot be looked at any more. Answer from what you have.")
-  const tools: Array<ModelTool> = []
-  if (docs !== undefined) {
-    tools.push(
-      {
-        name: "search_docs",
-        description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
-        parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
-        run: (query) =>
-          docs.search(query, { pageSlug, limit: maxFoundPassages }).pipe(
-            Effect.map((found) =>
-              limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show).join("\n\n---\n\n")),
-            ),
-            Effect.catchTag("Unavailable", lost),
-          ),
-      },
-      {
-        name: "read_page",
-        description: "Reads a whole page of the documentation.",
-        parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
-        run: (slug) =>
-          docs.page(slug).pipe(
-            Effect.map((page) => limited(page?.markdown ?? "There is no page of this slug. Search for it.")),
-            Effect.catchTag("Unavailable", lost),
-          ),
-      },
-    )
-  }
+  const tools = docs === undefined ? [] : [...docsTools({ docs, pageSlug, limited })]
   if (skills.length > 0) {
     tools.push({
       name: "read_skill",

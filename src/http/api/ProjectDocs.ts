@@ -1,12 +1,51 @@
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Schema } from "effect"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { Authorization } from "./middleware.ts"
-import { Deleted } from "./responses.ts"
+import { furtherFieldsIgnored } from "./parseOptions.ts"
+import { Deleted, TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
 const params = { projectId: Id }
+
+const MessageId = Schema.Union([Schema.String, Schema.Number])
+
+/** A message of a client, as JSON-RPC 2.0: a request, a notification (without id), or an answer (without method). */
+export const McpMessage = Schema.Struct({
+  jsonrpc: Schema.Literal("2.0"),
+  id: Schema.optionalKey(MessageId.annotate({ description: "Absent: a notification.", examples: [1] })),
+  method: Schema.optionalKey(Schema.String.annotate({ examples: ["tools/call"] })),
+  params: Schema.optionalKey(
+    Schema.Unknown.annotate({
+      description: "The parameters of the method.",
+      examples: [{ name: "search_docs", arguments: { query: "rotate a key" } }],
+    }),
+  ),
+}).annotate({ identifier: "McpMessage" })
+export type McpMessage = typeof McpMessage.Type
+
+/** The reply to a request. */
+export const McpReply = Schema.Struct({
+  jsonrpc: Schema.Literal("2.0"),
+  id: MessageId.annotate({ examples: [1] }),
+  result: Schema.optionalKey(
+    Schema.Unknown.annotate({
+      description: "The result of the method. Absent: it failed.",
+      examples: [{ content: [{ type: "text", text: "slug: guides/keys" }], isError: false }],
+    }),
+  ),
+  error: Schema.optionalKey(
+    Schema.Struct({ code: Schema.Int, message: Schema.String }).annotate({ description: "Why the method failed." }),
+  ),
+}).annotate({ identifier: "McpReply" })
+export type McpReply = typeof McpReply.Type
+
+const LlmsText = Schema.String.annotate({
+  description: "The pages with their titles, links and descriptions, as llmstxt.org defines it.",
+  examples: ["# docs\n\n## Docs\n\n- [Keys](https://docs.example.com/guides/keys): Create and rotate keys."],
+}).pipe(HttpApiSchema.asText({ contentType: "text/plain; charset=utf-8" }))
 
 export class ProjectDocsGroup extends HttpApiGroup.make("docs")
   .add(
@@ -47,6 +86,42 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
         OpenApi.Description,
         "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from the answer on; " +
           "their rows are erased in the background.",
+      ),
+    HttpApiEndpoint.get("llmsTxt", "/api/v0/projects/:projectId/docs/llms.txt", {
+      params,
+      success: LlmsText,
+      error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
+    })
+      .annotateMerge(access.docsReader)
+      .annotate(OpenApi.Summary, "List the pages of a project for assistants")
+      .annotate(
+        OpenApi.Description,
+        "Returns the stored documentation as llms.txt. Links are absolute with docsUrl, otherwise they are slugs.",
+      ),
+    HttpApiEndpoint.post("mcp", "/api/v0/projects/:projectId/docs/mcp", {
+      params,
+      headers: {
+        "mcp-protocol-version": Schema.optionalKey(
+          Schema.String.annotate({
+            description: "The version of the protocol that was agreed.",
+            examples: ["2025-11-25"],
+          }),
+        ),
+      },
+      payload: McpMessage,
+      success: [
+        McpReply,
+        HttpApiSchema.Accepted.annotate({ description: "A notification or an answer; there is no reply." }),
+      ],
+      error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
+    })
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
+      .annotateMerge(access.docsReader)
+      .annotate(OpenApi.Summary, "Read the documentation of a project by MCP")
+      .annotate(
+        OpenApi.Description,
+        "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools are search_docs " +
+          "and read_page. An MCP client needs only this URL, and a key unless the documentation is public.",
       ),
   )
   .middleware(Authorization)

@@ -106,6 +106,13 @@ export const access = {
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader", "session"],
   ),
+  docsReader: describe(
+    "anyone",
+    ["administrator", "orgKey", "projectKey", "anonymous"],
+    "A key of the project, an org key for its own org, or the administrator; anyone when the documentation is public. Open " +
+      "mode: anyone. Rate limit: that of chats.",
+    [...ownCredentials, "session"],
+  ),
   tenant: describe("key", tenants, tenantSentence, ofTenants),
   webhooks: describe("webhooks", holders, `${tenantSentence} Also a portal session, for its org.`, ofTenants),
   signIn: describe(
