@@ -100,6 +100,13 @@ const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
   return found.sort((a, b) => b[1] - a[1] || b[2] - a[2]).slice(0, maxCorrections)
 }
 
+/** Words with the largest of their weights: two forms of a misspelled word can mean the same word. */
+const heaviest = (weights: Iterable<readonly [word: string, weight: number]>): ReadonlyMap<string, number> => {
+  const all = new Map<string, number>()
+  for (const [word, weight] of weights) all.set(word, Math.max(weight, all.get(word) ?? 0))
+  return all
+}
+
 const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
   const { vocabulary, passages, languages } = index
   const forms = formsOf(word, languages)
@@ -110,7 +117,7 @@ const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
   const rareness = Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
   const rarity = isGeneral(word) ? rareness * generalShare : rareness
   const weights = meant.map(([form, weight]) => [form, isOwn ? weight : weight * earlier] as const)
-  return { forms: new Map(weights), rarity, isOwn }
+  return { forms: heaviest(weights), rarity, isOwn }
 }
 
 /**
@@ -172,7 +179,7 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
   const { words, context, language } = question
   const own = words.map((word) => termOf(index, word, true))
   const terms = [...own, ...context.map((word) => termOf(index, word, false))]
-  const weights = new Map(terms.flatMap(({ forms }) => [...forms]))
+  const weights = heaviest(terms.flatMap(({ forms }) => [...forms]))
   if (weights.size === 0) return []
   const results: ReadonlyArray<SearchResult> = index.search.search([...weights.keys()].join(" "), {
     tokenize: (text) => text.split(" "),
