@@ -27,6 +27,7 @@ import { openFiles } from "../infrastructure/telemetry/openFiles.ts"
 import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
 import * as ClockSteps from "../infrastructure/webhooks/ClockStepWorker.ts"
 import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
+import * as DocsQuestionWorker from "../infrastructure/docs/DocsQuestionWorker.ts"
 import * as DocsWorker from "../infrastructure/docs/DocsWorker.ts"
 import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyWorker.ts"
 import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
@@ -47,6 +48,7 @@ const workers = Layer.mergeAll(
   ActivityWorker.layer,
   ClockSteps.layer,
   DeliveryWorker.layer,
+  DocsQuestionWorker.layer,
   DocsWorker.layer,
   IdempotencyKeysWorker.layer,
   JobsWorker.layer,

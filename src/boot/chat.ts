@@ -7,11 +7,13 @@ import { ChatLimits } from "../domain/chat/ChatLimits.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
+import { DocsQuestions } from "../domain/docs/DocsQuestions.ts"
 import { DocsReaders } from "../domain/docs/DocsReaders.ts"
 import { DocsWakeup } from "../domain/docs/DocsWakeup.ts"
 import { StoredDocs } from "../domain/docs/StoredDocs.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
+import * as DocsQuestionsSql from "../infrastructure/docs/DocsQuestionRepository.ts"
 import * as ProjectDocsSql from "../infrastructure/docs/ProjectDocsRepository.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
 import { releaseMemory } from "./releaseMemory.ts"
@@ -30,8 +32,9 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
         )
   const indexes = DocsIndexes.layer(chatIndexMemory ?? caches.indexes)
   return Layer.mergeAll(Chats.layer, DocsFetcher.layer, DocsReaders.layer).pipe(
-    Layer.provideMerge(StoredDocs.layer),
-    Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit, ProjectDocsSql.layer]),
+    Layer.provideMerge(Layer.merge(DocsQuestions.layer, StoredDocs.layer)),
+    Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit]),
+    Layer.provide([DocsQuestionsSql.layer, ProjectDocsSql.layer]),
     Layer.provide(Documents.layer({ maxBytes: caches.documents })),
     Layer.provideMerge(Layer.mergeAll(ChatLimits.layer, DocsWakeup.layer, indexes)),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),

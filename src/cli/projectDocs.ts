@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
-import { call } from "./call.ts"
-import { given } from "./flags.ts"
+import { call, callPages } from "./call.ts"
+import { given, page } from "./flags.ts"
 import { table } from "./output.ts"
 import { project } from "./projectLinks.ts"
 
@@ -64,8 +64,62 @@ const remove = Command.make("delete", { project }, ({ project }) =>
   ),
 ).pipe(Command.withDescription("Remove the documentation of a project and the questions of its readers, for good"))
 
+const found = (isNotFound: boolean) => (isNotFound ? { found: false } : {})
+
+const questions = Command.make(
+  "questions",
+  {
+    project,
+    notFound: Flag.Boolean("not-found").pipe(Flag.withDescription("Only questions that found nothing")),
+    mostAsked: Flag.Boolean("most-asked").pipe(
+      Flag.withDescription("Count equal questions, the most asked first; takes --limit"),
+    ),
+    ...page,
+  },
+  Effect.fnUntraced(function* ({ mostAsked, notFound, project, ...page }) {
+    const params = { projectId: project }
+    if (!mostAsked) {
+      return yield* callPages(
+        page,
+        (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...found(notFound) } }),
+        ({ nextCursor, questions }) => ({
+          table: table(
+            ["ASKED AT", "FOUND", "THUMB", "QUESTION"],
+            questions.map(({ askedAt, found, question, thumb }) => [askedAt, found, thumb, question]),
+          ),
+          next: nextCursor,
+        }),
+      )
+    }
+    const query = { limit: page.limit, ...found(notFound) }
+    return yield* call(
+      (gatehouse) => gatehouse.docs.mostAsked({ params, query }),
+      ({ questions }) => ({
+        out: table(
+          ["TIMES", "NOT FOUND", "UP", "DOWN", "QUESTION"],
+          questions.map(({ notFound, question, thumbsDown, thumbsUp, times }) => [
+            times,
+            notFound,
+            thumbsUp,
+            thumbsDown,
+            question,
+          ]),
+        ),
+        note: "",
+      }),
+    )
+  }),
+).pipe(Command.withDescription("List what readers ask, newest first, or the most asked"))
+
+const erase = Command.make("erase-questions", { project }, ({ project }) =>
+  call(
+    (gatehouse) => gatehouse.docs.eraseQuestions({ params: { projectId: project } }),
+    () => ({ out: project, note: "The questions of the project's readers are erased." }),
+  ),
+).pipe(Command.withDescription("Erase what readers have asked, for good"))
+
 /** Documentation that is stored with a project. */
 export const docs = Command.make("docs").pipe(
   Command.withDescription("The documentation of a project, for chats and assistants"),
-  Command.withSubcommands([set, show, remove]),
+  Command.withSubcommands([set, show, questions, erase, remove]),
 )

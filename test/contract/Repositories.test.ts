@@ -7,6 +7,7 @@ import * as IdempotencySql from "#src/infrastructure/idempotency/IdempotencyRepo
 import * as KeyCountersSql from "#src/infrastructure/keys/KeyCounterRepository.ts"
 import * as KeyUsageSql from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
+import * as DocsQuestionsSql from "#src/infrastructure/docs/DocsQuestionRepository.ts"
 import * as ProjectDocsSql from "#src/infrastructure/docs/ProjectDocsRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/ActivityRepository.ts"
@@ -16,6 +17,7 @@ import { databases } from "../support/databases.ts"
 import { apiKeys } from "./keys/apiKeys.ts"
 import { auditLog } from "./audit/auditLog.ts"
 import { owners } from "./orgs/owners.ts"
+import { docsQuestions } from "./docs/docsQuestions.ts"
 import { projectDocs } from "./docs/projectDocs.ts"
 import { production } from "./deployments/production.ts"
 import { deployments } from "./deployments/deployments.ts"
@@ -38,6 +40,7 @@ const sql = Layer.mergeAll(
   ApiKeysSql.layer,
   AuditLogSql.layer,
   DeploymentsSql.layer,
+  DocsQuestionsSql.layer,
   IdempotencySql.layer,
   KeyCountersSql.layer,
   KeyUsageSql.layer,
@@ -79,5 +82,6 @@ for (const [name, repositories] of Object.entries(backends)) {
     sessions(it)
     activity(it)
     projectDocs(it)
+    docsQuestions(it)
   })
 }

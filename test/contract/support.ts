@@ -18,6 +18,7 @@ import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { Found, Page } from "#src/domain/Page.ts"
 import type { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import type { SessionRepository } from "#src/domain/sessions/SessionRepository.ts"
+import type { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
 import type { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
@@ -30,6 +31,7 @@ export type Repositories =
   | KeyCounterRepository
   | KeyUsageRepository
   | OrgRepository
+  | DocsQuestionRepository
   | ProjectDocsRepository
   | ProjectRepository
   | SessionRepository

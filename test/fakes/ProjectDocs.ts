@@ -128,6 +128,11 @@ export const layer = Layer.effect(
             return [edition, all.slice(gone)]
           })
           change(own.projectId, { pages: new Map(pages.filter(([, all]) => all.length > 0)) })
+          const questions = [...world.questions.values()].filter((one) => one.projectId === own.projectId)
+          if (found.docsZipUrl === null) {
+            for (const { id } of questions.slice(0, left)) world.questions.delete(id)
+            left -= Math.min(left, questions.length)
+          }
           if (left > 0 && found.docsZipUrl === null) docs.delete(own.projectId)
           else if (left > 0) change(own.projectId, { uncleanSince: null })
           return limit - left

@@ -22,6 +22,7 @@ import {
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
+import type { NewQuestion } from "#src/domain/docs/DocsQuestion.ts"
 import type { FakeDocs } from "./ProjectDocs.ts"
 
 export interface StoredProject {
@@ -81,6 +82,7 @@ export class World extends Context.Service<
     readonly usage: Map<string, HourOfKey>
     /** The documentation of projects. */
     readonly docs: Map<string, FakeDocs>
+    readonly questions: Map<string, NewQuestion>
     readonly audit: Map<string, { readonly orgId: string; readonly row: AuditEntry }>
   }
 >()("gatehouse/test/World") {
@@ -103,6 +105,7 @@ export class World extends Context.Service<
       deployments: new Map(),
       owners: new Map(),
       docs: new Map(),
+      questions: new Map(),
       audit: new Map(),
     }
   })

@@ -6,6 +6,7 @@ import * as Deployments from "./Deployments.ts"
 import * as KeyCounters from "./KeyCounters.ts"
 import * as KeyUsage from "./KeyUsageCollector.ts"
 import * as Idempotency from "./Idempotency.ts"
+import * as DocsQuestions from "./DocsQuestions.ts"
 import * as Orgs from "./Orgs.ts"
 import * as ProjectDocs from "./ProjectDocs.ts"
 import * as Projects from "./Projects.ts"
@@ -18,6 +19,7 @@ export const layer = Layer.mergeAll(
   ApiKeys.layer,
   AuditLog.layer,
   Deployments.layer,
+  DocsQuestions.layer,
   Idempotency.layer,
   KeyCounters.layer,
   KeyUsage.layer,

@@ -1,4 +1,8 @@
-import { Cause, Context, Effect, identity, Layer, type Scope, Stream } from "effect"
+import { Cause, Context, DateTime, Effect, identity, Layer, type Scope, Stream } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { keptText } from "../docs/DocsQuestion.ts"
+import { DocsQuestions } from "../docs/DocsQuestions.ts"
+import type { DocsRecord } from "../docs/ProjectDocs.ts"
 import { StoredDocs } from "../docs/StoredDocs.ts"
 import { CurrentPrincipal, type Principal, tenantOf } from "../Principal.ts"
 import type { AnswerPart, ChatRequest } from "./Chat.ts"
@@ -17,6 +21,7 @@ import {
   type UnprocessableContent,
 } from "../Errors.ts"
 import { LanguageModel } from "./LanguageModel.ts"
+import { keptAnswer } from "./keptAnswer.ts"
 import { citedTexts } from "./citedTexts.ts"
 import { UnverifiedSentences, verifyAnswer } from "./verifyAnswer.ts"
 
@@ -109,6 +114,21 @@ export class Chats extends Context.Service<
       const { ofProject } = yield* StoredDocs
       const openDocs = yield* makeChatDocs
       const unverified = yield* UnverifiedSentences
+      const questions = yield* DocsQuestions
+      const { ulid } = yield* SecureRandom.SecureRandom
+
+      /** Keeps the question of an answer, if the owner of the documentation wants it. */
+      const keeping = Effect.fnUntraced(function* (
+        stored: DocsRecord | undefined,
+        question: string,
+        parts: Stream.Stream<AnswerPart>,
+      ) {
+        const text = stored?.keepQuestions === true ? keptText(question) : undefined
+        if (stored === undefined || text === undefined) return parts
+        const { orgId, projectId } = stored
+        const asked = { orgId, projectId, id: yield* ulid, askedAt: yield* DateTime.now, thumb: null, ...text }
+        return keptAnswer(parts, asked.id, (found) => questions.keep({ ...asked, found }))
+      })
 
       /** The stored documentation of the caller's project. A chat with documentation of its own does not need it. */
       const storedOf = (principal: Principal, { docsPages, docsZipUrl }: ChatRequest) => {
@@ -128,7 +148,9 @@ export class Chats extends Context.Service<
         const { docs, docsUrl, skills } = yield* openDocs(request, { orgId, owner, stored })
         const { pageSlug } = request
         const asked = { docs, question, docsUrl, pageSlug, before: questionsBefore(request) }
-        if (model.answer === undefined) return Stream.fromIterable((yield* embeddedAnswer(asked)).parts)
+        if (model.answer === undefined) {
+          return yield* keeping(stored, question, Stream.fromIterable((yield* embeddedAnswer(asked)).parts))
+        }
         const said = model.answer({
           instructions: chatPrompt({ hasDocs: docs !== undefined, pageSlug, skills }),
           turns: recentTurns(request.messages, chatLimits.conversation),
@@ -136,12 +158,13 @@ export class Chats extends Context.Service<
           steps: maxSteps,
         })
         const isVerified = docs !== undefined || skills.length > 0
-        return said.pipe(
+        const answered = said.pipe(
           isVerified
             ? verifyAnswer({ unverified, docsUrl, textOf: citedTexts(docs, skills), fallback: fallback(asked) })
             : identity,
           Stream.catchCause(toErrorPart),
         )
+        return yield* keeping(stored, question, answered)
       })
 
       return Chats.of({ answer })

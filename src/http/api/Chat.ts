@@ -3,7 +3,8 @@ import { Sse } from "effect/encoding"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ChatRequest } from "../../domain/chat/Chat.ts"
-import { Forbidden, UnprocessableContent } from "../../domain/Errors.ts"
+import { Feedback } from "../../domain/docs/DocsQuestion.ts"
+import { Forbidden, NotFound, UnprocessableContent } from "../../domain/Errors.ts"
 import { Authorization, ChatBodies } from "./middleware.ts"
 import { chatParts } from "./openapi/chatParts.ts"
 import { furtherFieldsIgnored } from "./parseOptions.ts"
@@ -49,6 +50,19 @@ export class ChatGroup extends HttpApiGroup.make("chat")
         "Answers from the documentation of the request. The answer is the UI message stream of the AI SDK (server-sent " +
           "events), so `useChat` works without changes. Without a model, the answer quotes the best passages with their " +
           "slugs. If the model fails after the answer has begun, the stream has a part of the type `error`.",
+      ),
+    HttpApiEndpoint.post("feedback", "/api/svc/chat/feedback", {
+      payload: Feedback,
+      success: Schema.Struct({ recorded: Schema.Boolean }).annotate({ identifier: "FeedbackRecorded" }),
+      error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
+    })
+      .middleware(Authorization)
+      .annotateMerge(access.feedback)
+      .annotate(OpenApi.Summary, "Say whether an answer has helped")
+      .annotate(
+        OpenApi.Description,
+        "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
+          "project, or one that is not kept, is a 404.",
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Chat", description: "Chat over documentation." })) {}

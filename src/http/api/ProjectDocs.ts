@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"
@@ -37,7 +38,13 @@ export const McpReply = Schema.Struct({
     }),
   ),
   error: Schema.optionalKey(
-    Schema.Struct({ code: Schema.Int, message: Schema.String }).annotate({ description: "Why the method failed." }),
+    Schema.Struct({
+      code: Schema.Int.check(Schema.isBetween({ minimum: -32_768, maximum: -32_000 })).annotate({
+        description: "The code of JSON-RPC 2.0.",
+        examples: [-32_602],
+      }),
+      message: Schema.String,
+    }).annotate({ description: "Why the method failed." }),
   ),
 }).annotate({ identifier: "McpReply" })
 export type McpReply = typeof McpReply.Type
@@ -87,6 +94,40 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
         "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from the answer on; " +
           "their rows are erased in the background.",
       ),
+    HttpApiEndpoint.get("questions", "/api/v0/projects/:projectId/docs/questions", {
+      params,
+      query: questionQuery,
+      success: DocsQuestionPage,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List the questions of readers")
+      .annotate(
+        OpenApi.Description,
+        "Newest first: questions that were asked with the project's keys while keepQuestions was true. The newest 10,000 are " +
+          "kept, for RETENTION_DAYS.",
+      ),
+    HttpApiEndpoint.get("mostAsked", "/api/v0/projects/:projectId/docs/questions/most-asked", {
+      params,
+      query: mostAskedQuery,
+      success: Schema.Struct({ questions: Schema.Array(AskedQuestion) }).annotate({ identifier: "MostAsked" }),
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "List the most asked questions")
+      .annotate(
+        OpenApi.Description,
+        "Counts questions that are equal but for case and punctuation, the most asked first. With found=false: those that found " +
+          "nothing.",
+      ),
+    HttpApiEndpoint.delete("eraseQuestions", "/api/v0/projects/:projectId/docs/questions", {
+      params,
+      success: Deleted,
+      error: [Forbidden, NotFound],
+    })
+      .annotateMerge(access.management)
+      .annotate(OpenApi.Summary, "Erase the questions of readers")
+      .annotate(OpenApi.Description, "Erases all questions of the project that are kept, for good."),
     HttpApiEndpoint.get("llmsTxt", "/api/v0/projects/:projectId/docs/llms.txt", {
       params,
       success: LlmsText,

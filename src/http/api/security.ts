@@ -106,6 +106,11 @@ export const access = {
       "a minute for each key, 60 for each client address without one.",
     ["apiKey", "apiKeyHeader", "session"],
   ),
+  feedback: describe("credential", ["projectKey"], "A project key, in both modes. Rate limit: that of chats.", [
+    "apiKey",
+    "apiKeyHeader",
+    "session",
+  ]),
   docsReader: describe(
     "anyone",
     ["administrator", "orgKey", "projectKey", "anonymous"],

@@ -2,6 +2,7 @@ import { Effect, Stream } from "effect"
 import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
 import type { AnswerPart } from "../../domain/chat/Chat.ts"
 import { Chats } from "../../domain/chat/Chats.ts"
+import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { Api } from "../api/Api.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
@@ -18,10 +19,12 @@ const uiMessageStream = (parts: Stream.Stream<AnswerPart>) =>
   })
 
 export const layer = HttpApiBuilder.group(Api, "chat", (handlers) =>
-  Effect.map(Chats, (chats) =>
+  Effect.zipWith(Chats, DocsQuestions, (chats, questions) =>
     handlers.handleAll({
       answer: ({ payload }) =>
         Effect.flatMap(clientAddress, (address) => Effect.map(chats.answer(payload, address), uiMessageStream)),
+      feedback: ({ payload }) =>
+        Effect.flatMap(clientAddress, (address) => Effect.as(questions.rate(payload, address), { recorded: true })),
     }),
   ),
 )

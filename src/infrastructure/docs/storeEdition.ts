@@ -63,7 +63,7 @@ export const storeEdition = Effect.fnUntraced(function* (
 })
 
 /** Erases up to `limit` rows of a table that belong to a project's documentation. */
-const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, which = sql.literal("true")) =>
+export const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, which = sql.literal("true")) =>
   Effect.map(
     sql`
       DELETE FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ctid = ANY(ARRAY(

@@ -7,6 +7,7 @@ import { type AnswerPart, type ChatRequest, ChatRates, limits, recentTurns } fro
 import { ChatLimits } from "#src/domain/chat/ChatLimits.ts"
 import { Chats } from "#src/domain/chat/Chats.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
+import { DocsQuestions } from "#src/domain/docs/DocsQuestions.ts"
 import { DocsWakeup } from "#src/domain/docs/DocsWakeup.ts"
 import { StoredDocs } from "#src/domain/docs/StoredDocs.ts"
 import { Documents } from "#src/domain/chat/Documents.ts"
@@ -31,7 +32,8 @@ const documents = Layer.succeed(Documents, {
   skill: ({ url }) => Effect.succeed({ name: url.split("/").at(-1)!, description: "a skill", markdown: `read ${url}` }),
 })
 
-const storedDocs = StoredDocs.layer.pipe(
+const storedDocs = Layer.merge(DocsQuestions.layer, StoredDocs.layer).pipe(
+  Layer.provide(ChatLimits.layer),
   Layer.provide([AuditLog.layer, DocsWakeup.layer]),
   Layer.provide(fakes.layer),
   Layer.provide(crypto.layer),

@@ -87,9 +87,9 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
       for (const [status, response] of Object.entries(operation.responses)) {
         const shared = response.$ref?.split("/").at(-1)
         const { content = {} } = shared === undefined ? response : components.responses[shared]!
-        const streams = (type: string) => type === "text/event-stream"
+        const isJson = (type: string) => type === "application/json"
         const entries = Object.entries(content).map(
-          ([type, media]) => [type, streams(type) ? () => undefined : fits(media)] as const,
+          ([type, media]) => [type.split(";", 1)[0]!, isJson(type) ? fits(media) : () => undefined] as const,
         )
         if (/^[234]\d\d$/.test(status)) checks.set(Number(status), new Map(entries))
       }
@@ -112,7 +112,8 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
             return `${status} is not in the definition: ${text.slice(0, 300)}`
           }
           const type = String(headers["content-type"]).split(";", 1)[0]!
-          if (types !== undefined && !types.has(type)) return `${status} comes as ${type}`
+          if (types?.size === 0 && text !== "") return `${status} has a body`
+          if (types !== undefined && types.size > 0 && !types.has(type)) return `${status} comes as ${type}`
           if (!/^\S{1,128}$/.test(String(headers["x-request-id"]))) return "x-request-id is missing"
           if (headers["cache-control"] !== "no-store" && type === "application/json") return "it may be kept in a cache"
           return types?.get(type)?.(answer.json) ?? (status >= 400 ? faultOfRefusal(answer) : undefined)

@@ -81,7 +81,7 @@ const servers = {
     open: false,
     runs: 4_000,
   },
-  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 2_500 },
+  "open mode on the embedded database": { server: TestServer.layer(environment), open: true, runs: 3_200 },
 }
 
 /** ABUSE_SEED repeats a run, and ABUSE_RUNS sets its length. */

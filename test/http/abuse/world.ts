@@ -11,6 +11,25 @@ const gone = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
 
 export type Ids = Readonly<Record<string, string>>
 
+/** Documentation that is stored with a project, with `mark` in it. */
+const storeDocs = Effect.fnUntraced(function* (
+  { orgId }: Tenant,
+  projectId: string,
+  mark: string,
+  as: string | undefined,
+) {
+  const { send, sql } = yield* TestServer
+  const json = { docsZipUrl: `${nowhere}${mark}`, keepQuestions: true }
+  yield* must(send, "PUT", `/api/v0/projects/${projectId}/docs`, { json, as })
+  yield* sql`
+    INSERT INTO docs_pages (org_id, project_id, edition, slug, title, description, markdown)
+    VALUES (${orgId}, ${projectId}, 'e', ${mark}, ${mark}, ${mark}, ${mark})`
+  yield* sql`
+    UPDATE project_docs SET edition = 'e', digest = '', stored_target = '', pages = 1, bytes = 100, characters = 100,
+      stored_at = now()
+    WHERE org_id = ${orgId} AND project_id = ${projectId}`
+})
+
 /** Creates one of every resource of a tenant, with `mark` in each text. Returns the ids by the name of their field. */
 const makeMarked = Effect.fnUntraced(function* (
   tenant: Tenant,
@@ -28,6 +47,7 @@ const makeMarked = Effect.fnUntraced(function* (
   const token = yield* provider.sign({ ...run, ...repository })
   yield* must(send, "POST", "/api/v0/register-deployment", { json: {}, as: token })
   const { id } = yield* platform("POST", `/orgs/${tenant.orgId}/keys`, { name: mark })
+  yield* storeDocs(tenant, projectId!, mark, as)
 
   const endpoint = yield* tenant.endpoint(`${nowhere}${mark}`, { description: mark })
   const job = { workflow: mark, input: { mark }, deployment_id: mark, idempotency_key: mark }
@@ -58,6 +78,7 @@ const makeParty = Effect.fnUntraced(function* (mark: string, provider: OidcProvi
   const snapshot = Effect.gen(function* () {
     const mine = { as: tenant.key }
     return {
+      docs: (yield* must(send, "GET", `/api/v0/projects/${named["projectId"]}/docs`, mine))["docsZipUrl"],
       projects: yield* must(send, "GET", `/api/v0/projects?orgId=${tenant.orgId}`, mine),
       keys: (yield* must(send, "GET", keys, mine))["keys"],
       endpoints: yield* tenant.call("webhooks/list"),

@@ -1,0 +1,112 @@
+import { Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { DocsQuestion, type NewQuestion, type QuestionFilter } from "../../domain/docs/DocsQuestion.ts"
+import { DocsQuestionRepository } from "../../domain/docs/DocsQuestionRepository.ts"
+import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { eraseFrom, isOf } from "./storeEdition.ts"
+
+const { found: _, ...fields } = DocsQuestion.fields
+/** `found` is the number of rows of a page. */
+const decode = decodePage(Schema.Struct({ ...fields, askedAt: Time, hasSource: Schema.Boolean }))
+const decodeAsked = decodeRows(
+  Schema.Struct({
+    question: Schema.String,
+    times: Schema.Int,
+    notFound: Schema.Int,
+    thumbsUp: Schema.Int,
+    thumbsDown: Schema.Int,
+    lastAskedAt: Time,
+  }),
+)
+
+const matches = (sql: SqlClient.SqlClient, { found, thumb }: QuestionFilter) =>
+  sql`(${found ?? null}::boolean IS NULL OR found = ${found ?? null}::boolean)
+    AND (${thumb ?? null}::text IS NULL OR thumb = ${thumb ?? null}::text)`
+
+/** Inserts questions, and drops the oldest ones of each of their projects. */
+const insert = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  questions: ReadonlyArray<NewQuestion>,
+  perProject: number,
+) {
+  const rows = JSON.stringify(questions.map(({ askedAt, ...row }) => ({ ...row, askedAt: date(askedAt) })))
+  yield* sql`
+    INSERT INTO docs_questions (org_id, project_id, id, asked_at, question, topic, found, thumb)
+    SELECT d.org_id, d.project_id, id, "askedAt", question, topic, found, thumb
+    FROM json_to_recordset(${rows}) AS asked (
+      "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
+    ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
+    WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL
+    ON CONFLICT DO NOTHING`
+  yield* sql`
+    DELETE FROM docs_questions q USING (
+      SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
+      FROM json_to_recordset(${rows}) AS asked ("orgId" text, "projectId" text)
+    ) AS project CROSS JOIN LATERAL (
+      SELECT id FROM docs_questions old
+      WHERE old.org_id = project.org_id AND old.project_id = project.project_id
+      ORDER BY id DESC OFFSET ${perProject} LIMIT 1
+    ) AS last
+    WHERE q.org_id = project.org_id AND q.project_id = project.project_id AND q.id <= last.id`
+})
+
+/** Questions of readers in PostgreSQL. */
+export const layer = Layer.effect(
+  DocsQuestionRepository,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+
+    return DocsQuestionRepository.of({
+      insert: (questions, perProject) => insert(sql, questions, perProject).pipe(orUnavailableWithin("sweep")),
+
+      setThumb: (docs, id, thumb) =>
+        sql`UPDATE docs_questions SET thumb = ${thumb} WHERE ${isOf(sql, docs)} AND id = ${id} RETURNING 1`.pipe(
+          Effect.map((rows) => rows.length > 0),
+          orUnavailable,
+        ),
+
+      list: (docs, page) =>
+        pageOf(
+          sql,
+          page,
+          sql`
+            SELECT id, question, asked_at AS "askedAt", found AS "hasSource", thumb FROM docs_questions
+            WHERE ${isOf(sql, docs)} AND ${matches(sql, page)} AND ${afterCursor(sql, page, "newest")}`,
+          "id",
+          ["question"],
+          "newest",
+        ).pipe(
+          decode,
+          Effect.map(({ hasMore, items }) => ({
+            hasMore,
+            items: items.map(({ hasSource, ...question }) => ({ ...question, found: hasSource })),
+          })),
+          orUnavailable,
+        ),
+
+      mostAsked: (docs, { limit, ...filter }) =>
+        sql`
+          SELECT q.question, topic.* FROM (
+            SELECT max(id) AS id, count(*)::int AS times, count(*) FILTER (WHERE NOT found)::int AS "notFound",
+              count(*) FILTER (WHERE thumb = 'up')::int AS "thumbsUp",
+              count(*) FILTER (WHERE thumb = 'down')::int AS "thumbsDown", max(asked_at) AS "lastAskedAt"
+            FROM docs_questions WHERE ${isOf(sql, docs)} AND ${matches(sql, filter)}
+            GROUP BY topic ORDER BY times DESC, id DESC LIMIT ${limit}
+          ) AS topic JOIN docs_questions q ON ${isOf(sql, docs)} AND q.id = topic.id
+          ORDER BY topic.times DESC, topic.id DESC`.pipe(decodeAsked, orUnavailable),
+
+      erase: (docs, limit) => eraseFrom(sql, "docs_questions", docs, limit).pipe(orUnavailable),
+
+      removeOld: (before, limit) =>
+        sql`
+          DELETE FROM docs_questions WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM docs_questions WHERE asked_at < ${date(before)} ORDER BY asked_at LIMIT ${limit}
+            FOR UPDATE SKIP LOCKED
+          )) RETURNING 1`.pipe(
+          Effect.map((rows) => rows.length),
+          orUnavailableWithin("sweep"),
+        ),
+    })
+  }),
+)
