@@ -48,8 +48,10 @@ it("every named source file exists", () => {
   }
 })
 
-/** Variables of the tests, each with the file that reads it. */
+/** Variables of the tests and of templates, each with the file that reads or sets it. */
 const ofTests: Readonly<Record<string, string>> = {
+  GATEHOUSE_PREVIEW: "deploy/gitlab/register.yml",
+  GATEHOUSE_PROJECT_ID: "deploy/gitlab/register.yml",
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
