@@ -56,6 +56,7 @@ const ofTests: Readonly<Record<string, string>> = {
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
   RACES: "test/faults/races.test.ts",
+  SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
 }
 
