@@ -195,7 +195,7 @@ it("types the stream of the chat as its parts", () => {
 
 it("describes everything, with realistic examples", () => {
   for (const [at, node] of everything) {
-    if (/\/properties\/[^/]+$/.test(at) && node["$ref"] === undefined) {
+    if (/\/(properties|parameters)\/[^/]+$/.test(at) && node["$ref"] === undefined) {
       expect(String(node["description"] ?? ""), at).toMatch(/\w+ \w+/)
     }
     expect(node["description"], at).not.toBe("A ULID.")
