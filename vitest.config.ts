@@ -13,7 +13,11 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**", "test/package/**"] },
+        test: {
+          name: "main",
+          include: ["test/**/*.test.ts"],
+          exclude: ["test/faults/**", "test/package/**", "test/generated/**", "test/schemathesis/**"],
+        },
       },
       // Processes, databases and networks that fail, and load: `npm run test:faults`. Real time and processes on a
       // machine that others use: one that fails is run again once, and told as such.
@@ -23,6 +27,14 @@ export default defineConfig({
       },
       // The command line as a process, and the package installed in an empty folder: `npm run test:package`.
       { extends: true, test: { name: "package", include: ["test/package/**/*.test.ts"], testTimeout: 180_000 } },
+      // Cases that Schemathesis makes from the OpenAPI document: `npm run test:schemathesis`.
+      {
+        extends: true,
+        test: { name: "schemathesis", include: ["test/schemathesis/**/*.test.ts"], testTimeout: 900_000 },
+      },
+      // Clients that generators of others make from the OpenAPI document, in four languages: `npm run test:clients`. The first
+      // run downloads the generators from their package registries.
+      { extends: true, test: { name: "clients", include: ["test/generated/**/*.test.ts"], testTimeout: 300_000 } },
     ],
   },
 })

@@ -2,6 +2,7 @@ import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
 import * as Gatehouse from "../sdk/client.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { ActFor } from "./actFor.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 import { inFlags } from "./fields.ts"
@@ -29,7 +30,8 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
     response === undefined ? Effect.succeed("") : Effect.orElseSucceed(response.text, () => ""),
   )
 
-  const client = yield* Gatehouse.make({ baseUrl, credential: token }).pipe(
+  const orgId = Option.getOrUndefined(yield* ActFor)
+  const client = yield* Gatehouse.make({ baseUrl, credential: token, orgId }).pipe(
     Effect.provideService(HttpClient.HttpClient, http),
   )
   const answer = yield* operation(client).pipe(
@@ -122,7 +124,9 @@ const hint = ({ credential, requestUrl = "", source }: FailedRequest) => {
   if (requestUrl.endsWith("/keys/validate")) return ""
   const isSent = credential !== undefined
   if (/\/v1\/(events|jobs|schedules|webhooks)\//.test(requestUrl) && credential !== "key") {
-    return ` Set GATEHOUSE_TOKEN to an API key (svc_…); ${isSent ? (source.endsWith("GATEHOUSE_TOKEN") ? "its value" : source) : "ADMIN_TOKEN"} is not an API key.`
+    return isSent
+      ? ` The credential is ${source}: name the org to act for with --org, or use an API key (svc_…).`
+      : " Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN with --org."
   }
   return isSent
     ? ` The credential is ${source}.`

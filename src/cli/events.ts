@@ -1,4 +1,5 @@
 import { Argument, Command, Flag } from "effect/cli"
+import { actFor, actForFlag } from "./actFor.ts"
 import { Schema } from "effect"
 import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
@@ -63,6 +64,8 @@ const types = Command.make("types", {}, () =>
 
 /** Publishes and lists events. */
 export const events = Command.make("events").pipe(
-  Command.withDescription("Events of your own; GATEHOUSE_TOKEN must be an API key"),
+  Command.withDescription("Events of your own: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
   Command.withSubcommands([publish, list, types]),
+  actFor,
 )

@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { actFor, actForFlag } from "./actFor.ts"
 import { Timestamp } from "../domain/Schemas.ts"
 import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
@@ -79,6 +80,8 @@ const finish = Command.make(
 
 /** Creates, shows and ends jobs. */
 export const jobs = Command.make("jobs").pipe(
-  Command.withDescription("Jobs and their outcomes; GATEHOUSE_TOKEN must be an API key"),
+  Command.withDescription("Jobs and their outcomes: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
   Command.withSubcommands([create, list, get, claim, heartbeat, finish, cancel]),
+  actFor,
 )

@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { actFor, actForFlag } from "./actFor.ts"
 import { Overlap } from "../domain/jobs/JobSchedule.ts"
 import { call } from "./call.ts"
 import { usage } from "./CommandFailed.ts"
@@ -121,6 +122,8 @@ const remove = Command.make("delete", { schedule }, ({ schedule }) =>
 
 /** Manages schedules. */
 export const schedules = Command.make("schedules").pipe(
-  Command.withDescription("Schedules, which create jobs; GATEHOUSE_TOKEN must be an API key"),
+  Command.withDescription("Schedules, which create jobs: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
   Command.withSubcommands([create, list, get, update, run, remove]),
+  actFor,
 )

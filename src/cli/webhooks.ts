@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { actFor, actForFlag } from "./actFor.ts"
 import { urlFault } from "../domain/webhooks/WebhookUrl.ts"
 import { call } from "./call.ts"
 import { CommandFailed, usage } from "./CommandFailed.ts"
@@ -142,6 +143,8 @@ const test = Command.make(
 
 /** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
 export const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("Webhook endpoints and deliveries; GATEHOUSE_TOKEN must be an API key"),
+  Command.withDescription("Webhook endpoints and deliveries: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
   Command.withSubcommands([create, list, show, update, remove, test, deliveries, delivery, retry, recover]),
+  actFor,
 )

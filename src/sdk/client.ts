@@ -13,6 +13,8 @@ export interface ClientOptions {
    * which is enough in open mode.
    */
   readonly credential?: string | Redacted.Redacted<string> | undefined
+  /** The org that the administrator acts for under `/v1`. An API key has its org. */
+  readonly orgId?: string | undefined
 }
 
 /** One method for each operation, by group: `client.projects.create({ payload: { name: "docs" } })`. */
@@ -78,12 +80,19 @@ export const withIdempotencyKey =
  * const project = await Effect.runPromise(gatehouse.projects.create({ payload: { name: "docs" } }))
  * ```
  */
-export const make = ({ baseUrl, credential }: ClientOptions): Effect.Effect<Client, never, HttpClient.HttpClient> =>
+export const make = ({
+  baseUrl,
+  credential,
+  orgId,
+}: ClientOptions): Effect.Effect<Client, never, HttpClient.HttpClient> =>
   HttpApiClient.make(Api, {
     baseUrl,
     transformClient: HttpClient.mapRequestEffect((request) =>
       Effect.map(IdempotencyKey, (key) => {
-        const keyed = key === undefined ? request : HttpClientRequest.setHeader(request, "idempotency-key", key)
+        const keyed = HttpClientRequest.setHeaders(request, {
+          ...(key === undefined ? {} : { "idempotency-key": key }),
+          ...(orgId === undefined ? {} : { "x-org-id": orgId }),
+        })
         // An operation with a credential of its own (register) keeps it.
         return credential === undefined || "authorization" in request.headers
           ? keyed

@@ -55,9 +55,11 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("a guarded serve
       const { url } = yield* TestServer
       const jobs = ["jobs", "create", "nightly", "--url", url]
       const without = yield* runCli(jobs)
-      expect(without.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); ADMIN_TOKEN is not an API key.")
+      expect(without.err).toContain(
+        "Set GATEHOUSE_TOKEN to an API key (svc_…), or to the server's ADMIN_TOKEN with --org.",
+      )
       const admin = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: adminToken } })
-      expect(admin.err).toContain("Set GATEHOUSE_TOKEN to an API key (svc_…); its value is not an API key.")
+      expect(admin.err).toContain("The credential is the value of GATEHOUSE_TOKEN: name the org to act for with --org")
       const unknown = yield* runCli(jobs, { env: { GATEHOUSE_TOKEN: "svc_unknown" } })
       expect(unknown.err).toContain("The credential is the value of GATEHOUSE_TOKEN.")
       const asked = yield* runCli(["keys", "validate", "--url", url], { stdin: "svc_unknown" })

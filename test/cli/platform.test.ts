@@ -50,6 +50,30 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     }),
   )
 
+  it.effect("the administrator acts for the org in --org", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const made = yield* send("POST", "/api/v0/orgs", { json: { name: "Customer" }, as: adminToken })
+      const { orgId } = made.json as { orgId: string }
+      const org = ["--org", orgId]
+      const job = yield* cli(["jobs", "create", "report", ...org])
+      expect(job).toMatchObject({ out: expect.stringMatching(ulid), code: 0 })
+      expect((yield* cli(["jobs", ...org, "list"])).out).toContain(job.out.trim())
+      expect((yield* cli(["schedules", "create", "report", "0 4 * * *", ...org])).code).toBe(0)
+      expect((yield* cli(["events", "publish", "invoice.paid", "--data", "{}", ...org])).code).toBe(0)
+      expect((yield* cli(["events", "types", ...org])).out).toMatch(/^invoice\.paid /m)
+      expect((yield* cli(["webhooks", "list", ...org])).code).toBe(0)
+      expect((yield* cli(["overview", "failing"])).code).toBe(0)
+
+      const unsaid = yield* cli(["jobs", "list"])
+      expect(unsaid).toMatchObject({ out: "", code: 1 })
+      expect(unsaid.err).toContain("--org")
+      const unknown = yield* cli(["jobs", "list", "--org", "01KAHBMKZ3D2X7S5QN8W4V6R9T"])
+      expect(unknown).toMatchObject({ err: "gatehouse: There is no such org.\n", code: 1 })
+      yield* cli(["orgs", "delete", orgId])
+    }),
+  )
+
   it.effect("a project is linked with pins and deleted; an org gets owners and is deleted", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer

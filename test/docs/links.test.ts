@@ -48,12 +48,15 @@ it("every named source file exists", () => {
   }
 })
 
-/** Variables of the tests, each with the file that reads it. */
+/** Variables of the tests and of templates, each with the file that reads or sets it. */
 const ofTests: Readonly<Record<string, string>> = {
+  GATEHOUSE_PREVIEW: "deploy/gitlab/register.yml",
+  GATEHOUSE_PROJECT_ID: "deploy/gitlab/register.yml",
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
   RACES: "test/faults/races.test.ts",
+  SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
 }
 

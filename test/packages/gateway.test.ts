@@ -6,6 +6,7 @@ import type { AddressInfo } from "node:net"
 import {
   type GatewayOptions,
   type KeyOwner,
+  type Use,
   makeGateway,
   withExpress,
   withFastify,
@@ -71,6 +72,42 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
         headers: { "retry-after": expect.stringMatching(/^\d+$/) },
         body: { code: "too_many_requests" },
       })
+    }),
+  )
+
+  it.effect("asks for permissions, and takes the cost of a use", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      let asked = 0
+      const counted: typeof globalThis.fetch = (...args) => {
+        asked++
+        return globalThis.fetch(...args)
+      }
+      const { gateway, owner } = yield* world({ cacheSeconds: 60, fetch: counted })
+      const settings = { permissions: ["models.*"], credits: { remaining: 100 } }
+      const json = { name: "metered", projectId: owner.projectId, ...settings }
+      const { key, id } = yield* must(send, "POST", "/api/v0/keys", { json, as: adminToken })
+      const check = (use: Use) => Effect.promise(() => gateway.check({ "x-api-key": key! }, use))
+      const models = ["models.large.use"]
+      expect((yield* check({ permissions: models, cost: 60 })).owner).toMatchObject({ keyId: id })
+      expect((yield* check({ permissions: ["files.read"] })).refusal).toMatchObject({
+        status: 403,
+        body: { code: "forbidden", error: expect.stringContaining("files.read") },
+      })
+      expect((yield* check({ cost: 60 })).refusal).toMatchObject({ status: 429, body: { code: "credits_exhausted" } })
+      expect(asked).toBe(3)
+      // Uses without a cost are kept, each with its permissions.
+      for (const permissions of [models, models, undefined, undefined]) {
+        expect((yield* check({ permissions })).owner).toBeDefined()
+      }
+      expect(asked).toBe(5)
+      expect((yield* check({ permissions: ["files.read"] })).refusal?.status).toBe(403)
+      const passed = yield* Effect.promise(() =>
+        withFetch(gateway, { permissions: ["files.read"] })(
+          new Request("http://gateway.example", { headers: { "x-api-key": key! } }),
+        ),
+      )
+      expect(passed).toMatchObject({ status: 403 })
     }),
   )
 

@@ -72,6 +72,8 @@ export const run = (
     child.stderr.on("data", (chunk: Buffer) => (err += chunk.toString()))
     child.on("error", (error) => resume(Effect.die(error)))
     child.on("close", (code) => resume(Effect.succeed({ out, err, code: code ?? -1 })))
+    // A program may end before it has read its input.
+    child.stdin.on("error", () => {})
     child.stdin.end(options.stdin ?? "")
     return Effect.sync(() => void child.kill("SIGKILL"))
   })

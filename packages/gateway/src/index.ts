@@ -41,9 +41,20 @@ export type Decision =
   | { readonly owner: KeyOwner; readonly refusal?: undefined }
   | { readonly owner?: undefined; readonly refusal: Refusal }
 
+/** What a request uses. */
+export interface Use {
+  /** Permissions that the key needs, all of them: 1 to 20. A key that lacks one is a 403 that names it. Default: none. */
+  readonly permissions?: ReadonlyArray<string> | undefined
+  /**
+   * What it takes of the rate limit and the credits of the key: 0 to 1,000,000. A use that names its cost is never answered
+   * from memory. Default: 1.
+   */
+  readonly cost?: number | undefined
+}
+
 export interface Gateway {
-  /** Decides about a request by its headers. Never throws. */
-  readonly check: (headers: RequestHeaders) => Promise<Decision>
+  /** Decides about a request by its headers, and what it uses. Never throws. */
+  readonly check: (headers: RequestHeaders, use?: Use) => Promise<Decision>
 }
 
 /** How many valid keys the memory holds. */
@@ -100,31 +111,32 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
   }
   const cached = new Map<string, { readonly decision: Decision; readonly until: number }>()
 
-  const keep = (key: string, decision: Decision) => {
+  const keep = (asked: string, decision: Decision) => {
     if (cached.size >= maxCached) cached.delete(cached.keys().next().value!)
-    cached.set(key, { decision, until: performance.now() + cacheSeconds * 1000 })
+    cached.set(asked, { decision, until: performance.now() + cacheSeconds * 1000 })
   }
 
-  const ask = async (key: string): Promise<Decision> => {
+  const ask = async (asked: string, mayKeep: boolean): Promise<Decision> => {
     const signal = AbortSignal.timeout(timeoutMillis)
-    const answer = await send(address, { method: "POST", headers, body: JSON.stringify({ key }), signal })
+    const answer = await send(address, { method: "POST", headers, body: asked, signal })
     const body = (await answer.json()) as Answer["body"]
     const decision = toDecision({ status: answer.status, retryAfter: answer.headers.get("retry-after"), body })
     if (decision === undefined)
       throw new Error(`status ${answer.status}: ${body.error ?? "not an answer of Gatehouse"}`)
-    if (decision.owner !== undefined && cacheSeconds > 0) keep(key, decision)
+    if (decision.owner !== undefined && mayKeep) keep(asked, decision)
     return decision
   }
 
   return {
-    check: async (headers) => {
+    check: async (headers, { cost, permissions } = {}) => {
       const key = keyOf(headers)
       if (key === undefined || key === "") return missing()
-      const known = cached.get(key)
+      const asked = JSON.stringify({ key, permissions, cost })
+      const known = cached.get(asked)
       if (known !== undefined && performance.now() < known.until) return known.decision
-      cached.delete(key)
+      cached.delete(asked)
       try {
-        return await ask(key)
+        return await ask(asked, cacheSeconds > 0 && cost === undefined)
       } catch (error) {
         onFault(`Gatehouse at ${address.origin} cannot check a key: ${error instanceof Error ? error.message : error}`)
         return unavailable()
@@ -142,9 +154,9 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
  * ```
  */
 export const withFetch =
-  ({ check }: Gateway) =>
+  ({ check }: Gateway, use?: Use) =>
   async (request: { readonly headers: RequestHeaders }): Promise<KeyOwner | Response> => {
-    const { owner, refusal } = await check(request.headers)
+    const { owner, refusal } = await check(request.headers, use)
     return owner ?? Response.json(refusal.body, refusal)
   }
 
@@ -157,9 +169,9 @@ interface NodeResponse {
 
 /** For Express and Connect: puts the owner of the key on `request.gatehouse`. */
 export const withExpress =
-  ({ check }: Gateway) =>
+  ({ check }: Gateway, use?: Use) =>
   (request: NodeRequest & { gatehouse?: KeyOwner }, response: NodeResponse, next: (error?: unknown) => void): void => {
-    void check(request.headers).then(({ owner, refusal }) => {
+    void check(request.headers, use).then(({ owner, refusal }) => {
       if (refusal !== undefined) {
         const { body, headers, status } = refusal
         response.writeHead(status, { ...headers, "content-type": "application/json" }).end(JSON.stringify(body))
@@ -178,9 +190,9 @@ interface FastifyReply {
 
 /** For Fastify, as an `onRequest` hook: puts the owner of the key on `request.gatehouse`. */
 export const withFastify =
-  ({ check }: Gateway) =>
+  ({ check }: Gateway, use?: Use) =>
   async (request: NodeRequest & { gatehouse?: KeyOwner }, reply: FastifyReply): Promise<unknown> => {
-    const { owner, refusal } = await check(request.headers)
+    const { owner, refusal } = await check(request.headers, use)
     if (refusal !== undefined)
       return reply
         .code(refusal.status)
@@ -197,9 +209,9 @@ interface HonoContext {
 
 /** For Hono: sets the variable `gatehouse` to the owner of the key. */
 export const withHono =
-  ({ check }: Gateway) =>
+  ({ check }: Gateway, use?: Use) =>
   async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
-    const { owner, refusal } = await check(context.req.raw.headers)
+    const { owner, refusal } = await check(context.req.raw.headers, use)
     if (refusal !== undefined) return Response.json(refusal.body, refusal)
     context.set("gatehouse", owner)
     await next()

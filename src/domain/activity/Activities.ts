@@ -2,7 +2,15 @@ import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { InvalidRequest, type Forbidden, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type CurrentPrincipal, managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
-import { type Every, type FailingEndpoint, fill, intervalsOf, type Overview, startOf } from "./Activity.ts"
+import {
+  countIntervals,
+  type Every,
+  type FailingEndpoint,
+  fill,
+  intervalsOf,
+  type Overview,
+  startOf,
+} from "./Activity.ts"
 import { ActivityRepository } from "./ActivityRepository.ts"
 
 const maxIntervals = 1_000
@@ -61,13 +69,14 @@ export class Activities extends Context.Service<
         const now = yield* DateTime.now
         const to = range.to ?? now
         const from = range.from ?? DateTime.subtractDuration(to, defaultRange[every])
-        const intervals = intervalsOf(every, from.epochMilliseconds, to.epochMilliseconds)
-        if (intervals.length === 0) return yield* new InvalidRequest({ error: "from must be before to." })
-        if (intervals.length > maxIntervals) {
+        const number = countIntervals(every, from.epochMilliseconds, to.epochMilliseconds)
+        if (number === 0) return yield* new InvalidRequest({ error: "from must be before to." })
+        if (number > maxIntervals) {
           return yield* new InvalidRequest({
             error: `The range has more than ${maxIntervals} intervals: use a longer every, or a shorter range.`,
           })
         }
+        const intervals = intervalsOf(every, from.epochMilliseconds, to.epochMilliseconds)
         const [counted, state] = yield* Effect.all(
           [repository.counts(scope, every, DateTime.makeUnsafe(intervals[0]!), to), repository.queueState(scope, now)],
           { concurrency: 2 },

@@ -110,11 +110,14 @@ export const FailingCursor = Schema.String.check(
   Schema.isPattern(/^\d{1,15}\.[0-7][0-9A-HJKMNP-TV-Z]{25}$/u, { expected: "the cursor of an earlier answer" }),
 )
 
+/** The number of intervals of a range. A range of all years has a thousand million minutes. */
+export const countIntervals = (every: Every, from: number, to: number): number =>
+  Math.max(0, Math.ceil((to - startOf(every, from)) / millisOf[every]))
+
 /** The intervals of a range, oldest first. */
 export const intervalsOf = (every: Every, from: number, to: number): ReadonlyArray<number> => {
   const first = startOf(every, from)
-  const length = Math.max(0, Math.ceil((to - first) / millisOf[every]))
-  return Array.from({ length }, (_, i) => first + i * millisOf[every])
+  return Array.from({ length: countIntervals(every, from, to) }, (_, i) => first + i * millisOf[every])
 }
 
 /** The sum of an outcome in one interval. */

@@ -26,7 +26,10 @@ export const ChatRates = Context.Reference<{
   readonly address: number
 }>("gatehouse/domain/Chat/ChatRates", { defaultValue: () => ({ projectKey: 120, address: 60 }) })
 
-const Part = Schema.Struct({ type: Schema.String, text: Schema.optionalKey(Schema.Unknown) }).check(
+const Part = Schema.Struct({
+  type: Schema.String.annotate({ description: "What the part is. The service reads text.", examples: ["text"] }),
+  text: Schema.optionalKey(Schema.Unknown),
+}).check(
   Schema.makeFilter(({ type, text }: { readonly type: string; readonly text?: unknown }) =>
     type !== "text" || typeof text === "string" ? undefined : "must have a string as its text",
   ),

@@ -33,6 +33,10 @@ export interface RepositoryOwner {
 
 const ownerForm = /^(?:([a-z0-9][a-z0-9-]{0,62}):)?([\w.-]{1,100}(?:\/[\w.-]{1,100}){0,20})$/
 
+/** What an owner looks like, for descriptions: GitHub has no nested groups. `parseOwner` has the rule. */
+export const ownerFormat =
+  "^([A-Za-z0-9_.-]{1,100}|[a-z0-9][a-z0-9-]{0,62}:[A-Za-z0-9_.-]{1,100}(/[A-Za-z0-9_.-]{1,100}){0,20})$"
+
 /** Parses `provider:owner`, or `owner` for GitHub; `undefined` when it is neither. */
 export const parseOwner = (text: string): RepositoryOwner | undefined => {
   const [, provider = "github", owner] = ownerForm.exec(text) ?? []

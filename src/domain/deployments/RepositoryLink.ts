@@ -4,7 +4,7 @@ import type { CiRun } from "./CiRun.ts"
 import { namePattern, ownerPattern } from "./providers/claims.ts"
 
 const provider = Text.check(
-  Schema.isPattern(/^[a-z0-9][a-z0-9-]{0,62}$/, { expected: "the name of a CI provider, such as github" }),
+  Schema.isPattern(/^[a-z0-9][a-z0-9-]{0,62}$/u, { expected: "the name of a CI provider, such as github" }),
 )
 const owner = Text.check(
   Schema.isPattern(ownerPattern, {

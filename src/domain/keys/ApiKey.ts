@@ -131,6 +131,7 @@ export const UpdateKey = Schema.Struct({
   .check(
     Schema.makeFilter((change: object) => Object.keys(change).length > 0, {
       expected: "an object with at least one field",
+      toJsonSchema: () => ({ minProperties: 1 }),
     }),
   )
   .annotate({ identifier: "UpdateKey" })

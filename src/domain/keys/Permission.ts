@@ -1,7 +1,8 @@
 import { Schema } from "effect"
 
 const segments = "[a-z0-9_-]+(\\.[a-z0-9_-]+)*"
-const shape = new RegExp(`^(\\*|${segments}(\\.\\*)?)$`)
+// With the flag u, the pattern is also in the OpenAPI document.
+const shape = new RegExp(`^(\\*|${segments}(\\.\\*)?)$`, "u")
 
 const maxLength = 128
 /** Whether a text is a permission. */

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
-import { parseOwner } from "../deployments/CiProvider.ts"
+import { ownerFormat, parseOwner } from "../deployments/CiProvider.ts"
 import { Id, Name, Text, Timestamp } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */
@@ -25,7 +25,7 @@ export const Owners = Schema.Array(
   Text.check(
     Schema.makeFilter((text: string) => parseOwner(text) !== undefined, {
       expected: "an owner of repositories, as owner for GitHub or provider:owner, such as gitlab:acme",
-      toJsonSchema: () => [{}, true],
+      toJsonSchema: () => [{ pattern: ownerFormat }, true],
     }),
   ),
 )

@@ -1,8 +1,9 @@
 import { Schema } from "effect"
 
 const segment = "[a-z0-9_-]+"
-const typeForm = new RegExp(`^${segment}(\\.${segment})+$`)
-const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*\\.(${segment}|\\*))$`)
+// With the flag u, the patterns are also in the OpenAPI document.
+const typeForm = new RegExp(`^${segment}(\\.${segment})+$`, "u")
+const patternForm = new RegExp(`^(\\*|${segment}(\\.${segment})*\\.(${segment}|\\*))$`, "u")
 /** The maximum length of an event type, in characters. It also limits the number of its topics to 65. */
 const maxTypeLength = 128
 /** The patterns that an endpoint may have. */

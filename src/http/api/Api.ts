@@ -40,6 +40,7 @@ export class Api extends HttpApi.make("gatehouse")
   .add(SchedulesGroup)
   .add(PortalGroup)
   .annotate(HttpApi.PayloadParseOptions, knownFieldsOnly)
+  .annotate(HttpApi.QueryParseOptions, knownFieldsOnly)
   .annotateMerge(
     OpenApi.annotations({
       title: "Gatehouse",
@@ -61,8 +62,8 @@ export class Api extends HttpApi.make("gatehouse")
         "creates nothing more and gets the same answer.",
         "",
         "A field that the operation does not have is a 400 that names it and the nearest field: `/api/v0` uses `expiresAt`,",
-        "`/v1` uses `lease_seconds`. Only the chat, `register-deployment` and secret scanning ignore",
-        "further fields.",
+        "`/v1` uses `lease_seconds`. So is a query parameter that the operation does not have. Only the chat,",
+        "`register-deployment` and secret scanning ignore further fields.",
         "",
         'Every answer that is not 2xx is `{ "error": "<sentence>", "code": "<snake_case>" }`. Under `/v1` it is',
         '`{ "success": false, "message": "<sentence>", "code": "<snake_case>" }`. Every answer has an `x-request-id`: the',

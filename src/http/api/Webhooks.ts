@@ -79,7 +79,10 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: Schema.Struct({
         success: Schema.Literal(true),
         delivered: Schema.Boolean,
-        status: Schema.NullOr(Schema.Int).annotate({ examples: [204] }),
+        status: Schema.NullOr(Schema.Int).annotate({
+          description: "The status of the answer. null: there was none.",
+          examples: [204],
+        }),
         body: Schema.NullOr(Schema.String).annotate({ description: "The first 4 KiB of the answer.", examples: [""] }),
         error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),

@@ -17,10 +17,10 @@ export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("g
   error: [InvalidRequest, PayloadTooLarge, UnsupportedMediaType, InternalError, Unavailable],
 }) {}
 
-/** Finds the principal of a request, and refuses one that the operation's `Admits` excludes. */
+/** Finds the principal of a request, and refuses one that the operation's `Admits` excludes. Then refuses an unknown query. */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
-  { error: [Unauthorized, Unavailable] },
+  { error: [Unauthorized, InvalidRequest, Unavailable] },
 ) {}
 
 /** Chats: the body is read when there is memory for it. */
@@ -53,7 +53,13 @@ export class WebhookAuthorization extends HttpApiMiddleware.Service<
   WebhookAuthorization,
   { provides: CurrentPrincipal }
 >()("gatehouse/http/WebhookAuthorization", {
-  error: [WebhookErrors.Unauthorized, WebhookErrors.Forbidden, WebhookErrors.NotFound, WebhookErrors.Unavailable],
+  error: [
+    WebhookErrors.Unauthorized,
+    WebhookErrors.InvalidRequest,
+    WebhookErrors.Forbidden,
+    WebhookErrors.NotFound,
+    WebhookErrors.Unavailable,
+  ],
 }) {}
 
 /** Operations that create something: requests with the same `Idempotency-Key` create it once. */

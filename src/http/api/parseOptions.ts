@@ -1,6 +1,6 @@
 import type { SchemaAST } from "effect"
 
-/** How bodies are read: one answer names all errors of a body, and a field that the operation does not have is an error. */
+/** How bodies and queries are read: one answer names all errors, and a field that the operation does not have is an error. */
 export const knownFieldsOnly: SchemaAST.ParseOptions = { errors: "all", onExcessProperty: "error" }
 
 /** For operations whose callers send more than the service reads: further fields are ignored. */

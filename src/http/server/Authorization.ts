@@ -19,6 +19,7 @@ import * as Credentials from "./credentials.ts"
 import { isLocal } from "./localRequest.ts"
 import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
 import { Admits } from "../api/security.ts"
+import { refuseUnknownQuery } from "./queryFields.ts"
 import { annotateOrg } from "./requestLog.ts"
 import { type Caller, makeSessionCallers, ofGrant } from "./sessionCallers.ts"
 
@@ -130,7 +131,10 @@ type Admit<E> = (
   admits: typeof Admits.Service,
 ) => Effect.Effect<Caller, E>
 
-/** Makes the middleware that provides the principal. The org of the principal pays for the database time. */
+/**
+ * Makes the middleware that provides the principal, and then refuses an unknown query. The org of the principal pays for the
+ * database time.
+ */
 const provideBy = <E>(admit: Admit<E>, open: boolean) =>
   Effect.fnUntraced(function* <A, E2, R>(
     operation: Effect.Effect<A, E2, R>,
@@ -140,6 +144,7 @@ const provideBy = <E>(admit: Admit<E>, open: boolean) =>
     const caller = yield* admit(request, Context.get(endpoint.annotations, Admits))
     const orgId = tenantOf(caller.principal)
     if (orgId !== undefined) yield* annotateOrg(orgId)
+    yield* refuseUnknownQuery(endpoint)
     return yield* Effect.provideService(
       orgId === undefined ? operation : Effect.provideService(operation, RequestOrg, orgId),
       CurrentPrincipal,

@@ -7,6 +7,8 @@ import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepos
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { makeServiceEvent, deactivated } from "#src/domain/webhooks/ServiceEvents.ts"
+import type { ServiceEventType } from "#src/domain/webhooks/EventPatterns.ts"
+import { serviceEvents } from "#src/http/api/openapi/serviceEvents.ts"
 import { Sweeps } from "#src/domain/webhooks/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -59,6 +61,7 @@ const toldTo = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
     ({ delivery_id, state }) =>
       Effect.map(findDelivery(orgId, delivery_id), ({ payload }) => {
         const { data, event } = JSON.parse(payload) as { event: string; data: Record<string, unknown> }
+        assert.deepStrictEqual(Object.keys(data), Object.keys(serviceEvents[event as ServiceEventType].data))
         return { event, data, state }
       }),
   )

@@ -67,8 +67,9 @@ const casesOf = (operation: Described): Arbitrary.Arbitrary<Case> => {
   return Arbitrary.all({
     operation: constant({ method: operation.method, path: operation.path }),
     path: Arbitrary.all(Object.fromEntries(inPath.map((parameter) => [parameter.name, of(parameter)]))),
-    query: Arbitrary.map(Arbitrary.all([query, oneOf("", "__proto__=1", "x=%00")]), ([known, other]) =>
-      [...known, other].filter((part) => part !== "").join("&"),
+    query: Arbitrary.map(
+      Arbitrary.all([query, oneOf("", "", "", "", "", "", "__proto__=1", "x=%00")]),
+      ([known, other]) => [...known, other].filter((part) => part !== "").join("&"),
     ),
     body: bodyFor(operation),
     headers,

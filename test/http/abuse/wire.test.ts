@@ -168,7 +168,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (
         "a matrix parameter": [last("", "/api/v0/orgs;a=b"), 404],
         "a fragment": [last("", "/api/v0/orgs#a"), 404],
         "a matrix parameter after a path that a proxy may block": [last("", "/metrics;a"), 404],
-        "a semicolon and a hash in a query": [last("", "/api/v0/orgs?a;b#c"), 200],
+        "a semicolon and a hash in a query": [last("", "/api/v0/orgs?a;b#c"), 400],
         "an invalid version": [last("", "/api/v0/orgs", "HTTP/1.1x"), 400],
         "no version": ["GET /api/v0/orgs\r\n\r\n", 401],
         "the preface of HTTP/2": ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400],

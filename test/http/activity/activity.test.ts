@@ -86,6 +86,8 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
           expect(yield* ask(`${to}&from=2026-11-20T00:20:00.000Z`)).toBe(200)
           expect(yield* ask(`${to}&from=2026-11-20T00:19:00.000Z`)).toBe(400)
           expect(yield* ask(`${to}&from=2026-11-20T17:00:00.000Z`)).toBe(400)
+          // Seen failing: the intervals of all years took the memory of the process.
+          expect(yield* ask("from=0001-01-01T00:00:00.000Z&to=9999-12-31T00:00:00.000Z")).toBe(400)
           expect(yield* ask("every=week")).toBe(400)
           expect(yield* ask(`orgId=${other.orgId}`, tenant.key)).toBe(404)
           expect(yield* ask("orgId=01KAHBMKZ3D2X7S5QN8W4V6R9T")).toBe(404)

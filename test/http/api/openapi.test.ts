@@ -1,6 +1,7 @@
 /* oxlint-disable vitest/no-conditional-expect -- what is expected of an operation depends on the operation */
 import { expect, it } from "@effect/vitest"
 import { OpenApi } from "effect/http-api"
+import { serviceEventTypes } from "#src/domain/webhooks/EventPatterns.ts"
 import { Api } from "#src/http/api/Api.ts"
 
 type Json = Readonly<Record<string, unknown>>
@@ -154,6 +155,20 @@ it("states the rules of the service", () => {
   expect(schemas["UpdateOrg"]).toMatchObject({ minProperties: 1 })
   expect(schemas["UpdateOrgLimits"]).toMatchObject({ minProperties: 1 })
   expect(schemas["UpdateWebhookEndpoint"]).toMatchObject({ minProperties: 2 })
+  expect(schemas["UpdateKey"]).toMatchObject({ minProperties: 1 })
+  const matches = (name: string, field: string, text: string) => {
+    const { items, ...schema } = (schemas[name]!["properties"] as Readonly<Record<string, Json>>)[field]!
+    return new RegExp(String((items as Json | undefined)?.["pattern"] ?? schema["pattern"]), "u").test(text)
+  }
+  for (const [name, field, good, bad] of [
+    ["CreateOrgKey", "permissions", "models.*", "Models"],
+    ["UpdateOrg", "owners", "gitlab:acme/web", "acme/web"],
+    ["PutRepositoryLink", "hostOwner", "acme/web", "acme web"],
+    ["PublishEvent", "type", "invoice.paid", "invoice"],
+    ["CreateWebhookEndpoint", "event_types", "invoice.*", "invoice"],
+  ] as const) {
+    expect([matches(name, field, good), matches(name, field, bad)], `${name}.${field}`).toEqual([true, false])
+  }
   expect(schemas["CreateOrg"]).toMatchObject({ properties: { name: { minLength: 1, maxLength: 255 } } })
   expect(schemas["ChatRequest"]).toMatchObject({
     properties: { skillUrls: { maxItems: 20, items: { format: "uri", maxLength: 2048 } } },
@@ -161,7 +176,7 @@ it("states the rules of the service", () => {
 })
 
 it("describes every event that endpoints receive: its headers, its body and an example", () => {
-  expect(Object.keys(webhooks)).toEqual(expect.arrayContaining(["job.completed", "job.failed"]))
+  expect(Object.keys(webhooks)).toEqual(["job.completed", "job.failed", "invoice.paid", ...serviceEventTypes])
   for (const [type, { post }] of Object.entries(webhooks)) {
     expect(post!.parameters.map(({ name }) => name)).toEqual(
       expect.arrayContaining(["webhook-id", "webhook-signature"]),
@@ -182,7 +197,7 @@ it("types the stream of the chat as its parts", () => {
 
 it("describes everything, with realistic examples", () => {
   for (const [at, node] of everything) {
-    if (/\/properties\/[^/]+$/.test(at) && node["$ref"] === undefined) {
+    if (/\/(properties|parameters)\/[^/]+$/.test(at) && node["$ref"] === undefined) {
       expect(String(node["description"] ?? ""), at).toMatch(/\w+ \w+/)
     }
     expect(node["description"], at).not.toBe("A ULID.")

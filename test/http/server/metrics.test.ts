@@ -66,7 +66,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         const before = yield* scrape
         for (let n = 0; n < 20; n++) {
           yield* send("GET", `/nothing/${n}`)
-          yield* send("GET", `/api/v0/projects/${n}?n=${n}`)
+          yield* send("GET", `/api/v0/projects/${n}`)
           yield* send("PURGE", `/api/v0/projects/${n}`)
           yield* send("PURGE", `/nothing/${n}`)
         }

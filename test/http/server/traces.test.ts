@@ -96,17 +96,18 @@ it.live(
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("log lines", (it) => {
   it.effect("of a failed request have its id, its operation and its org", () =>
     Effect.gen(function* () {
-      const { sql, logs } = yield* TestServer
-      const { ask, orgId } = yield* makeTenant()
-      yield* sql`ALTER TABLE jobs RENAME TO away`
-      const { status } = yield* ask("jobs/list?a=b", {}, { headers: { "x-request-id": "mine" } })
+      const { send, sql, logs } = yield* TestServer
+      const { key, orgId } = yield* makeTenant()
+      const path = `/api/v0/orgs/${orgId}/audit`
+      yield* sql`ALTER TABLE audit_log RENAME TO away`
+      const { status } = yield* send("GET", `${path}?limit=1`, { as: key, headers: { "x-request-id": "mine" } })
       expect(status).toBe(500)
       const line = logs()
         .split("\n")
         .find((each) => each.includes("A request failed"))
       expect(JSON.parse(line!)).toMatchObject({
         level: "ERROR",
-        annotations: { requestId: "mine", method: "POST", path: "/v1/jobs/list", orgId },
+        annotations: { requestId: "mine", method: "GET", path, orgId },
       })
     }),
   )

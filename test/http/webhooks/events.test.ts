@@ -2,6 +2,8 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { Webhook } from "standardwebhooks"
+import type { ServiceEventType } from "#src/domain/webhooks/EventPatterns.ts"
+import { serviceEvents } from "#src/http/api/openapi/serviceEvents.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
@@ -137,6 +139,10 @@ for (const [database, server] of Object.entries({
           ["key.rotated", { key_id: next, prefix, replaced_key_id: key_id, replaced_key_valid_until: time }],
         ])
         expect(Object.keys(events[0]!)).toEqual(["event", "event_id", "nonce", "created_at", "data"])
+        for (const { data, event } of events) {
+          const documented = serviceEvents[event as ServiceEventType].data
+          expect(Object.keys(data as object).toSorted()).toEqual(Object.keys(documented).toSorted())
+        }
         expect(other.received).toEqual([])
       }),
     )

@@ -86,6 +86,10 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
             "unknown_field is not a field of this operation (the nearest is ",
           )
         }
+        const queried = yield* asking(tenant, `${path}?limit=5`)({ json: body })
+        expect(expectError(queried, 400, name)).toBe(
+          "limit is not a query parameter of this operation, which has none.",
+        )
         const answer = yield* asking(tenant, path)({ json: body })
         expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([200, fields[name]])
         expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })

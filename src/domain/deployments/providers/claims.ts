@@ -26,7 +26,7 @@ export const OpaqueId = claimText(/^[\x21-\x7e]{1,255}$/, "1 to 255 visible ASCI
 export const Label = Text.check(Schema.isMaxLength(1024, { expected: "a string of at most 1,024 characters" }))
 
 /** The owner and the name of a repository. Owners with `/` are nested groups. */
-export const ownerPattern = /^[\w.-]{1,100}(?:\/[\w.-]{1,100}){0,20}$/
+export const ownerPattern = /^[A-Za-z0-9_.-]{1,100}(?:\/[A-Za-z0-9_.-]{1,100}){0,20}$/u
 export const namePattern = /^(?!\.{1,2}$)[\w.-]{1,100}$/
 const isTooLong = (owner: string) => owner.length > 255
 

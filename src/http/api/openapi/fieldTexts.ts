@@ -60,19 +60,66 @@ const texts: Readonly<Record<string, string>> = {
   preview: "Whether the deployment is a preview, and not production.",
   branch: "The branch or tag that was deployed.",
   role: "Who wrote the message.",
+  from: "The start of the range.",
+  to: "The end of the range, not included. Absent: now.",
+  until: "Only what happened before this time.",
+  data: "The data of the event, as JSON.",
+  type: "The type of the event.",
+  text: "The text of the part.",
+  metadata: "A JSON object of your own, at most 4 KiB. null: none.",
+  headers: "Extra headers of every request to the endpoint. null: none.",
+  expires_at: "When it expires.",
+  run_at: "When the job may be claimed first. null: at once.",
+  max_attempts: "How many claims the job may have in all.",
+  retry_delay_seconds: "The wait before the first retry, in seconds. It doubles with each retry, up to an hour.",
+  last_at: "When the last event of the type was published.",
+  event_ids: "The ids of the events, in the order of the request.",
+  public_keys: "The public keys of the org, the newest first.",
+  failed: "How many have failed.",
+  pending: "How many wait for an attempt, or are in flight.",
+  canceled: "How many were canceled.",
+  skipped: "How many were skipped, because the endpoint was inactive.",
+  retried: "How many attempts have failed and are retried.",
+  completed: "How many were completed.",
+  valid: "How many were valid.",
+  invalid: "How many had a key that is not valid.",
+  forbidden: "How many needed a permission that the key does not have.",
+  limited: "How many were above the rate limit, or without credits.",
+  unavailable: "How many could not be answered.",
+  endpointId: "The id of the webhook endpoint, a ULID.",
+  lastFailureAt: "When an attempt failed last.",
+  signedOut: "true: the session has ended.",
+  ref: "The git ref of the run, such as refs/heads/main.",
+  pullRequest: "The number of the pull request. null: the run is of none.",
+  runId: "The id of the run at its CI provider.",
+  runAttempt: "The attempt of the run, from 1.",
+  actor: "Who started the run. null: unknown.",
+  eventName: "What started the run, such as push.",
+  environment: "The environment of the run. null: none.",
+  token_raw: "The token that was reported.",
+  usage: "One entry for each interval, the oldest first.",
+  projects: "Projects of the org.",
+  keys: "API keys of the org.",
+  endpoints: "Webhook endpoints of the org.",
+  schedules: "Schedules of the org.",
+  unfinishedJobs: "Queued and running jobs.",
+  pendingDeliveries: "Deliveries that are pending.",
+  storedBytes: "Bytes of inputs, results and payloads.",
+  orgs: "The orgs of this page.",
+  entries: "The entries of this page, the newest first.",
+  deployments: "The deployments of this page, the newest first.",
+  deliveries: "The deliveries of this page, the newest first.",
+  events: "The events, the newest first.",
+  types: "The types of this page, each with its last time.",
+  jobs: "The jobs of this answer.",
+  webhook_endpoints: "The webhook endpoints of the org.",
 }
-
-const words = (name: string) =>
-  name
-    .replace(/([a-z])([A-Z])/g, "$1 $2")
-    .replaceAll("_", " ")
-    .toLowerCase()
 
 /** Times that must be in the future when a request has them. */
 const future: Readonly<Record<string, ReadonlyArray<unknown>>> = { expiresAt: ["2100-01-01T00:00:00.000Z"] }
 
 /** The description of a field without one of its own. */
-const commonText = (name: string) => (Object.hasOwn(texts, name) ? texts[name]! : `The ${words(name)}.`)
+const commonText = (name: string) => (Object.hasOwn(texts, name) ? texts[name]! : "")
 
 /** A field with a description: its own, else the common one of its name. A reference has that of its target. */
 export const fieldText = (name: string, schema: JsonSchema): JsonSchema => {

@@ -1,6 +1,7 @@
 import type { JsonSchema } from "./JsonSchema.ts"
-import { schemaRef } from "./JsonSchema.ts"
+import { mapValues, schemaRef } from "./JsonSchema.ts"
 import { webhookHeaders } from "./headers.ts"
+import { serviceEvents } from "./serviceEvents.ts"
 
 /** An event that the service sends to endpoints and callbacks. */
 interface WebhookEvent {
@@ -17,6 +18,19 @@ const job = {
   workflow: "nightly-report",
   deployment_id: null,
 }
+
+/** What every event but those of jobs has, with examples. */
+const envelope = {
+  event_id: "01KAF8ZJ3N5YQ2R7W9B4C6D8EF",
+  nonce: "9f86d081884c7d659a2feaa0c55ad015",
+  created_at: "2026-11-20T17:00:00.000Z",
+}
+
+/** `key.created` as `KeyCreated`. */
+const nameOf = (type: string) => type.replace(/(?:^|\.)(\w)/g, (_, letter: string) => letter.toUpperCase())
+
+/** The name of the schema of one of the service's own events. */
+const serviceBody = (type: string) => `${nameOf(type)}Event`
 
 /** Every event, by its type. */
 const events: Readonly<Record<string, WebhookEvent>> = {
@@ -52,32 +66,51 @@ const events: Readonly<Record<string, WebhookEvent>> = {
       "Sent for an event that was published, under the type that you gave it (invoice.paid is an example), to the active " +
       "endpoints whose event_types match.",
     body: "PublishedEvent",
-    example: {
-      event: "invoice.paid",
-      event_id: "01KAF8ZJ3N5YQ2R7W9B4C6D8EF",
-      nonce: "9f86d081884c7d659a2feaa0c55ad015",
-      created_at: "2026-11-20T17:00:00.000Z",
-      data: { invoice: "in_42" },
-    },
+    example: { event: "invoice.paid", ...envelope, data: { invoice: "in_42" } },
   },
+  ...mapValues(serviceEvents, ({ data, summary }, type) => ({
+    summary,
+    description: `Sent to the active endpoints whose event_types name ${type} or ${type.split(".")[0]}.*, and to no others.`,
+    body: serviceBody(type),
+    example: { event: type, ...envelope, data: mapValues(data, ([, example]) => example) },
+  })),
 }
 
 const text = (description: string) => ({ type: "string", description }) as const
 
+/** The body of an event that has data. */
+const bodyWith = (description: string, event: string, data: JsonSchema): JsonSchema => ({
+  type: "object",
+  description: `${description}: always these five fields.`,
+  required: ["event", "event_id", "nonce", "created_at", "data"],
+  properties: {
+    event: text(event),
+    event_id: text("The id of the event."),
+    nonce: { ...text("32 hex characters, the same for all attempts and receivers."), pattern: "^[0-9a-f]{32}$" },
+    created_at: { ...text("When the event was published."), format: "date-time" },
+    data,
+  },
+})
+
+/** The bodies of the service's own events. */
+const serviceSchemas = Object.fromEntries(
+  Object.entries(serviceEvents).map(([type, { data, summary }]) => [
+    serviceBody(type),
+    bodyWith(`The body of the event ${type}`, `Always ${type}.`, {
+      type: "object",
+      description: `${summary}: the ids concerned, and what a reader needs to act.`,
+      required: Object.keys(data),
+      properties: mapValues(data, ([schema]) => schema),
+    }),
+  ]),
+)
+
 /** The bodies of the events. */
 export const eventSchemas: Readonly<Record<string, JsonSchema>> = {
-  PublishedEvent: {
-    type: "object",
-    description: "The body of an event of your own: always these five fields.",
-    required: ["event", "event_id", "nonce", "created_at", "data"],
-    properties: {
-      event: text("The type that you gave the event."),
-      event_id: text("The id of the event."),
-      nonce: { ...text("32 hex characters, the same for all attempts and receivers."), pattern: "^[0-9a-f]{32}$" },
-      created_at: { ...text("When the event was published."), format: "date-time" },
-      data: { description: "What you published: any JSON value." },
-    },
-  },
+  PublishedEvent: bodyWith("The body of an event of your own", "The type that you gave the event.", {
+    description: "What you published: any JSON value.",
+  }),
+  ...serviceSchemas,
   JobEvent: {
     type: "object",
     description: "The body of an event of a finished job: always these nine fields.",

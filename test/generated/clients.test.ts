@@ -1,0 +1,79 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawnSync } from "node:child_process"
+import { cpSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { run } from "../support/cli.ts"
+import { makeReceiver } from "../support/receiver.ts"
+import { TestServer } from "../support/server.ts"
+import { type Command, type Language, languages } from "./languages.ts"
+
+const here = fileURLToPath(new URL(".", import.meta.url))
+/** Other toolchains are not downloaded. */
+const env = { ...process.env, GOTOOLCHAIN: "local", PIP_DISABLE_PIP_VERSION_CHECK: "1" }
+
+const isMissing = ({ check: [program, ...args], name }: Language) => {
+  const isHere = spawnSync(program, args, { cwd: join(here, name), env }).status === 0
+  if (!isHere) process.stdout.write(`the client in ${name} is skipped: no toolchain (${program})\n`)
+  return !isHere
+}
+
+/** What package managers print when they do not reach their registry. */
+const noRegistry =
+  /network|connection|could not transfer|dial tcp|temporary failure|timed out|unknown host|from versions: none/i
+
+/** A copy of the language's folder with the service's document. */
+const folderOf = Effect.fnUntraced(function* ({ name }: Language) {
+  const { send } = yield* TestServer
+  const folder = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), `gatehouse-${name}-`))),
+    (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true })),
+  )
+  cpSync(join(here, name), folder, { recursive: true })
+  symlinkSync(fileURLToPath(new URL("../../tools/node_modules", import.meta.url)), join(folder, "node_modules"))
+  writeFileSync(join(folder, "openapi.json"), (yield* send("GET", "/openapi.json")).text)
+  return folder
+})
+
+/** What every client reads of the service. */
+const story = {
+  project: ["docs", null],
+  validated: ["gateway", ["docs.*"], 1_000_000_000_000, true],
+  cleared: [null, true],
+  keys: ["backend", "gateway"],
+  delivery: ["invoice.paid", "delivered", 1, null, [200], { amount: 42, note: null }],
+  job: ["completed", { pages: [1, 2] }, { rows: 3 }, null],
+  errors: [
+    [404, "not_found"],
+    [404, "not_found"],
+    [400, "invalid_request"],
+    [400, "invalid_request"],
+    [401, "unauthorized"],
+  ],
+}
+
+layer(TestServer.layer(), { excludeTestServices: true })("clients that are generated from the document", (it) => {
+  for (const language of languages) {
+    it.effect.skipIf(isMissing(language))(`${language.name} compiles and tells the story`, (context) =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const receiver = yield* makeReceiver()
+        const cwd = yield* folderOf(language)
+        const act = ([program, ...args]: Command) =>
+          run(program, args, { cwd, env: { ...env, GATEHOUSE_URL: url, RECEIVER_URL: receiver.url } })
+        for (const command of language.prepare) {
+          const { code, err, out } = yield* act(command)
+          if (code !== 0 && noRegistry.test(out + err)) context.skip(`no registry: ${command.join(" ")}`)
+          expect(code, out + err).toBe(0)
+        }
+        const told = yield* act(language.story)
+        expect(told.code, told.out + told.err).toBe(0)
+        expect(JSON.parse(told.out)).toEqual(story)
+        expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
+      }),
+    )
+  }
+})
