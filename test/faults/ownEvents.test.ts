@@ -7,14 +7,25 @@ import { freshPostgres } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
 import { hurried, makeRestartable, makeTenant, onPostgres, until } from "./support.ts"
 
-/** A receiver that records the data and the arrival of each event, and answers after a delay. */
+/**
+ * A receiver that records the data and the arrival of each event, and answers after a delay. The arrival is between `earliest`
+ * and `at`: a busy process notices several arrivals together.
+ */
 const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = () => 200) =>
   Effect.acquireRelease(
     Effect.promise(async () => {
-      const received: Array<{ readonly path: string; readonly n: number; readonly at: number }> = []
+      const received: Array<{
+        readonly path: string
+        readonly n: number
+        readonly earliest: number
+        readonly at: number
+      }> = []
+      let ticks = [performance.now(), performance.now()] as const
+      const clock = setInterval(() => (ticks = [ticks[1], performance.now()]), 5)
       let inFlight = 0
       const most = { inFlight: 0 }
       const server = createServer((request, response) => {
+        const [earliest] = ticks
         const at = performance.now()
         most.inFlight = Math.max(most.inFlight, ++inFlight)
         response.once("close", () => inFlight--)
@@ -22,16 +33,17 @@ const makeReceiver = (answerAfterMillis = 0, statusOf: (n: number) => number = (
         request.on("data", (chunk: Buffer) => chunks.push(chunk))
         request.on("end", async () => {
           const { data } = JSON.parse(Buffer.concat(chunks).toString()) as { data: number }
-          received.push({ path: request.url!, n: data, at })
+          received.push({ path: request.url!, n: data, earliest, at })
           if (answerAfterMillis > 0) await sleep(answerAfterMillis)
           response.writeHead(statusOf(received.length)).end()
         })
       })
       await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
-      return { server, received, most, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
+      return { server, clock, received, most, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
     }),
-    ({ server }) =>
+    ({ clock, server }) =>
       Effect.sync(() => {
+        clearInterval(clock)
         server.close(() => {})
         server.closeAllConnections()
       }),
@@ -116,12 +128,15 @@ describe("events of your own", () => {
       }
       yield* until(() => receiver.received.length >= 500)
       const times = receiver.received.map(({ at }) => at).toSorted((a, b) => a - b)
-      const most = Math.max(...times.map((start) => times.filter((at) => at >= start && at < start + 1_000).length))
+      const certainlyWithin = (start: number) =>
+        receiver.received.filter(({ at, earliest }) => earliest >= start && at < start + 1_000).length
+      const most = Math.max(...receiver.received.map(({ earliest }) => certainlyWithin(earliest)))
       const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
       yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
       assert.isAtMost(most, 50)
-      // Far below the limit, because a late attempt gets a new time: 43.6 at a load of 15.
-      assert.isAtLeast(average, 30)
+      // Below the 46.3 that the interval allows, because times that are over are lost while the machine is busy. Seen failing
+      // when a late attempt lost the times of all that were prefetched: 13.5 at a load of 35.
+      assert.isAtLeast(average, 20)
     }),
   )
 })
