@@ -39,7 +39,7 @@ export const publish: Scenario = {
   name: "publish",
   title: "Publish events",
   about:
-    `Events of about 570 bytes, published over ${Publishers.connections} connections and delivered to one endpoint that verifies the signature. ` +
+    `Events of about 570 bytes, published over ${Publishers.connections} connections by a loader of its own, and delivered to one endpoint that verifies the signature. ` +
     "The queues have a Fastify route that checks a key and inserts, and send from the same process, as the service does.",
   quick: { rounds: 2, seconds: 3 },
   run: async (scope, options) => {
