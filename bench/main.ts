@@ -13,24 +13,37 @@ import { endAll, scoped } from "./support/scope.ts"
  * `npm run bench [-- <names>] [-- --quick]`: measures the service beside its peers, prints tables, stores the figures
  * in bench/results and writes them into docs/performance.md. Starts and stops everything that it needs.
  */
-const usage = `npm run bench -- [names] [--quick] [--rounds=N] [--seconds=N]
-  names: validate, operations, deliveries, latency (all four when none is named), growth, abuse, bounded, gateway, chat`
+const usage = `npm run bench -- [names] [--quick] [--rounds=N] [--seconds=N] [--beside=FOLDER]
+  names: validate, operations, deliveries, latency (all four when none is named), publish, growth, abuse, bounded, gateway, chat
+  --beside: publish also measures the service of another checkout, with its dependencies installed`
 
 /** The longest time of a scenario, in minutes. */
 const scenarioMinutes = 60
 
 const words = process.argv.slice(2)
+const text = (name: string) => words.find((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3)
 const option = (name: string) => {
-  const word = words.find((word) => word.startsWith(`--${name}=`))
-  return word === undefined ? undefined : Number(word.slice(name.length + 3))
+  const value = text(name)
+  return value === undefined ? undefined : Number(value)
 }
 const quick = words.includes("--quick")
-const all = ["validate", "operations", "deliveries", "latency", "growth", "abuse", "bounded", "gateway", "chat"]
+const all = [
+  "validate",
+  "operations",
+  "deliveries",
+  "latency",
+  "publish",
+  "growth",
+  "abuse",
+  "bounded",
+  "gateway",
+  "chat",
+]
 const named = words.filter((word) => !word.startsWith("--"))
 const names = named.length > 0 ? named : all.slice(0, 4)
 const unknown = [
   ...names.filter((name) => !all.includes(name)),
-  ...words.filter((word) => word.startsWith("--") && !/^--(quick|rounds=\d+|seconds=\d+)$/.test(word)),
+  ...words.filter((word) => word.startsWith("--") && !/^--(quick|rounds=\d+|seconds=\d+|beside=.+)$/.test(word)),
 ]
 if (unknown.length > 0) {
   console.error(`Unknown: ${unknown.join(", ")}\n${usage}`)
@@ -63,6 +76,7 @@ for (const name of names) {
     seconds: option("seconds") ?? (quick ? (scenario.quick?.seconds ?? 2) : 5),
     // V8 compiles a program of this size for that long; the comparison starts afterwards.
     warmUp: quick ? 1 : 15,
+    other: text("beside"),
     say: (line: string) => console.log(`  ${line}`),
   }
   console.log(`${scenario.title}\n  ${scenario.about}`)
@@ -74,7 +88,10 @@ for (const name of names) {
     print(scenario, found)
     console.log(`  ${seconds} s\n`)
     save(scenario, found, {
-      command: ["npm run bench --", name, ...words.filter((word) => word.startsWith("--"))].join(" "),
+      // Without the folder's path, which is of this machine.
+      command: ["npm run bench --", name, ...words.filter((word) => word.startsWith("--"))]
+        .join(" ")
+        .replace(/--beside=\S+/, `--beside=<checkout of ${commit(text("beside"))}>`),
       date: new Date().toISOString().slice(0, 10),
       machine: machine(),
       versions: versions(),

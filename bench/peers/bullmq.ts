@@ -24,6 +24,7 @@ await serve({
   fill: async (webhooks) => {
     await queue.addBulk(webhooks.map((data) => ({ name: "webhook", data })))
   },
+  add: (webhook) => queue.add("webhook", webhook),
   start: async () => {
     worker.resume()
   },

@@ -1,6 +1,7 @@
-import Fastify from "fastify"
-import { createHmac } from "node:crypto"
+import Fastify, { type FastifyInstance } from "fastify"
+import { createHmac, hash, randomBytes } from "node:crypto"
 import { Pool } from "undici"
+import { ulid } from "./ulid.ts"
 
 /** A webhook in a queue. */
 export interface Webhook {
@@ -64,14 +65,45 @@ export const deliver = (id: string, { body, secret, url }: Webhook): Promise<Out
 export interface Queue {
   /** Inserts these webhooks without sending them. */
   readonly fill: (webhooks: ReadonlyArray<Webhook>) => Promise<void>
+  /** Inserts one webhook, for a request that waits for it. */
+  readonly add?: (webhook: Webhook) => Promise<unknown>
   /** Starts to send. */
   readonly start: () => Promise<void>
   /** Stops sending, when the queue is empty. */
   readonly stop: () => Promise<void>
 }
 
-/** Serves the program of a queue: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop. */
-export const serve = async ({ fill, start, stop }: Queue): Promise<void> => {
+const keyHash = hash("sha256", "svc_peer")
+const published = {
+  type: "object",
+  required: ["type", "data"],
+  additionalProperties: false,
+  properties: { type: { type: "string", pattern: "^[a-z0-9_-]+([.][a-z0-9_-]+)+$", maxLength: 128 }, data: {} },
+}
+const text = { type: "string" }
+const accepted = {
+  type: "object",
+  properties: { success: { type: "boolean" }, event_id: text, message: text },
+}
+
+/** The route that publishes an event as Gatehouse's does: a key from memory, the body of the webhook, one insert. */
+const servePublish = (app: FastifyInstance, add: NonNullable<Queue["add"]>) =>
+  app.post<{ Body: { type: string; data: unknown } }>(
+    "/v1/events/publish",
+    { schema: { body: published, response: { 200: accepted } } },
+    async (request, reply) => {
+      if (hash("sha256", String(request.headers["x-api-key"])) !== keyHash) return reply.code(401).send({})
+      const { data, type } = request.body
+      const id = ulid()
+      const nonce = randomBytes(16).toString("hex")
+      const event = { event: type, event_id: id, nonce, created_at: new Date().toISOString(), data }
+      await add({ url: `${receiver}/0`, body: JSON.stringify(event), secret: SECRET })
+      return { success: true, event_id: id, message: "Event published" }
+    },
+  )
+
+/** Serves the program of a queue: POST /fill with `count`, `body` and `paths`; POST /start; POST /stop; /v1/events/publish. */
+export const serve = async ({ add, fill, start, stop }: Queue): Promise<void> => {
   const app = Fastify({ bodyLimit: 10_000_000 })
   app.get("/healthz", () => "ok")
   app.post<{ Body: { count: number; body: string; paths: ReadonlyArray<string> } }>(
@@ -99,6 +131,7 @@ export const serve = async ({ fill, start, stop }: Queue): Promise<void> => {
     await stop()
     return {}
   })
+  if (add !== undefined) servePublish(app, add)
   process.stdin.resume().once("end", () => process.exit())
   await app.listen({ port: Number(PORT), host: "127.0.0.1" })
 }

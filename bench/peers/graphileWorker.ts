@@ -22,6 +22,7 @@ await serve({
   fill: async (webhooks) => {
     await utils.addJobs(webhooks.map((payload) => ({ identifier: "webhook", payload })))
   },
+  add: (webhook) => utils.addJob("webhook", webhook),
   start: async () => {
     runner = await run(
       TUNED === "1"

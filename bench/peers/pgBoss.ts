@@ -20,6 +20,7 @@ await serve({
       webhooks.map((data) => ({ data })),
     )
   },
+  add: (webhook) => boss.send(queue, webhook),
   start: async () => {
     if (tuned) {
       await boss.work<Webhook>(

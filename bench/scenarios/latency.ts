@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { latencies, startArrivals } from "../support/arrivals.ts"
+import { finishJobs, latencies, startArrivals } from "../support/arrivals.ts"
 import { folder, startPostgres } from "../support/postgres.ts"
 import { atMost, figure, type Scenario } from "../support/result.ts"
 import { makeTenant, startService } from "../support/service.ts"
@@ -27,13 +27,13 @@ export const latency: Scenario = {
         const service = await startService(scope, home, { ...place, ADMIN_TOKEN: "" })
         const { key } = await makeTenant(service)
         await service.call(key, "/v1/webhooks/create", { url: to.url, signing_secret: "s" })
-        await latencies(service, key, to.arrivals, 100)
+        await latencies(to.arrivals, 100, finishJobs(service, key))
         return { name, service, key, p50: [] as Array<number>, p99: [] as Array<number> }
       }),
     )
     for (let round = 1; round <= rounds; round++) {
       for (const { key, name, p50, p99, service } of subjects) {
-        const times = await latencies(service, key, to.arrivals, count)
+        const times = await latencies(to.arrivals, count, finishJobs(service, key))
         p50.push(percentile(times, 0.5))
         p99.push(percentile(times, 0.99))
         say(`round ${round}: ${name}: p50 ${p50.at(-1)!.toFixed(1)} ms, p99 ${p99.at(-1)!.toFixed(1)} ms`)

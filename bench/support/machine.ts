@@ -29,10 +29,11 @@ const first = (command: string, ...args: ReadonlyArray<string>): string | undefi
   }
 }
 
-/** The commit of the service, and whether files have changed since. */
-export const commit = (): string => {
+/** The commit of a checkout (this one by default), and whether files have changed since. */
+export const commit = (checkout = fileURLToPath(new URL("../../", import.meta.url))): string => {
   try {
-    const git = (...args: ReadonlyArray<string>) => execFileSync("git", args, { stdio: ["ignore", "pipe", "ignore"] })
+    const git = (...args: ReadonlyArray<string>) =>
+      execFileSync("git", args, { cwd: checkout, stdio: ["ignore", "pipe", "ignore"] })
     const changed = git("status", "--porcelain", "--", "src", "package-lock.json").length > 0
     return `${git("rev-parse", "--short", "HEAD").toString().trim()}${changed ? " and changes" : ""}`
   } catch {

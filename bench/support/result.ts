@@ -9,6 +9,8 @@ export interface RunOptions {
   /** The seconds of a measurement, and of the load before the first. */
   readonly seconds: number
   readonly warmUp: number
+  /** The folder of a checkout of another commit, with its dependencies installed, to measure beside this one. */
+  readonly other: string | undefined
   /** Prints progress. */
   readonly say: (line: string) => void
 }

@@ -71,12 +71,17 @@ export const gatehouse = async (
   return { sender, service, query, orgId }
 }
 
+/** A program of bench/peers, which also takes events at `/v1/events/publish`. */
+export interface PeerSender extends Sender {
+  readonly url: string
+}
+
 /** A program of bench/peers that sends from a queue on PostgreSQL. */
 export const peerOnPostgres = async (
   { postgres, receiver, scope }: Surroundings,
   program: string,
   tuned: boolean,
-): Promise<Sender> => {
+): Promise<PeerSender> => {
   const url = await postgres.database(`${program}${tuned ? 1 : 0}`.toLowerCase())
   const query = await postgres.connect(url)
   return peer(scope, program, tuned, { DATABASE_URL: url }, receiver, postgres.cpu, async () => {
@@ -85,7 +90,7 @@ export const peerOnPostgres = async (
 }
 
 /** The program of bench/peers that stores nothing. */
-export const noQueue = ({ receiver, scope }: Surroundings): Promise<Sender> =>
+export const noQueue = ({ receiver, scope }: Surroundings): Promise<PeerSender> =>
   peer(
     scope,
     "noQueue",
@@ -99,7 +104,7 @@ export const noQueue = ({ receiver, scope }: Surroundings): Promise<Sender> =>
 /**
  * BullMQ on its own Redis, which syncs the log of its commands every second, as BullMQ's page on production advises.
  */
-export const bullmq = async ({ receiver, scope }: Surroundings, tuned: boolean): Promise<Sender> => {
+export const bullmq = async ({ receiver, scope }: Surroundings, tuned: boolean): Promise<PeerSender> => {
   const home = folder(scope)
   const port = String(await freePort())
   const log = join(home, "redis.log")
@@ -141,7 +146,7 @@ const peer = async (
   receiver: Receiver,
   databaseCpu: () => number,
   settle: () => Promise<void>,
-): Promise<Sender> => {
+): Promise<PeerSender> => {
   const started = await startPeer(scope, folder(scope), program, {
     SECRET: secret,
     URL: receiver.url,
@@ -150,6 +155,7 @@ const peer = async (
   })
   const order = async (path: string, json = {}) => void (await post(started.url + path, {}, json))
   return {
+    url: started.url,
     pid: started.pid,
     databaseCpu,
     fill: async (count) => {

@@ -4,7 +4,7 @@ import { request } from "undici"
 import { answers, type Child, freePort, start } from "./process.ts"
 import type { Scope } from "./scope.ts"
 
-const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
+const repository = fileURLToPath(new URL("../../", import.meta.url))
 
 /** The administrator's token of every service here: a gateway sends a credential with each validation. */
 export const adminToken = "bench-administrator-token"
@@ -50,18 +50,21 @@ export interface Service extends Child {
 /**
  * Starts the service as it is shipped: `node src/main.ts` in guarded mode, with JSON logs into a file and metrics on.
  * Its data is in DATABASE_URL or DATA_DIR of the environment. An empty ADMIN_TOKEN means open mode.
+ *
+ * @param checkout the folder of the repository whose service is started: this one, or one of another commit
  */
 export const startService = async (
   scope: Scope,
   folder: string,
   environment: Readonly<Record<string, string>>,
+  checkout = repository,
 ): Promise<Service> => {
   const port = await freePort()
   const url = `http://127.0.0.1:${port}`
   const credential = environment["ADMIN_TOKEN"] === "" ? {} : asAdministrator
   const since = performance.now()
   const child = await start(scope, {
-    command: [process.execPath, main],
+    command: [process.execPath, join(checkout, "src/main.ts")],
     environment: {
       PORT: String(port),
       ADMIN_TOKEN: adminToken,

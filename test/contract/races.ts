@@ -18,6 +18,7 @@ import { databases } from "../support/databases.ts"
 import { endpointRaces } from "./webhooks/endpointRaces.ts"
 import * as Events from "./webhooks/events.ts"
 import { jobRaces } from "./jobs/jobRaces.ts"
+import { orderedRaces } from "./webhooks/orderedRaces.ts"
 import { platformRaces } from "./platformRaces.ts"
 import { retentionRaces } from "./retention/retentionRaces.ts"
 
@@ -48,6 +49,7 @@ export const races: Readonly<Record<string, Race>> = {
   ...platformRaces,
   ...jobRaces,
   ...endpointRaces,
+  ...orderedRaces,
   ...retentionRaces,
 }
 

@@ -55,8 +55,10 @@ const ofTests: Readonly<Record<string, string>> = {
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
+  ORDERED: "test/faults/ownEvents.test.ts",
   RACES: "test/faults/races.test.ts",
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
+  WORKER_JOBS: "test/sdk/worker.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
 }
 

@@ -72,6 +72,21 @@ const releasePrefetched = (slots: Slots, lane: Lane, commands: Commands) => {
   commands.push({ _tag: "Release", deliveries: lane.prefetched.splice(0).map(({ delivery }) => delivery) })
 }
 
+/**
+ * Gives the times that are not over to the first prefetched deliveries, which keeps their order, and releases as many of the
+ * last as times were over. A late attempt would meet those of other replicas.
+ */
+const skipLateTimes = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
+  const times = lane.prefetched.flatMap(({ sendAt }) =>
+    sendAt === null || sendAt < at - maxPaceLateMillis ? [] : [sendAt],
+  )
+  const withoutTime = lane.prefetched.splice(times.length)
+  lane.prefetched = lane.prefetched.map((one, n) => ({ ...one, sendAt: times[n]! }))
+  slots.mayHaveMore = true
+  slots.releasing += withoutTime.length
+  commands.push({ _tag: "Release", deliveries: withoutTime.map(({ delivery }) => delivery) })
+}
+
 /** Asks for a turn of the lane at the time of its next attempt, unless it has one before. */
 const takeTurnAt = (lane: Lane, id: string, sendAt: number, at: number, commands: Commands) => {
   if (lane.turnAt > at && lane.turnAt <= sendAt) return
@@ -82,19 +97,20 @@ const takeTurnAt = (lane: Lane, id: string, sendAt: number, at: number, commands
 /** Starts the prefetched attempts that have a slot. A lane with an unrecorded failure releases them instead. */
 const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   const { laneCap } = slots.limits
-  const { prefetched } = lane
   if (lane.unrecordedFailures > 0) return releasePrefetched(slots, lane, commands)
-  while (lane.inFlight < (lane.ordered ? 1 : laneCap) && prefetched.length > 0) {
-    const { claimedAt, delivery, sendAt } = prefetched[0]!
+  while (lane.inFlight < (lane.ordered ? 1 : laneCap) && lane.prefetched.length > 0) {
+    const { claimedAt, delivery, sendAt } = lane.prefetched[0]!
     if (claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
     if (sendAt !== null && sendAt > at) return takeTurnAt(lane, laneId(delivery), sendAt, at, commands)
-    // All of them, so that the order stays, and their times with it.
-    if (sendAt !== null && sendAt < at - maxPaceLateMillis) return releasePrefetched(slots, lane, commands)
+    if (sendAt !== null && sendAt < at - maxPaceLateMillis) {
+      skipLateTimes(slots, lane, at, commands)
+      continue
+    }
     lane.inFlight++
-    commands.push({ _tag: "Attempt", delivery: prefetched.shift()!.delivery })
+    commands.push({ _tag: "Attempt", delivery: lane.prefetched.shift()!.delivery })
   }
   // Claims at half of the prefetch limit: the rest keeps the lane busy during the claim.
-  if (!lane.mayHaveMore || prefetched.length > (lane.prefetchLimit - laneCap) / 2) return
+  if (!lane.mayHaveMore || lane.prefetched.length > (lane.prefetchLimit - laneCap) / 2) return
   lane.mayHaveMore = false
   if (at - lane.claimedAt < fastDrainMillis) {
     lane.prefetchLimit = Math.min(2 * lane.prefetchLimit, Math.max(laneCap, maxPrefetched(slots) - laneCap))
@@ -196,7 +212,7 @@ const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>, co
   slots.total -= deliveries.length
   slots.releasing -= deliveries.length
   for (const delivery of deliveries) occupy(slots, delivery, -1)
-  // Those that were too late for their limit get another time. No attempt of their lane may be left to claim after it.
+  // Those that were left without a time of their limit get another one. No attempt of their lane may be left to claim after it.
   if (deliveries.some(({ delayMillis }) => delayMillis !== null)) commands.push({ _tag: "Claim" })
 }
 

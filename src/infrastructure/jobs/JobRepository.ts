@@ -6,7 +6,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { claimJobs, extendLease, releaseJobs } from "./claimJobs.ts"
 import { expireLeases } from "./expireLeases.ts"
-import { decodePage, decodeRows, JsonText, Time } from "../database/fragments.ts"
+import { decodePage, decodeRows, isOfOrg, JsonText, Time } from "../database/fragments.ts"
 import * as InsertJob from "./insertJob.ts"
 import { jobColumns, listJobs } from "./listJobs.ts"
 import { queueDelayed } from "./queueDelayed.ts"
@@ -44,7 +44,7 @@ export const layer = Layer.effect(
       report,
 
       find: (orgId, jobId) =>
-        sql`SELECT ${jobColumns(sql)} FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`.pipe(
+        sql`SELECT ${jobColumns(sql)} FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}`.pipe(
           decode,
           orUnavailable,
           Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job))),

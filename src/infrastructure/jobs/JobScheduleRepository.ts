@@ -24,6 +24,7 @@ import {
   pageOf,
   toJsonText,
   Time,
+  isOfOrg,
 } from "../database/fragments.ts"
 import * as JobRoom from "./jobRoom.ts"
 import * as Limited from "../orgs/limited.ts"
@@ -61,7 +62,7 @@ const findSchedule = (sql: SqlClient.SqlClient, orgId: string, scheduleId: strin
     SELECT ${scheduleColumns(sql)}, job.id AS last_job_id, job.status AS last_status, job.created_at AS last_created_at,
       job.finished_at AS last_finished_at
     FROM job_schedules s LEFT JOIN LATERAL (
-      SELECT id, status, created_at, finished_at FROM jobs WHERE id = s.last_job_id AND org_id = ${orgId} OFFSET 0
+      SELECT id, status, created_at, finished_at FROM jobs WHERE id = s.last_job_id AND ${isOfOrg(sql, orgId)} OFFSET 0
     ) AS job ON true
     WHERE s.id = ${scheduleId} AND s.org_id = ${orgId}`.pipe(
     decodeFound,

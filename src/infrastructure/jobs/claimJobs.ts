@@ -5,7 +5,7 @@ import { ClaimedJob } from "../../domain/jobs/Job.ts"
 import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { type Heartbeat, jobNotFound, type JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { integers, texts } from "../database/arrays.ts"
-import { date, decodeRows, JsonText, Time, withinBytes } from "../database/fragments.ts"
+import { date, decodeRows, isOfOrg, JsonText, Time, withinBytes } from "../database/fragments.ts"
 
 type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
 type Claimed = Pick<ClaimedJob, "job_id" | "attempt">
@@ -27,7 +27,8 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
   const columns = sql.literal("id, input, priority")
   // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
   const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
-  const queued = sql`org_id = ${orgId} AND status = 'queued' AND NOT delayed AND ${orgExists}`
+  const isQueued = sql`status = 'queued' AND NOT delayed AND ${orgExists}`
+  const queued = sql`org_id = ${orgId} AND ${isQueued}`
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
     // The last condition is true of every job: it allows only the index in the order of the claim.
@@ -45,7 +46,7 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
         ORDER BY priority DESC, id LIMIT ${candidates}
       ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
     ) AS candidate CROSS JOIN LATERAL (
-      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
+      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${isOfOrg(sql, orgId)} AND ${isQueued} FOR UPDATE SKIP LOCKED
     ) AS job LIMIT ${limit}`
 }
 
@@ -58,7 +59,7 @@ export const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobCla
     ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])})
     UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
       updated_at = ${date(claim.now)}, progress = NULL, note = NULL
-    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND org_id = ${orgId}
+    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)}
     RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(
     decode,
     // RETURNING keeps no order.
@@ -82,7 +83,7 @@ export const releaseJobs = (
   UPDATE jobs SET status = 'queued', attempt = jobs.attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
   FROM unnest(${texts(jobs.map((job) => job.job_id))}, ${integers(jobs.map((job) => job.attempt))})
     AS claimed (id, attempt)
-  WHERE jobs.id = claimed.id AND jobs.attempt = claimed.attempt AND jobs.org_id = ${orgId}
+  WHERE jobs.id = claimed.id AND jobs.attempt = claimed.attempt AND ${isOfOrg(sql, orgId, "jobs.org_id")}
     AND jobs.status = 'running'`
 
 /** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
@@ -96,10 +97,10 @@ export const extendLease = Effect.fnUntraced(function* (
   const extended = yield* sql`
     UPDATE jobs SET lease_expires_at = ${date(leaseUntil)}, updated_at = ${date(now)},
       progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null}, note)
-    WHERE id = ${jobId} AND org_id = ${orgId} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)
+    WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)
     RETURNING id`
   if (extended.length > 0) return
   const [job] = yield* sql<Pick<JobState, "attempt" | "status">>`
-    SELECT status, attempt FROM jobs WHERE id = ${jobId} AND org_id = ${orgId}`
+    SELECT status, attempt FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}`
   return yield* job === undefined ? jobNotFound() : refusedHeartbeat(job, attempt)
 })

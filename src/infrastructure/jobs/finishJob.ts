@@ -6,6 +6,7 @@ import { decide, type JobDecision, type JobEnd, type JobReport } from "../../dom
 import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
 import { eventType } from "../../domain/webhooks/Event.ts"
 import { texts } from "../database/arrays.ts"
+import { isOfOrg } from "../database/fragments.ts"
 import { wantsType } from "../webhooks/wantedEvents.ts"
 import { type Change, type ReportedJob, type Written, writeReports } from "./writeReports.ts"
 
@@ -43,7 +44,7 @@ const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: s
         skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
         finished_attempt AS "finishedAttempt", retried_attempts AS "retriedAttempts",
         coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
-      FROM jobs WHERE id = asked.id AND org_id = ${orgId} OFFSET 0
+      FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} OFFSET 0
     ) AS job ON true ORDER BY place`
   const [first] = rows
   const inactive = new Set(first!.inactive)

@@ -2,7 +2,7 @@ import type { SqlClient } from "effect/sql"
 import { JobStatus } from "../../domain/jobs/Job.ts"
 import type { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import type { Page } from "../../domain/Page.ts"
-import { afterCursor, pageOf } from "../database/fragments.ts"
+import { afterCursor, isOfOrg, pageOf } from "../database/fragments.ts"
 
 type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
 
@@ -27,6 +27,6 @@ export const listJobs = (sql: SqlClient.SqlClient, orgId: string, { status, work
   const select = sql`
     SELECT ${jobColumns(sql)} FROM jobs
     WHERE id = ANY(ARRAY(SELECT id FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ${newest}))
-      AND org_id = ${orgId}`
+      AND ${isOfOrg(sql, orgId)}`
   return pageOf(sql, page, select, "job_id", sizedColumns, "newest")
 }

@@ -3,7 +3,7 @@ import type { SqlClient } from "effect/sql"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
 import { isBlocked, lastJobUnfinished, scheduleNotFound } from "../../domain/jobs/JobScheduleRepository.ts"
-import { date } from "../database/fragments.ts"
+import { date, isOfOrg } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
 import type * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
@@ -32,7 +32,7 @@ export const runSchedule = Effect.fnUntraced(function* (
   // After the lock, so that it sees a job that was created just before.
   const [last] = yield* sql<{
     status: JobStatus
-  }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND org_id = ${orgId}`
+  }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND ${isOfOrg(sql, orgId)}`
   if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
   yield* jobLimit.take(Limited.orgOwner(sql, orgId))
 

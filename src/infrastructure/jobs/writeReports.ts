@@ -14,7 +14,7 @@ import {
   statusAfter,
 } from "../../domain/jobs/JobEnd.ts"
 import { integers, texts, times } from "../database/arrays.ts"
-import { date, toJsonText } from "../database/fragments.ts"
+import { date, isOfOrg, toJsonText } from "../database/fragments.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
 import { inlineReceivers } from "../webhooks/insertEvents.ts"
 
@@ -188,7 +188,7 @@ export const writeReports = Effect.fnUntraced(function* (
         retried_attempts = asked.retried_attempts,
         finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
       FROM asked
-      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND jobs.org_id = ${orgId} AND jobs.status = asked.was_status
+      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND jobs.status = asked.was_status
         AND jobs.attempt = asked.was_attempt
         AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
         AND (SELECT count(*) FROM receivers) = ${wanted.count}::int

@@ -18,7 +18,8 @@ const addStoredBytes = (sql: SqlClient.SqlClient, bytes: Iterable<readonly [orgI
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   return sql`
     INSERT INTO org_usage (org_id, stored_bytes)
-    SELECT org.id, by::bigint FROM unnest(${orgs}, ${by}) AS changed (id, by) JOIN orgs org ON org.id = changed.id
+    SELECT org.id, by::bigint FROM unnest(${orgs}, ${by}) AS changed (id, by)
+    CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
     WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id) ORDER BY org.id
     ON CONFLICT (org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)`
 }

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { deliveryNotFound } from "../../domain/webhooks/deliveryErrors.ts"
 import { DeliveryLogRepository } from "../../domain/webhooks/DeliveryLog.ts"
+import { isOfOrg } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { decodeDetail, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
 import { listDeliveries } from "./listDeliveries.ts"
@@ -32,7 +33,7 @@ export const layer = Layer.effect(
               WHERE d.attempt_started_at IS NOT NULL
             ) AS made
           ) AS attempt_log
-          FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`.pipe(
+          FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")}`.pipe(
           decodeDetail,
           Effect.flatMap(([delivery]) => (delivery === undefined ? deliveryNotFound() : Effect.succeed(delivery))),
           orUnavailable,

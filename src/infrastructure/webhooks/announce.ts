@@ -3,7 +3,7 @@ import type { SqlClient, Statement } from "effect/sql"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
-import { date } from "../database/fragments.ts"
+import { date, isOfOrg } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
@@ -84,14 +84,14 @@ export const deliverAnnounced = Effect.fnUntraced(function* (
   { except, eventIds, orgId }: Announced,
 ) {
   const events = yield* sql<{ id: string; type: string }>`
-    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId} ORDER BY id`
+    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
   yield* sql`
     WITH asked AS MATERIALIZED (
       SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
         e.created_at AS at
       FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
         WITH ORDINALITY AS a (id, topics, n)
-      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND org_id = ${orgId} OFFSET 0) AS e
+      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
     ), event AS (
       SELECT id FROM asked
     ), ${deliverEvents(sql)}

@@ -29,9 +29,10 @@ const shares = (sql: Sql, claim: Claim, at: Date) => {
         w.max_per_second, pace.place AS pace_place, ${paceOffset(sql, at)} AS pace_offset
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${paceOfLane(sql)}
     ), in_lanes AS (
-      -- A lane that sends in order takes only from its backlog.
-      SELECT *, ordered AND NOT parked AS waits, row_number() OVER (
-        PARTITION BY lane ORDER BY ordered AND NOT parked, due_at, delivery_id
+      -- A lane that sends in order takes only from its backlog, and only when nothing of it is elsewhere: what was queued
+      -- before the endpoint sent in order is parked first.
+      SELECT *, ordered AND bool_or(NOT parked) OVER (PARTITION BY lane) AS waits, row_number() OVER (
+        PARTITION BY lane ORDER BY due_at, delivery_id
       ) AS lane_rank
       FROM due JOIN (SELECT org_id, lane, slots, works, is_new, ordered FROM lanes) AS l USING (org_id, lane)
     ), in_orgs AS (
@@ -119,7 +120,8 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
       SELECT (SELECT json_object_agg(org_id, last_lane) FROM next_turns WHERE is_full OR is_cut) AS turns,
         (SELECT org_id FROM org_turns ORDER BY turn DESC LIMIT 1) AS last_org,
         coalesce((SELECT bool_or(is_full OR is_cut) FROM next_turns), false)
-          OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)} AS more,
+          OR (SELECT max(turn) FROM org_turns) >= ${sql.literal(`${maxOrgsPerClaim}`)}
+          OR EXISTS (SELECT FROM ranked WHERE waits) AS more,
         EXISTS (SELECT FROM ranked WHERE fits AND NOT is_chosen)
           OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))
           AS short,

@@ -4,6 +4,7 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { type Candidate, endpointReceivers } from "../../domain/webhooks/eventRouting.ts"
 import { texts } from "../database/arrays.ts"
+import { isOfOrg } from "../database/fragments.ts"
 import { insertDeliveries } from "./insertDeliveries.ts"
 
 /** The endpoints whose delivery of an event does not exist yet. */
@@ -37,7 +38,7 @@ export const fanOut = Effect.fnUntraced(function* (
         ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
         AS r (id, endpoint, state, lane)
     ), event AS (
-      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND org_id = ${orgId}
+      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
     ), ${insertDeliveries(sql, orgId, createdAt, true)}
     SELECT FROM event`
 })

@@ -1,31 +1,31 @@
 import type { DateTime } from "effect"
 import type { SqlClient } from "effect/sql"
 import { date } from "../database/fragments.ts"
-import { endOfLane, isOrdered } from "./placeInLane.ts"
+import { endOfLane, isOrdered, lastOfLane } from "./placeInLane.ts"
 
 /**
- * The CTEs `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
+ * The CTEs `lane_ends`, `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
  * `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is
  * not inserted.
  *
  * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
  */
 export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: DateTime.Utc, parked: boolean) => sql`
-  made AS (
+  lane_ends AS MATERIALIZED (
+    SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane" })} AS last
+    FROM (SELECT DISTINCT lane, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending') AS l
+  ), made AS (
     INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
     SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
     FROM receivers r JOIN event ON event.id = r.event_id
   ), queued AS (
     INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
     SELECT r.lane, r.id, event.id, 0, 0,
-      CASE WHEN r.ordered THEN ${endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })} ELSE ${date(now)} END,
-      ${parked}::boolean OR r.ordered OR EXISTS (
-        SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
-      ), ${orgId}, event.bytes
+      CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END,
+      ${parked}::boolean OR r.ordered OR r.last IS NOT NULL, ${orgId}, event.bytes
     FROM (
-      SELECT *, ${orgId}::text COLLATE "C" AS org_id, ${isOrdered(sql, "endpoint")} AS ordered,
-        row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
-      FROM receivers
+      SELECT *, ${isOrdered(sql, "endpoint")} AS ordered, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
+      FROM receivers JOIN lane_ends USING (lane)
     ) r
     JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
   )`

@@ -1,7 +1,7 @@
 import type { SqlClient } from "effect/sql"
 import { firstState } from "../../domain/webhooks/eventRouting.ts"
 import { deliveryId } from "./deliveryId.ts"
-import { endOfLane } from "./placeInLane.ts"
+import { endOfLane, lastOfLane } from "./placeInLane.ts"
 import { wantsTopics } from "./wantedEvents.ts"
 
 /**
@@ -18,12 +18,12 @@ export const inlineReceivers = 32
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their lock is
  * shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted. All statements
- * lock endpoints in the order of their ids. receivers: the first deliveries.
+ * lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane has a backlog.
  */
 export const deliverEvents = (sql: SqlClient.SqlClient) => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
   const isInline = sql.literal(`rank < ${inlineReceivers} OR wanted_in_order`)
-  const end = endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })
+  const end = endOfLane(sql, sql.literal("r.last"), "r.number")
   return sql`
   wanted AS MATERIALIZED (
     SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
@@ -34,7 +34,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
       WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
     ) AS w
   ), endpoints AS MATERIALIZED (
-    SELECT w.* FROM (
+    SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
       SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
     ) AS c
     CROSS JOIN LATERAL (
@@ -43,7 +43,7 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
     ) AS w
   ), receivers AS MATERIALIZED (
     SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n, octet_length(a.body) AS bytes,
-      w.id AS endpoint, w.lane, w.ordered, CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
+      w.id AS endpoint, w.lane, w.ordered, w.last, CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
     FROM event e
     JOIN asked a ON a.id = e.id
     JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
@@ -54,9 +54,8 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
     SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers
   ), queued AS (
     INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, r.event_id, 0, 0, CASE WHEN r.ordered THEN ${end} ELSE r.at END, r.ordered OR EXISTS (
-      SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = r.org_id AND p.lane = r.lane
-    ), r.org_id, r.bytes
+    SELECT r.lane, r.id, r.event_id, 0, 0, CASE WHEN r.ordered THEN ${end} ELSE r.at END,
+      r.ordered OR r.last IS NOT NULL, r.org_id, r.bytes
     FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
     WHERE r.state = 'pending' ORDER BY r.n
   ), swept AS (

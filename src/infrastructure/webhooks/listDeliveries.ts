@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import type { DeliveryFilter } from "../../domain/webhooks/DeliveryLog.ts"
 import type { Page } from "../../domain/Page.ts"
-import { afterCursor, date } from "../database/fragments.ts"
+import { afterCursor, date, isOfOrg } from "../database/fragments.ts"
 import { decodeDeliveries, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
 import { idAfter, idBefore } from "./idTimes.ts"
 import { stateNow } from "./laneSql.ts"
@@ -60,7 +60,7 @@ const candidates = (
   if (job_id !== undefined) return rows(sql`job_id = ${job_id}`)
   if (event_id !== undefined) {
     // The deliveries of a job's event are found by the job.
-    const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND org_id = ${orgId})`
+    const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND ${isOfOrg(sql, orgId)})`
     return sql`
       SELECT id FROM (
         SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job} AND org_id = ${orgId}
@@ -117,7 +117,7 @@ export const listDeliveries = Effect.fnUntraced(function* (
   const source = candidates(sql, orgId, filter, page)
   const deliveries = yield* sql`
     SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
-    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND org_id = ${orgId} OFFSET 0) AS d
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS d
     ${deliveryJoins(sql)}
     WHERE (${state}::text IS NULL OR ${stateNow(sql)} = ${state}) AND ${sql.and(matches)}
     ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)

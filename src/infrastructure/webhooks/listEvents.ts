@@ -3,7 +3,7 @@ import type { SqlClient } from "effect/sql"
 import type { Page } from "../../domain/Page.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { eventNotFound } from "../../domain/webhooks/EventRepository.ts"
-import { afterCursor, decodeRows, Time } from "../database/fragments.ts"
+import { afterCursor, decodeRows, isOfOrg, Time } from "../database/fragments.ts"
 
 const decode = decodeRows(Schema.Struct({ ...Event.fields, created_at: Time }))
 const decodeDetail = decodeRows(Schema.Struct({ ...EventDetail.fields, created_at: Time }))
@@ -20,7 +20,7 @@ export const listEvents = (sql: SqlClient.SqlClient, orgId: string, type: string
 export const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
   sql`
     SELECT id AS event_id, type, job_id, created_at, body AS payload FROM events
-    WHERE id = ${eventId} AND org_id = ${orgId}`.pipe(
+    WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`.pipe(
     decodeDetail,
     Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
   )

@@ -7,7 +7,7 @@ import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { idBefore } from "./idTimes.ts"
-import { endOfLane } from "./placeInLane.ts"
+import { endOfLane, lastOfLane } from "./placeInLane.ts"
 
 /** Sweeps of an endpoint with which a recovery still starts another. */
 const maxSweepsPerEndpoint = 10
@@ -32,10 +32,12 @@ export const recoverBatch = (
   limit: number,
   now: DateTime.Utc,
 ) => {
-  const end = endOfLane(sql, { orgId: "h.org_id", lane: "h.lane", number: "h.number" })
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
   return sql<{ rows: number; last: string | null; recovered: number }>`
     WITH endpoint AS (
-      SELECT id, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+      SELECT id, ordered, coalesce(lane, id) AS lane,
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
+      FROM webhook_endpoints w
       WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
     ), head AS (
       SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)

@@ -7,8 +7,8 @@ import {
   endpointDeleted,
   endpointInactive,
 } from "../../domain/webhooks/deliveryErrors.ts"
-import { date } from "../database/fragments.ts"
-import { endOfLane } from "./placeInLane.ts"
+import { date, isOfOrg } from "../database/fragments.ts"
+import { endOfLane, lastOfLane } from "./placeInLane.ts"
 import { deliveryJoins } from "./deliveryRows.ts"
 
 /** Fails when the delivery cannot be sent again; returns the id of its endpoint, `null` for a callback. */
@@ -23,7 +23,7 @@ const findRetryable = Effect.fnUntraced(function* (
   const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
     SELECT d.endpoint_id AS endpoint,
       (coalesce(p.claim_id IS NOT NULL AND p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
-    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND d.org_id = ${orgId}`
+    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")}`
   if (delivery === undefined) return yield* deliveryNotFound()
   if (delivery.claimed) return yield* attemptInFlight()
   return delivery.endpoint
@@ -53,7 +53,7 @@ export const retryDelivery = Effect.fnUntraced(function* (
   const lane = endpoint?.lane ?? null
   const ordered = endpoint?.ordered === true
   const locked = yield* sql`
-    SELECT id FROM deliveries WHERE id = ${deliveryId} AND org_id = ${orgId} FOR NO KEY UPDATE`
+    SELECT id FROM deliveries WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)} FOR NO KEY UPDATE`
   // Retention has removed the delivery since it was read.
   if (locked.length === 0) return yield* deliveryNotFound()
   // A delivery in an ended lane is canceled, but the sweep has not deleted its row from the queue.
@@ -61,14 +61,14 @@ export const retryDelivery = Effect.fnUntraced(function* (
     DELETE FROM pending_deliveries p USING deliveries d
     WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
   // In a lane that sends in order it joins at the end.
-  const end = sql`${endOfLane(sql, { orgId: "d.org_id", lane: "d.lane", number: "1" })}`
+  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
   const queued = yield* sql`
     INSERT INTO pending_deliveries AS p
       (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
     SELECT coalesce(${lane}, d.lane), d.id, d.event_id, d.attempts, 0, ${ordered ? end : at}, ${ordered}::boolean, d.org_id,
       octet_length(e.body)
     FROM deliveries d JOIN events e ON e.id = d.event_id
-    WHERE d.id = ${deliveryId} AND d.org_id = ${orgId} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
+    WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
     ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = excluded.parked, claim_id = NULL,
       lease_until = NULL
     WHERE p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at}
@@ -77,5 +77,5 @@ export const retryDelivery = Effect.fnUntraced(function* (
   yield* sql`
     UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,
       updated_at = ${at}
-    WHERE id = ${deliveryId} AND org_id = ${orgId}`
+    WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)}`
 })
