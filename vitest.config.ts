@@ -13,7 +13,20 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: "main", include: ["test/**/*.test.ts"], exclude: ["test/faults/**", "test/package/**"] },
+        test: {
+          name: "main",
+          include: ["test/**/*.test.ts"],
+          exclude: ["test/faults/**", "test/package/**", "test/console/**"],
+        },
+      },
+      // The console in Chromium, built from this source: `npm run test:console`.
+      {
+        extends: true,
+        test: {
+          name: "console",
+          include: ["test/console/**/*.test.ts"],
+          globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
+        },
       },
       // Processes, databases and networks that fail, and load: `npm run test:faults`. Real time and processes on a
       // machine that others use: one that fails is run again once, and told as such.
