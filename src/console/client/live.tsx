@@ -45,7 +45,8 @@ const refetcher = () => {
     const prefixes = [...waiting].flatMap((topic) => changed[topic])
     waiting.clear()
     void queries.invalidateQueries({
-      predicate: ({ queryKey }) => prefixes.some((prefix) => idOf(queryKey).startsWith(prefix)),
+      predicate: ({ meta, queryKey }) =>
+        meta?.["isLive"] === true && prefixes.some((prefix) => idOf(queryKey).startsWith(prefix)),
     })
   }
   return {

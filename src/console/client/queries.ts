@@ -29,6 +29,8 @@ interface DataOptions {
   readonly enabled?: boolean
   /** Asks again after so many milliseconds, for what no live event announces. */
   readonly refetchMillis?: number
+  /** false: live events do not ask again, for what may be some time old. */
+  readonly isLive?: boolean
   /** Shows the earlier answer while another one is on its way: for filters and ranges. */
   readonly keepsPrevious?: boolean
 }
@@ -43,9 +45,9 @@ const useResult = <Result>(
   return read()
 }
 
-const optionsOf = (id: OperationId, orgId: string | undefined, options: DataOptions) => ({
+const optionsOf = (options: DataOptions) => ({
   enabled: options.enabled ?? true,
-  meta: { id, orgId },
+  meta: { isLive: options.isLive ?? true },
   ...(options.refetchMillis === undefined ? {} : { refetchInterval: options.refetchMillis }),
   ...(options.keepsPrevious === true ? { placeholderData: keepPreviousData } : {}),
 })
@@ -60,7 +62,7 @@ const useOrgOf = (id: OperationId) => {
 export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options: DataOptions = {}) => {
   const orgId = useOrgOf(id)
   const all: QueryObserverOptions<Answer<Id>> = {
-    ...(optionsOf(id, orgId, options) as object),
+    ...(optionsOf(options) as object),
     queryKey: keyOf(id, args as object, orgId),
     queryFn: ({ signal }) => call(id, args, { orgId, signal }),
   }
@@ -91,7 +93,7 @@ export const usePages = <Id extends OperationId, Row>(
     ReadonlyArray<unknown>,
     string | undefined
   > = {
-    ...(optionsOf(id, orgId, options) as object),
+    ...(optionsOf(options) as object),
     queryKey: ["pages", ...keyOf(id, args, orgId)],
     queryFn: ({ pageParam, signal }) =>
       call(id, { ...args, ...(pageParam === undefined ? {} : { cursor: pageParam }) } as Args<Id>, { orgId, signal }),
@@ -116,11 +118,15 @@ export const usePages = <Id extends OperationId, Row>(
   }
 }
 
-/** Calls operations that change something, then asks again for all that the page shows. */
-export const useCall = () => {
+/**
+ * Calls operations that change something, then asks again for all that the page shows. `leave` goes to another page before
+ * that, when the page shows what is deleted.
+ */
+export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()
   return async <Id extends OperationId>(id: Id, args: Args<Id>, idempotencyKey?: string) => {
     const answer = await call(id, args, { orgId, idempotencyKey })
+    leave?.()
     await queries.invalidateQueries()
     return answer
   }

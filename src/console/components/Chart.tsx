@@ -19,15 +19,15 @@ interface ChartProps<Name extends string> {
 
 const formats = {
   minute: new Intl.DateTimeFormat(undefined, { timeStyle: "short" }),
-  hour: new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "short" }),
+  hour: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
   day: new Intl.DateTimeFormat(undefined, { dateStyle: "medium" }),
 }
 
-/** The next of 1, 2, 5, 10, 20, … : the top of the axis. */
+/** The top of the axis: a round number that is not far above the largest value. */
 const niceTop = (value: number) => {
   if (value <= 4) return 4
   const power = 10 ** Math.floor(Math.log10(value))
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value)!
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value)!
 }
 
 const height = 100
@@ -101,6 +101,7 @@ export const Chart = <Name extends string>({ every, intervals, series, title }: 
             <span key={value}>{shortNumber(value)}</span>
           ))}
         </div>
+        {totals.every((total) => total === 0) && <p class="plot-empty">Nothing in this time</p>}
         <div class="axis-x" aria-hidden="true">
           <span>{time(intervals[0]?.at)}</span>
           <span>{time(intervals.at(-1)?.at)}</span>

@@ -8,7 +8,7 @@ const day = 24 * hour
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" })
 
-const units = [
+const steps = [
   ["day", day],
   ["hour", hour],
   ["minute", minute],
@@ -18,7 +18,7 @@ const units = [
 /** "3 minutes ago", or "in 2 hours". */
 const relativeTo = (at: number, now: number) => {
   const distance = at - now
-  const [unit, millis] = units.find(([, millis]) => Math.abs(distance) >= millis) ?? units[3]
+  const [unit, millis] = steps.find(([, millis]) => Math.abs(distance) >= millis) ?? steps[3]
   return Math.abs(distance) < 5 * second ? "just now" : relative.format(Math.trunc(distance / millis), unit)
 }
 
@@ -54,11 +54,17 @@ export const Time = ({ at, isRelative = false, none = "–" }: TimeProps) =>
     </time>
   )
 
+const units = [
+  ["d", day, "h", hour],
+  ["h", hour, "min", minute],
+  ["min", minute, "s", second],
+] as const
+
 /** "1 d 4 h", "3 min 20 s", "840 ms". */
 export const durationText = (millis: number): string => {
   if (millis < second) return `${Math.round(millis)} ms`
   if (millis < minute) return `${Number((millis / second).toFixed(1))} s`
-  if (millis < hour) return `${Math.floor(millis / minute)} min ${Math.floor((millis % minute) / second)} s`
-  if (millis < day) return `${Math.floor(millis / hour)} h ${Math.floor((millis % hour) / minute)} min`
-  return `${Math.floor(millis / day)} d ${Math.floor((millis % day) / hour)} h`
+  const [unit, one, part, parts] = units.find(([, one]) => millis >= one)!
+  const rest = Math.floor((millis % one) / parts)
+  return `${Math.floor(millis / one)} ${unit}${rest === 0 ? "" : ` ${rest} ${part}`}`
 }

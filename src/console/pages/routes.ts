@@ -32,7 +32,46 @@ export const routes: ReadonlyArray<Route> = [
   {
     path: "/orgs/:orgId",
     needs: ["orgs.get"],
-    nav: { section: "org", label: "Home", icon: "activity" },
+    nav: { section: "org", label: "Home", icon: "home" },
     page: () => import("./orgs/OrgPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects",
+    needs: ["projects.list"],
+    nav: { section: "org", label: "Projects", icon: "cube" },
+    page: () => import("./projects/ProjectsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects/:projectId",
+    needs: ["deployments.list"],
+    page: () => import("./projects/DeploymentsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects/:projectId/settings",
+    needs: ["projects.update"],
+    page: () => import("./projects/ProjectSettingsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/keys",
+    needs: ["keys.list"],
+    nav: { section: "org", label: "API keys", icon: "key" },
+    page: () => import("./keys/KeysPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/keys/:keyId",
+    needs: ["keys.list"],
+    page: () => import("./keys/KeyPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/audit",
+    needs: ["audit.list"],
+    nav: { section: "settings", label: "Audit log", icon: "list" },
+    page: () => import("./audit/AuditPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/settings",
+    needs: ["orgs.update"],
+    nav: { section: "settings", label: "Settings", icon: "gear" },
+    page: () => import("./orgs/SettingsPage.tsx"),
   },
 ]

@@ -1,47 +1,78 @@
 import { useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { useData, usePages } from "../../client/queries.ts"
+import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { Copyable } from "../../components/Copy.tsx"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Field, Form, Input } from "../../components/Form.tsx"
+import { numberText, shortNumber } from "../../components/numbers.ts"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
-import { useCall, usePages } from "../../client/queries.ts"
-import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { Link, orgPath } from "../../navigation/router.tsx"
+import { CreateOrg } from "./CreateOrg.tsx"
+import { limitLabels, limitNames, limitTone } from "./limits.ts"
 
-const CreateOrg = ({ onClose }: { readonly onClose: () => void }) => {
-  const [name, setName] = useState("")
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
-  const call = useCall()
+type Overview = Answer<"activity.overview">
+const waiting = <span class="skeleton w-50" />
+
+const sums = ({ deliveries, jobs, validations }: Overview) => ({
+  attempts: deliveries.reduce((all, { delivered, failed, retried }) => all + delivered + retried + failed, 0),
+  failures: deliveries.reduce((all, { failed, retried }) => all + retried + failed, 0),
+  validations: validations.reduce((all, { valid, limited, forbidden }) => all + valid + limited + forbidden, 0),
+  jobs: jobs.reduce((all, { canceled, completed, failed }) => all + completed + failed + canceled, 0),
+})
+
+/** One figure of what an org did in the last day. The figures of a row come with one request. */
+const Figure = ({ name, orgId }: { readonly orgId: string; readonly name: keyof ReturnType<typeof sums> }) => {
+  const { data } = useData("activity.overview", { orgId, every: "hour" }, { isLive: false })
+  if (data === undefined) return waiting
+  const value = sums(data)[name]
   return (
-    <Dialog title="Create an org" onClose={onClose}>
-      <Form
-        submit="Create org"
-        onCancel={onClose}
-        onSubmit={async () => {
-          const { orgId } = await call("orgs.create", { name }, idempotencyKey)
-          onClose()
-          navigate(orgPath(orgId))
-        }}
-      >
-        <Field label="Name" hint="People see it here. It need not be unique.">
-          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
-        </Field>
-      </Form>
-    </Dialog>
+    <span class={name === "failures" && value > 0 ? "attention" : undefined} title={numberText(value)}>
+      {shortNumber(value)}
+    </span>
   )
 }
 
+/** The limits that an org has nearly reached. */
+const LimitState = ({ orgId }: { readonly orgId: string }) => {
+  const { data } = useData("orgs.get", { orgId }, { isLive: false })
+  if (data === undefined) return waiting
+  const near = limitNames.flatMap((name) => {
+    const tone = limitTone(data.used[name], data.limits[name])
+    return tone === undefined ? [] : [{ name, tone } as const]
+  })
+  if (near.length === 0) return <Badge tone="good">Free</Badge>
+  return (
+    <span class="row">
+      {near.map(({ name, tone }) => (
+        <Badge key={name} tone={tone}>
+          {limitLabels[name]}
+        </Badge>
+      ))}
+    </span>
+  )
+}
+
+const figures = [
+  { name: "attempts", title: "Attempts" },
+  { name: "failures", title: "Failed" },
+  { name: "validations", title: "Validations" },
+  { name: "jobs", title: "Jobs" },
+] as const
+
 export default () => {
   const [isCreating, setCreating] = useState(false)
-  const pages = usePages("orgs.list", { limit: 50 }, ({ orgs }) => orgs)
-  const create = (
-    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
-      Create org
-    </Button>
-  )
+  const pages = usePages("orgs.list", { limit: 25 }, ({ orgs }) => orgs)
   return (
-    <Page title="Orgs" intro="An org is a tenant: it owns projects, keys and webhook endpoints." actions={create}>
+    <Page
+      title="Orgs"
+      intro="An org is a tenant: it owns projects, keys and webhook endpoints. The figures are of the last 24 hours."
+      actions={
+        <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+          Create org
+        </Button>
+      }
+    >
       <Card isPadded={false}>
         <Table
           caption="Orgs"
@@ -54,14 +85,19 @@ export default () => {
           }
           columns={[
             {
-              title: "Name",
+              title: "Org",
               cell: ({ name, orgId }) => (
                 <Link class="main" to={orgPath(orgId)}>
                   {name}
                 </Link>
               ),
             },
-            { title: "Id", cell: ({ orgId }) => <Copyable text={orgId} label="Copy the id" /> },
+            ...figures.map(({ name, title }) => ({
+              title,
+              align: "end" as const,
+              cell: ({ orgId }: { readonly orgId: string }) => <Figure orgId={orgId} name={name} />,
+            })),
+            { title: "Limits", cell: ({ orgId }) => <LimitState orgId={orgId} /> },
             { title: "Created", align: "fit", cell: ({ createdAt }) => <Time at={createdAt} isRelative /> },
           ]}
         />

@@ -1,45 +1,27 @@
-import { Chart } from "../../components/Chart.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { Card, Page } from "../../components/Page.tsx"
+import { useMemo } from "preact/hooks"
+import { Page } from "../../components/Page.tsx"
 import { Segments } from "../../components/Tabs.tsx"
-import { useData } from "../../client/queries.ts"
-import { useSearch } from "../../navigation/router.tsx"
-import { deliverySeries, jobSeries, validationSeries } from "./series.ts"
+import { Activity } from "./Activity.tsx"
+import { FailingEndpoints } from "./FailingEndpoints.tsx"
+import { Health } from "./Health.tsx"
+import { type Every, ranges, useRange } from "./range.ts"
 
-type Every = "minute" | "hour" | "day"
-const ranges: ReadonlyArray<{ readonly value: Every; readonly label: string }> = [
-  { value: "minute", label: "Last hour" },
-  { value: "hour", label: "Last day" },
-  { value: "day", label: "Last 30 days" },
-]
-const isEvery = (text: string | undefined): text is Every => ranges.some(({ value }) => value === text)
+const hourMillis = 3_600_000
+/** A minute less than the 30 days that the operation allows. */
+const millisOf: Record<Every, number> = { minute: hourMillis, hour: 24 * hourMillis, day: 720 * hourMillis - 60_000 }
 
 export default () => {
-  const [range, setRange] = useSearch("every")
-  const every = isEvery(range) ? range : "minute"
-  const { data, error, refetch } = useData(
-    "activity.overview",
-    { every },
-    { refetchMillis: 15_000, keepsPrevious: true },
-  )
-  const shown = data?.every ?? every
+  const [every, setEvery] = useRange("minute")
+  const since = useMemo(() => new Date(Date.now() - millisOf[every]).toISOString(), [every])
   return (
     <Page
       title="Overview"
-      actions={<Segments label="Range" value={every} options={ranges} onChange={(value) => setRange(value)} />}
+      intro="Whether the service works, what fails, and who is affected."
+      actions={<Segments label="Range" value={every} options={ranges} onChange={setEvery} />}
     >
-      <ErrorBox error={error} onRetry={refetch} />
-      <Card title="Attempts of deliveries">
-        <Chart title="Attempts of deliveries" every={shown} series={deliverySeries} intervals={data?.deliveries} />
-      </Card>
-      <div class="grid-2">
-        <Card title="Validations of keys">
-          <Chart title="Validations of keys" every={shown} series={validationSeries} intervals={data?.validations} />
-        </Card>
-        <Card title="Finished jobs">
-          <Chart title="Finished jobs" every={shown} series={jobSeries} intervals={data?.jobs} />
-        </Card>
-      </div>
+      <Health />
+      <FailingEndpoints since={since} />
+      <Activity every={every} />
     </Page>
   )
 }
