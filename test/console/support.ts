@@ -17,13 +17,18 @@ const withBrowser = <E, R>(server: Layer.Layer<TestServer, E, R>) =>
   Layer.merge(Layer.provide(server, consoleFolder), Browser.layer)
 
 /** A service with the built console in guarded mode, and a browser; receivers of webhooks may be on this machine. */
-export const consoleOn = (environment: Environment = {}) =>
-  withBrowser(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true", ...environment }))
+export const consoleWith = <R>(
+  environment: Effect.Effect<Environment, never, R>,
+  database: "embedded" | "postgres",
+) => {
+  const all = Effect.map(environment, (more) => ({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true", ...more }))
+  return withBrowser(TestServer.layer(database === "embedded" ? all : Effect.flatMap(all, onPostgres)))
+}
 
 /** The same over each database: each story runs on both. */
 export const consoles = {
-  "the embedded database": consoleOn(),
-  PostgreSQL: withBrowser(TestServer.layer(onPostgres({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }))),
+  "the embedded database": consoleWith(Effect.succeed({}), "embedded"),
+  PostgreSQL: consoleWith(Effect.succeed({}), "postgres"),
 }
 
 /** What the browser says of an answer that is not 2xx; pages show those themselves. */
@@ -40,6 +45,7 @@ export const openTab = Effect.gen(function* () {
   const page = yield* Effect.acquireRelease(browser.open, () =>
     Effect.sync(() => expect(faults, "faults of the page").toEqual([])),
   )
+  page.setDefaultTimeout(60_000)
   page.on("pageerror", (error) => void faults.push(error.message))
   page.on(
     "console",
@@ -52,18 +58,27 @@ export const openTab = Effect.gen(function* () {
   return { page, at: (path: string) => `${url}/console${path}` }
 })
 
+const navigation = (page: Page) => page.getByRole("navigation", { name: "Pages" }).waitFor({ state: "attached" })
+
 /** Signs in at a page, as a person does; it is the page that opens then. */
 export const signIn = async (page: Page, address: string, credential = adminToken) => {
   await page.goto(address)
   await page.getByLabel("The administrator's token, or an API key").fill(credential)
   await page.getByRole("button", { name: "Sign in" }).click()
-  await page.getByRole("navigation", { name: "Pages" }).waitFor({ state: "attached" })
+  await navigation(page)
 }
 
-/** A tab that is signed in, at the page of a path below /console. */
+/** A tab with a session of a credential, at the page of a path below /console. */
 export const signedInTab = Effect.fnUntraced(function* (path: string, credential = adminToken) {
+  const { url } = yield* TestServer
   const tab = yield* openTab
-  yield* Effect.promise(() => signIn(tab.page, tab.at(path), credential))
+  yield* Effect.promise(async () => {
+    const headers = { authorization: `Bearer ${credential}` }
+    const signedIn = await tab.page.context().request.post(`${url}/api/v0/sessions`, { headers })
+    expect(signedIn.status(), await signedIn.text()).toBe(200)
+    await tab.page.goto(tab.at(path))
+    await navigation(tab.page)
+  })
   return tab
 })
 

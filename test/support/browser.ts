@@ -39,6 +39,9 @@ export const browserPage = Effect.acquireRelease(
     }),
 ).pipe(Effect.map(({ page }) => page))
 
+/** The zone of the readers: five and a half hours before UTC. */
+const timezoneId = "Asia/Kolkata"
+
 /** A browser for several tests. */
 export class Browser extends Context.Service<
   Browser,
@@ -55,7 +58,7 @@ export class Browser extends Context.Service<
         (browser) => Effect.promise(() => browser.close()),
       )
       const context = Effect.acquireRelease(
-        Effect.promise(() => browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] })),
+        Effect.promise(() => browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], timezoneId })),
         (context) => Effect.promise(() => context.close()),
       )
       return Browser.of({ open: Effect.flatMap(context, (context) => Effect.promise(() => context.newPage())) })

@@ -12,8 +12,17 @@ const text = (details: Details, field: string) => {
   return typeof value === "string" ? value : undefined
 }
 
+const words: Readonly<Record<string, string>> = {
+  enabled: "state",
+  active: "state",
+  expiresAt: "end",
+  hostOwner: "owner of the repository",
+  hostRepo: "name of the repository",
+}
+
 /** The words of a field: "rateLimit" and "max_per_second" as people read them. */
 const fieldWords = (field: string) =>
+  words[field] ??
   field
     .replaceAll("_", " ")
     .replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
