@@ -42,7 +42,7 @@ describe.skipIf(!hasBrowser)("with the keyboard alone", () => {
           expect(await focused(page)).toBe("Create key")
 
           await page.keyboard.press("Enter")
-          await page.getByLabel("Name").focus()
+          await page.getByRole("dialog").waitFor()
           await page.keyboard.type("by keyboard")
           await page.keyboard.press("Enter")
           await page.getByText("It is not shown again").waitFor()

@@ -27,13 +27,13 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, ove
           const preview = page.getByRole("listitem").filter({ hasText: "Preview" })
           expect(await preview.textContent()).toContain("pull request #7")
 
-          await page.getByRole("button", { name: "Make main at aaaaaaa current" }).click()
+          await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
           const dialog = page.getByRole("dialog", { name: "Roll back to this deployment?" })
           expect(await dialog.textContent()).toContain(
             "main at aaaaaaa becomes current in the place of main at bbbbbbb",
           )
           await dialog.getByRole("button", { name: "Cancel" }).click()
-          await page.getByRole("button", { name: "Make main at aaaaaaa current" }).click()
+          await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
           await dialog.getByRole("button", { name: "Roll back" }).click()
           await page.getByRole("status").getByText("The project is rolled back.").waitFor()
           await current.filter({ hasText: "aaaaaaa" }).waitFor()

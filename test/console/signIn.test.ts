@@ -5,7 +5,7 @@ import { describe } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 import { portalLink } from "../http/sessions/signedIn.ts"
-import { consoles, expectAccessible, expectFits, hasBrowser, inTab, openTab, signIn } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab, openConsole, openTab, signIn } from "./support.ts"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", (_, console) => {
   layer(console, { excludeTestServices: true })((it) => {
@@ -36,6 +36,24 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
         await page.reload()
         await page.getByRole("heading", { name: "Sign in" }).waitFor()
       }),
+    )
+
+    it.effect("a session that ends elsewhere leads to the sign-in page, and back to the same page", () =>
+      Effect.gen(function* () {
+        const { key, keyId, orgId } = yield* makeTenant(adminToken)
+        const { send } = yield* TestServer
+        const { at, page } = yield* openTab
+        yield* Effect.promise(() => signIn(page, at(`/orgs/${orgId}/projects`), key))
+        yield* Effect.promise(() => page.getByText("This org has no project yet").waitFor())
+        yield* send("DELETE", `/api/v0/orgs/${orgId}/keys/${keyId}`, { as: adminToken })
+        yield* Effect.promise(async () => {
+          await page.getByText("Your session has ended").waitFor()
+          await page.getByLabel("The administrator's token, or an API key").fill(adminToken)
+          await page.keyboard.press("Enter")
+          await page.getByRole("heading", { name: "Projects" }).waitFor()
+          expect(page.url()).toBe(at(`/orgs/${orgId}/projects`))
+        })
+      }).pipe(Effect.scoped),
     )
 
     it.effect("an org key sees the pages of its org, and none of the administrator", () =>
@@ -77,6 +95,25 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
           await second.page.getByRole("alert").waitFor()
         })
         expect((yield* TestServer).logs()).not.toContain(token)
+      }).pipe(Effect.scoped),
+    )
+  })
+})
+
+describe.skipIf(!hasBrowser)("open mode", () => {
+  layer(openConsole, { excludeTestServices: true })((it) => {
+    it.effect("needs no sign-in, and changes need no token of a session", () =>
+      Effect.gen(function* () {
+        const { at, page } = yield* openTab
+        yield* Effect.promise(async () => {
+          await page.goto(at("/orgs"))
+          await page.getByText("Anyone on this machine").waitFor()
+          expect(await page.getByRole("button", { name: "Sign out" }).count()).toBe(0)
+          await page.getByRole("button", { name: "Create org" }).click()
+          await page.getByLabel("Name").fill("Acme")
+          await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
+          await page.getByRole("heading", { name: "Acme" }).waitFor()
+        })
       }).pipe(Effect.scoped),
     )
   })

@@ -25,6 +25,9 @@ export const consoleWith = <R>(
   return withBrowser(TestServer.layer(database === "embedded" ? all : Effect.flatMap(all, onPostgres)))
 }
 
+/** The same in open mode, where nobody has to sign in. */
+export const openConsole = withBrowser(TestServer.layer({}))
+
 /** The same over each database: each story runs on both. */
 export const consoles = {
   "the embedded database": consoleWith(Effect.succeed({}), "embedded"),
@@ -82,7 +85,7 @@ export const signedInTab = Effect.fnUntraced(function* (path: string, credential
   return tab
 })
 
-/** Runs the steps of a story in a tab that is signed in. */
+/** Runs the steps of a story in a tab with a session. */
 export const inTab = Effect.fnUntraced(function* (
   path: string,
   story: (page: Page, at: (path: string) => string) => Promise<unknown>,

@@ -76,7 +76,10 @@ const follow = (orgId: string | undefined, onEvent: Listener, onState: (isLive: 
     source.addEventListener("open", () => onState(true))
     source.addEventListener("error", () => {
       onState(false)
-      if (source?.readyState === EventSource.CLOSED) timer = setTimeout(open, reopenMillis)
+      if (source?.readyState !== EventSource.CLOSED) return
+      // Without a stream the page asks for everything, as often as it asks for the stream.
+      void queries.invalidateQueries()
+      timer = setTimeout(open, reopenMillis)
     })
     source.addEventListener("reset", () => topics.forEach(add))
     for (const topic of topics) {

@@ -125,9 +125,13 @@ export const usePages = <Id extends OperationId, Row>(
 export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()
   return async <Id extends OperationId>(id: Id, args: Args<Id>, idempotencyKey?: string) => {
-    const answer = await call(id, args, { orgId, idempotencyKey })
-    leave?.()
-    await queries.invalidateQueries()
-    return answer
+    try {
+      const answer = await call(id, args, { orgId, idempotencyKey })
+      leave?.()
+      return answer
+    } finally {
+      // Also after a failure: a conflict says that something has changed, a 401 that the session has ended.
+      void queries.invalidateQueries()
+    }
   }
 }

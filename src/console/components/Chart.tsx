@@ -33,7 +33,7 @@ const niceTop = (value: number) => {
 const height = 100
 const columnWidth = 10
 
-/** Stacked columns over time. What the pointer is on is told above; everything is also a table. */
+/** Stacked columns over time. The legend has the sums, or the values that the pointer is on; everything is also a table. */
 export const Chart = <Name extends string>({ every, intervals, series, title }: ChartProps<Name>) => {
   const [marked, setMarked] = useState<number>()
   if (intervals === undefined) return <span class="skeleton block" />
@@ -82,7 +82,6 @@ export const Chart = <Name extends string>({ every, intervals, series, title }: 
             </li>
           ))}
         </ul>
-        <span class="quiet">{shown === undefined ? "in all" : time(shown.at)}</span>
       </div>
       <div class="plot" onPointerLeave={() => setMarked(undefined)}>
         <svg
@@ -104,6 +103,7 @@ export const Chart = <Name extends string>({ every, intervals, series, title }: 
         {totals.every((total) => total === 0) && <p class="plot-empty">Nothing in this time</p>}
         <div class="axis-x" aria-hidden="true">
           <span>{time(intervals[0]?.at)}</span>
+          <strong>{time(shown?.at)}</strong>
           <span>{time(intervals.at(-1)?.at)}</span>
         </div>
       </div>

@@ -1,6 +1,5 @@
 import { type AllHTMLAttributes, cloneElement, type ComponentChildren, type VNode } from "preact"
 import { useId, useRef, useState } from "preact/hooks"
-import { GatehouseError } from "../client/call.ts"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
 
@@ -126,7 +125,7 @@ export const Form = ({ children, isDangerous = false, isReady = true, onCancel, 
     alert.current?.scrollIntoView({ block: "nearest" })
   }
   return (
-    <form class="form" onSubmit={send} noValidate={error instanceof GatehouseError}>
+    <form class="form" onSubmit={send}>
       {children}
       {error !== undefined && (
         <div ref={alert}>

@@ -42,22 +42,28 @@ const useFirstPage = (found: { readonly route: Route } | undefined, orgId: strin
   return to !== undefined
 }
 
-/** The menu on narrow screens. */
+/** The bar and the menu of narrow screens. */
 const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
   const menu = useRef<HTMLDialogElement>(null)
+  const [isOpen, setOpen] = useState(false)
   const { path } = useLocation()
-  useEffect(() => menu.current?.close(), [path])
+  useEffect(() => setOpen(false), [path])
+  useEffect(() => {
+    if (isOpen) menu.current?.showModal()
+    else menu.current?.close()
+  }, [isOpen])
   return (
     <header class="topbar">
-      <Button icon="menu" look="plain" aria-label="Open the menu" onClick={() => menu.current?.showModal()} />
+      <Button icon="menu" look="plain" aria-label="Open the menu" onClick={() => setOpen(true)} />
       <Brand />
       <dialog
         ref={menu}
         class="menu"
         aria-label="Menu"
-        onClick={(event) => event.target === menu.current && menu.current?.close()}
+        onClose={() => setOpen(false)}
+        onClick={(event) => event.target === menu.current && setOpen(false)}
       >
-        <Sidebar orgId={orgId} />
+        {isOpen && <Sidebar orgId={orgId} />}
       </dialog>
     </header>
   )

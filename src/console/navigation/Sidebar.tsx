@@ -104,7 +104,7 @@ const Reader = () => {
 
 /** Where the reader can go. */
 export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
-  <div class="sidebar">
+  <aside class="sidebar" aria-label="Console">
     <Brand />
     <nav class="stack" aria-label="Pages">
       <Section section="operator" orgId={orgId} />
@@ -114,5 +114,5 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
       ))}
     </nav>
     <Reader />
-  </div>
+  </aside>
 )

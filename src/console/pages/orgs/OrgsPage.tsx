@@ -41,7 +41,7 @@ const LimitState = ({ orgId }: { readonly orgId: string }) => {
     const tone = limitTone(data.used[name], data.limits[name])
     return tone === undefined ? [] : [{ name, tone } as const]
   })
-  if (near.length === 0) return <Badge tone="good">Free</Badge>
+  if (near.length === 0) return <span class="quiet">not near</span>
   return (
     <span class="row">
       {near.map(({ name, tone }) => (

@@ -3,7 +3,7 @@ import { Chart } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
 import type { Every } from "./range.ts"
-import { deliverySeries, jobSeries, validationSeries } from "./series.ts"
+import { deliverySeries, jobSeries, ownValidationSeries, validationSeries } from "./series.ts"
 
 /** What happened in a range, as charts: in every org, or in one. */
 export const Activity = ({ every, orgId }: { readonly every: Every; readonly orgId?: string }) => {
@@ -21,7 +21,12 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
       </Card>
       <div class="grid-2">
         <Card title={`Validations of keys by ${shown}`}>
-          <Chart title="Validations of keys" every={shown} series={validationSeries} intervals={data?.validations} />
+          <Chart
+            title="Validations of keys"
+            every={shown}
+            series={orgId === undefined ? validationSeries : ownValidationSeries}
+            intervals={data?.validations}
+          />
         </Card>
         <Card title={`Finished jobs by ${shown}`}>
           <Chart title="Finished jobs" every={shown} series={jobSeries} intervals={data?.jobs} />

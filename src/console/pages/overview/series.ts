@@ -7,10 +7,15 @@ export const deliverySeries = [
   { name: "failed", label: "Failed", tone: "bad" },
 ] as const satisfies ReadonlyArray<Series>
 
-export const validationSeries = [
+/** Validations of one org. Invalid keys belong to no org. */
+export const ownValidationSeries = [
   { name: "valid", label: "Valid", tone: "good" },
   { name: "limited", label: "Limited", tone: "warn" },
   { name: "forbidden", label: "Forbidden", tone: "calm" },
+] as const satisfies ReadonlyArray<Series>
+
+export const validationSeries = [
+  ...ownValidationSeries,
   { name: "invalid", label: "Invalid", tone: "bad" },
 ] as const satisfies ReadonlyArray<Series>
 

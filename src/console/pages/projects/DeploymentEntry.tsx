@@ -51,7 +51,7 @@ export const DeploymentEntry = ({ deployment, isCurrent, onPromote }: EntryProps
         </span>
       </div>
       {onPromote !== undefined && !isCurrent && (
-        <Button isSmall icon="back" aria-label={`Make ${branch} at ${shaOf(deployment)} current`} onClick={onPromote}>
+        <Button isSmall icon="back" aria-label={`Make current: ${branch} at ${shaOf(deployment)}`} onClick={onPromote}>
           Make current
         </Button>
       )}
