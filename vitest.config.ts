@@ -25,6 +25,8 @@ export default defineConfig({
         test: {
           name: "console",
           include: ["test/console/**/*.test.ts"],
+          // A story is many steps, and axe takes seconds for a page on a busy machine.
+          testTimeout: 300_000,
           globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },
       },
