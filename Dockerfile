@@ -5,6 +5,8 @@ COPY package.json package-lock.json ./
 RUN npm ci
 COPY tsconfig.json tsconfig.build.json ./
 COPY src src
+# The console calls operations with the runtime of this package.
+COPY packages/client packages/client
 RUN npm run build
 
 FROM node:24-slim AS dependencies

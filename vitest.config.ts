@@ -16,7 +16,24 @@ export default defineConfig({
         test: {
           name: "main",
           include: ["test/**/*.test.ts"],
-          exclude: ["test/faults/**", "test/package/**", "test/generated/**", "test/schemathesis/**"],
+          exclude: [
+            "test/faults/**",
+            "test/package/**",
+            "test/generated/**",
+            "test/schemathesis/**",
+            "test/console/**",
+          ],
+        },
+      },
+      // The console in Chromium, built from this source: `npm run test:console`.
+      {
+        extends: true,
+        test: {
+          name: "console",
+          include: ["test/console/**/*.test.ts"],
+          // A story is many steps, and axe takes seconds for a page on a busy machine.
+          testTimeout: 300_000,
+          globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },
       },
       // Processes, databases and networks that fail, and load: `npm run test:faults`. Real time and processes on a

@@ -146,6 +146,7 @@ export const generate = (document: Document) => {
   }
   const members = groups.map(([group, members]) => `readonly ${group}: {\n${members.map(method).join("\n")}\n}`)
   return {
+    table,
     javascript: [
       `import { bind } from "./runtime.js"`,
       `export { GatehouseError } from "./runtime.js"`,

@@ -1,9 +1,23 @@
-import { defineConfig } from "vite"
+import { OpenApi } from "effect/http-api"
+import { defineConfig, type Plugin } from "vite"
+import { type Document, generate } from "../../packages/client/generator.ts"
+import { Api } from "../http/api/Api.ts"
+
+/** The method, path and parameters of each operation, from the definition that the server has. */
+const operationTable = (): Plugin => ({
+  name: "operation-table",
+  resolveId: (id) => (id === "virtual:operation-table" ? `\0${id}` : null),
+  load: (id) =>
+    id === "\0virtual:operation-table"
+      ? `export default ${JSON.stringify(generate(OpenApi.fromApi(Api) as unknown as Document).table)}`
+      : null,
+})
 
 /** Builds the console into `dist/console`, from where the service serves it. */
 export default defineConfig({
   root: import.meta.dirname,
   base: "/console/",
+  plugins: [operationTable()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "../../dist/console",

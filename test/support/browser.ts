@@ -1,8 +1,8 @@
-import { Effect } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import { existsSync, mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { chromium } from "playwright-core"
+import { chromium, type Page } from "playwright-core"
 
 const executablePath = process.env["CHROMIUM_PATH"] ?? "/usr/bin/chromium"
 
@@ -10,23 +10,25 @@ const executablePath = process.env["CHROMIUM_PATH"] ?? "/usr/bin/chromium"
 export const hasBrowser = existsSync(executablePath)
 if (!hasBrowser) process.stdout.write(`browser tests are skipped: ${executablePath} is not there (CHROMIUM_PATH)\n`)
 
+const options = {
+  executablePath,
+  headless: true,
+  args: [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ],
+}
+
 /** A tab of a headless Chromium with its own profile, until the scope closes. */
 export const browserPage = Effect.acquireRelease(
   Effect.promise(async () => {
     const profile = mkdtempSync(join(tmpdir(), "gatehouse-browser-"))
-    const context = await chromium.launchPersistentContext(profile, {
-      executablePath,
-      headless: true,
-      args: [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-      ],
-    })
+    const context = await chromium.launchPersistentContext(profile, options)
     const page = context.pages()[0] ?? (await context.newPage())
     return { page, context, profile }
   }),
@@ -36,3 +38,30 @@ export const browserPage = Effect.acquireRelease(
       rmSync(profile, { recursive: true, force: true, maxRetries: 5 })
     }),
 ).pipe(Effect.map(({ page }) => page))
+
+/** The zone of the readers: five and a half hours before UTC. */
+const timezoneId = "Asia/Kolkata"
+
+/** A browser for several tests. */
+export class Browser extends Context.Service<
+  Browser,
+  {
+    /** A tab with cookies of its own, which ends with the scope. */
+    readonly open: Effect.Effect<Page, never, Scope.Scope>
+  }
+>()("test/Browser") {
+  static readonly layer = Layer.effect(
+    Browser,
+    Effect.gen(function* () {
+      const browser = yield* Effect.acquireRelease(
+        Effect.promise(() => chromium.launch(options)),
+        (browser) => Effect.promise(() => browser.close()),
+      )
+      const context = Effect.acquireRelease(
+        Effect.promise(() => browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], timezoneId })),
+        (context) => Effect.promise(() => context.close()),
+      )
+      return Browser.of({ open: Effect.flatMap(context, (context) => Effect.promise(() => context.newPage())) })
+    }),
+  )
+}

@@ -1,0 +1,82 @@
+import { useEffect, useState } from "preact/hooks"
+import { ErrorBox } from "./components/ErrorBox.tsx"
+import { Toasts } from "./components/Toasts.tsx"
+import { GatehouseError } from "./client/call.ts"
+import { queries } from "./client/queries.ts"
+import { type Me, SessionProvider, whoAmI } from "./client/session.tsx"
+import { Layout } from "./navigation/Layout.tsx"
+import { navigate, Router } from "./navigation/router.tsx"
+import { OpenLink } from "./pages/entry/OpenLink.tsx"
+import { SignIn } from "./pages/entry/SignIn.tsx"
+
+type State =
+  | { readonly me: Me }
+  | { readonly signedOut: string }
+  | { readonly error: Error }
+  | { readonly token: string }
+
+/** Reads the token of a portal link, and removes it from the address and the history. */
+const takeLinkToken = () => {
+  if (location.pathname !== "/console/portal" || location.hash === "") return undefined
+  const token = location.hash.slice(1)
+  history.replaceState(null, "", "/console")
+  return token
+}
+
+const isEnded = (error: Error) => error instanceof GatehouseError && error.status === 401
+
+/** Finds out who the reader is: signed in, not signed in, or with a portal link. */
+const useReader = () => {
+  const [state, setState] = useState<State | undefined>(() => {
+    const token = takeLinkToken()
+    return token === undefined ? undefined : { token }
+  })
+  const read = () =>
+    whoAmI().then(
+      (me) => setState({ me }),
+      (error: Error) => setState(isEnded(error) ? { signedOut: "" } : { error }),
+    )
+  useEffect(() => {
+    if (state === undefined) void read()
+  }, [])
+  // Whichever answer says first that the session has ended.
+  useEffect(
+    () =>
+      queries.getQueryCache().subscribe(({ query }) => {
+        if (query.state.error === null || !isEnded(query.state.error)) return
+        queries.clear()
+        setState((now) =>
+          now !== undefined && "me" in now ? { signedOut: "Your session has ended. Sign in again." } : now,
+        )
+      }),
+    [],
+  )
+  return { state, setState, read }
+}
+
+export const App = () => {
+  const { read, setState, state } = useReader()
+  if (state === undefined) return <main aria-busy="true" />
+  if ("token" in state) return <OpenLink token={state.token} onDone={(me) => setState({ me })} />
+  if ("signedOut" in state) return <SignIn note={state.signedOut} onDone={(me) => setState({ me })} />
+  if ("error" in state) {
+    return (
+      <main class="entry">
+        <ErrorBox error={state.error} onRetry={read} />
+      </main>
+    )
+  }
+  const leave = () => {
+    queries.clear()
+    navigate("/", { replace: true })
+    setState({ signedOut: "" })
+  }
+  return (
+    <SessionProvider me={state.me} leave={leave}>
+      <Router>
+        <Layout />
+      </Router>
+      <Toasts />
+    </SessionProvider>
+  )
+}

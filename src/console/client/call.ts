@@ -1,0 +1,51 @@
+import table from "virtual:operation-table"
+import { bind, GatehouseError } from "../../../packages/client/src/runtime.ts"
+import type { Answer, Args, OperationId } from "./Operations.ts"
+
+export { GatehouseError }
+
+let csrfToken: string | null = null
+
+/** Keeps the token that changes send. */
+export const setCsrfToken = (token: string | null) => {
+  csrfToken = token
+}
+
+export interface CallOptions {
+  /** The org that the operation acts for, under /v1. */
+  readonly orgId?: string | undefined
+  /** Signs in with this credential instead of the session. */
+  readonly credential?: string | undefined
+  readonly idempotencyKey?: string | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+type Method = (args: object, options: CallOptions) => Promise<unknown>
+
+/** The client of `packages/client`, which sends what a session needs besides. */
+const clientFor = ({ credential, orgId }: CallOptions) =>
+  bind(table, {
+    baseUrl: "",
+    credential,
+    fetch: (url, init) => {
+      const headers = new Headers(init?.headers)
+      if (csrfToken !== null && credential === undefined) headers.set("x-csrf-token", csrfToken)
+      if (orgId !== undefined && isOfOrg(String(url))) headers.set("x-org-id", orgId)
+      return globalThis.fetch(url, { ...init, headers, credentials: "same-origin" })
+    },
+  }) as Record<string, Record<string, Method>>
+
+const isOfOrg = (path: string) => path.startsWith("/v1/")
+
+/** Whether an operation acts for the org of the page, which its path and arguments do not name. */
+export const actsForOrg = (id: OperationId) => {
+  const [group, name] = id.split(".") as [string, string]
+  return isOfOrg(table[group]?.[name]?.[1] ?? "")
+}
+
+/** Calls an operation. Fails with `GatehouseError`, whose message is a sentence for people. */
+export const call = <Id extends OperationId>(id: Id, args: Args<Id>, options: CallOptions = {}) => {
+  const [group, name] = id.split(".") as [string, string]
+  const { idempotencyKey, signal } = options
+  return clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<Answer<Id>>
+}

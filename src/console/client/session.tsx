@@ -1,0 +1,42 @@
+import { type ComponentChildren, createContext } from "preact"
+import { useContext } from "preact/hooks"
+import { call, setCsrfToken } from "./call.ts"
+import type { Answer, OperationId } from "./Operations.ts"
+
+/** Who uses the console, and which operations they may call. */
+export type Me = Answer<"sessions.current">
+
+const remember = (me: Me): Me => {
+  setCsrfToken(me.csrfToken)
+  return me
+}
+
+export const whoAmI = async () => remember(await call("sessions.current", {}))
+export const signIn = async (credential: string) => remember(await call("sessions.create", {}, { credential }))
+export const openPortal = async (token: string) => remember(await call("sessions.openPortal", { token }))
+export const signOut = async () => {
+  await call("sessions.remove", {})
+  setCsrfToken(null)
+}
+
+interface Session {
+  readonly me: Me
+  /** Shows the sign-in page. */
+  readonly leave: () => void
+}
+const SessionContext = createContext<Session | undefined>(undefined)
+
+export const SessionProvider = ({
+  children,
+  ...session
+}: Session & {
+  readonly children: ComponentChildren
+}) => <SessionContext.Provider value={session}>{children}</SessionContext.Provider>
+
+export const useSession = () => useContext(SessionContext)!
+
+/** Whether the reader may call an operation. What they may not do, a page does not show. */
+export const useMay = () => {
+  const { operations } = useSession().me
+  return (...ids: ReadonlyArray<OperationId>) => ids.every((id) => operations.includes(id))
+}

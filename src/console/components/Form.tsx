@@ -1,0 +1,143 @@
+import { type AllHTMLAttributes, cloneElement, type ComponentChildren, type VNode } from "preact"
+import { useId, useRef, useState } from "preact/hooks"
+import { Button } from "./Button.tsx"
+import { ErrorBox } from "./ErrorBox.tsx"
+
+interface FieldProps {
+  readonly label: string
+  readonly hint?: ComponentChildren
+  readonly error?: string | undefined
+  /** One control. */
+  readonly children: VNode<AllHTMLAttributes<HTMLElement>>
+}
+
+/** A control with its label, its hint and its error. */
+export const Field = ({ children, error, hint, label }: FieldProps) => {
+  const id = useId()
+  const described = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean).join(" ")
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {cloneElement(children, {
+        id,
+        ...(described === "" ? {} : { "aria-describedby": described }),
+        ...(error === undefined ? {} : { "aria-invalid": "true" }),
+      })}
+      {hint !== undefined && (
+        <span class="hint" id={`${id}-hint`}>
+          {hint}
+        </span>
+      )}
+      {error !== undefined && (
+        <span class="field-error" id={`${id}-error`}>
+          {error}
+        </span>
+      )}
+    </div>
+  )
+}
+
+type Control<E extends HTMLElement> = Omit<AllHTMLAttributes<E>, "onInput" | "value"> & {
+  readonly value: string
+  readonly onInput: (value: string) => void
+}
+
+export const Input = ({ onInput, ...rest }: Control<HTMLInputElement>) => (
+  <input class="input" {...(rest as object)} onInput={(event) => onInput(event.currentTarget.value)} />
+)
+
+export const TextArea = ({ onInput, ...rest }: Control<HTMLTextAreaElement>) => (
+  <textarea class="input" {...(rest as object)} onInput={(event) => onInput(event.currentTarget.value)} />
+)
+
+interface Option {
+  readonly value: string
+  readonly label: string
+}
+
+export const Select = ({
+  onInput,
+  options,
+  value,
+  ...rest
+}: Control<HTMLSelectElement> & { readonly options: ReadonlyArray<Option> }) => (
+  <select class="input" {...(rest as object)} onInput={(event) => onInput(event.currentTarget.value)}>
+    {options.map((option) => (
+      <option key={option.value} value={option.value} selected={option.value === value}>
+        {option.label}
+      </option>
+    ))}
+  </select>
+)
+
+export const Check = ({
+  children,
+  isChecked,
+  onChange,
+}: {
+  readonly isChecked: boolean
+  readonly onChange: (isChecked: boolean) => void
+  readonly children: ComponentChildren
+}) => (
+  <label class="check">
+    <input type="checkbox" checked={isChecked} onChange={(event) => onChange(event.currentTarget.checked)} />
+    <span>{children}</span>
+  </label>
+)
+
+/** Runs a change: whether it runs, and why it failed. A change that fails can be tried again with the same key. */
+export const useAction = () => {
+  const [isRunning, setRunning] = useState(false)
+  const [error, setError] = useState<Error>()
+  const run = async (action: () => Promise<unknown>) => {
+    setRunning(true)
+    setError(undefined)
+    try {
+      await action()
+    } catch (error) {
+      setError(error as Error)
+    } finally {
+      setRunning(false)
+    }
+  }
+  return { run, isRunning, error }
+}
+
+interface FormProps {
+  /** The verb of the button. */
+  readonly submit: string
+  readonly isDangerous?: boolean
+  /** false: the button cannot be pressed yet. */
+  readonly isReady?: boolean
+  readonly onSubmit: () => Promise<unknown>
+  readonly onCancel?: () => void
+  readonly children?: ComponentChildren
+}
+
+/** Fields with a button. Shows why the change failed; the page says what happens when it does not. */
+export const Form = ({ children, isDangerous = false, isReady = true, onCancel, onSubmit, submit }: FormProps) => {
+  const { error, isRunning, run } = useAction()
+  const alert = useRef<HTMLDivElement>(null)
+  const send = async (event: SubmitEvent) => {
+    event.preventDefault()
+    if (!isReady || isRunning) return
+    await run(onSubmit)
+    alert.current?.scrollIntoView({ block: "nearest" })
+  }
+  return (
+    <form class="form" onSubmit={send}>
+      {children}
+      {error !== undefined && (
+        <div ref={alert}>
+          <ErrorBox error={error} />
+        </div>
+      )}
+      <div class="actions">
+        {onCancel !== undefined && <Button onClick={onCancel}>Cancel</Button>}
+        <Button type="submit" look={isDangerous ? "primary danger" : "primary"} disabled={!isReady || isRunning}>
+          {isRunning ? "One moment…" : submit}
+        </Button>
+      </div>
+    </form>
+  )
+}

@@ -1,0 +1,123 @@
+import type { ComponentChildren } from "preact"
+import { useEffect } from "preact/hooks"
+import { Link } from "../navigation/router.tsx"
+import { Icon, type IconName } from "./Icon.tsx"
+
+interface Crumb {
+  readonly to: string
+  readonly label: string
+}
+
+interface PageProps {
+  readonly title: string
+  /** What the page is for, in a sentence. */
+  readonly intro?: ComponentChildren
+  /** The pages above this one. */
+  readonly crumbs?: ReadonlyArray<Crumb>
+  /** Badges beside the title. */
+  readonly state?: ComponentChildren
+  readonly actions?: ComponentChildren
+  readonly children: ComponentChildren
+}
+
+/** A page: its heading, what can be done here, and its content. Sets the title of the tab. */
+export const Page = ({ actions, children, crumbs = [], intro, state, title }: PageProps) => {
+  useEffect(() => {
+    document.title = `${title} · Gatehouse`
+  }, [title])
+  return (
+    <>
+      <div class="page-head">
+        <div>
+          {crumbs.length > 0 && (
+            <nav aria-label="Breadcrumb">
+              <ol class="crumbs">
+                {crumbs.map(({ label, to }) => (
+                  <li key={to}>
+                    <Link to={to}>{label}</Link>
+                  </li>
+                ))}
+              </ol>
+            </nav>
+          )}
+          <div class="row">
+            <h1>{title}</h1>
+            {state}
+          </div>
+          {intro !== undefined && <p class="page-intro">{intro}</p>}
+        </div>
+        {actions !== undefined && <div class="row">{actions}</div>}
+      </div>
+      {children}
+    </>
+  )
+}
+
+interface CardProps {
+  readonly title?: string
+  readonly actions?: ComponentChildren
+  /** false: the content reaches the edges, as tables do. */
+  readonly isPadded?: boolean
+  readonly isDangerous?: boolean
+  readonly children: ComponentChildren
+}
+
+export const Card = ({ actions, children, isDangerous = false, isPadded = true, title }: CardProps) => (
+  <section class={`card ${isDangerous ? "danger" : ""}`} aria-label={title}>
+    {title !== undefined && (
+      <div class="card-head">
+        <h2>{title}</h2>
+        {actions !== undefined && <div class="row">{actions}</div>}
+      </div>
+    )}
+    <div class={isPadded ? "card-body" : undefined}>{children}</div>
+  </section>
+)
+
+/** What a list says when it is empty: what it will show, and what to do next. */
+export const Empty = ({
+  children,
+  icon = "inbox",
+  title,
+}: {
+  readonly title: string
+  readonly icon?: IconName
+  readonly children?: ComponentChildren
+}) => (
+  <div class="empty">
+    <Icon name={icon} />
+    <h3>{title}</h3>
+    {children}
+  </div>
+)
+
+/** A number with its name, in a card. */
+export const Stat = ({
+  children,
+  label,
+  note,
+}: {
+  readonly label: string
+  readonly children: ComponentChildren
+  readonly note?: ComponentChildren
+}) => (
+  <dl class="card stat">
+    <dt>{label}</dt>
+    <dd>{children}</dd>
+    {note !== undefined && <dd class="note">{note}</dd>}
+  </dl>
+)
+
+/** Names with values. Values that are undefined are left out. */
+export const Facts = ({ of }: { readonly of: Readonly<Record<string, ComponentChildren>> }) => (
+  <dl class="facts">
+    {Object.entries(of).map(([name, value]) =>
+      value === undefined ? null : (
+        <>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </>
+      ),
+    )}
+  </dl>
+)

@@ -1,0 +1,37 @@
+import { useEffect, useState } from "preact/hooks"
+import { Icon } from "./Icon.tsx"
+
+interface Toast {
+  readonly id: number
+  readonly text: string
+}
+const shownMillis = 5_000
+const maxShown = 3
+const said = new EventTarget()
+let count = 0
+
+/** Says shortly that something was done. Nothing that a reader must see is said here alone. */
+export const toast = (text: string) => void said.dispatchEvent(new CustomEvent("toast", { detail: text }))
+
+export const Toasts = () => {
+  const [toasts, setToasts] = useState<ReadonlyArray<Toast>>([])
+  useEffect(() => {
+    const show = (event: Event) => {
+      const id = ++count
+      setToasts((all) => [...all, { id, text: (event as CustomEvent<string>).detail }].slice(-maxShown))
+      setTimeout(() => setToasts((all) => all.filter((one) => one.id !== id)), shownMillis)
+    }
+    said.addEventListener("toast", show)
+    return () => said.removeEventListener("toast", show)
+  }, [])
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.map(({ id, text }) => (
+        <div key={id} class="toast">
+          <Icon name="check" />
+          {text}
+        </div>
+      ))}
+    </div>
+  )
+}

@@ -1,0 +1,110 @@
+import { useEffect, useRef, useState } from "preact/hooks"
+import { Button } from "../components/Button.tsx"
+import { Empty, Page } from "../components/Page.tsx"
+import { LiveProvider } from "../client/live.tsx"
+import { useMay, useSession } from "../client/session.tsx"
+import { type Route, routes } from "../pages/routes.ts"
+import { Brand } from "./Brand.tsx"
+import { LazyPage } from "./lazy.tsx"
+import { OrgContext } from "./org.ts"
+import { Link, match, navigate, ParamsProvider, useLocation } from "./router.tsx"
+import { Sidebar } from "./Sidebar.tsx"
+
+/** The page of an address, with its parameters. */
+const find = (path: string) => {
+  for (const route of routes) {
+    const params = match(route.path, path)
+    if (params !== undefined) return { route, params }
+  }
+  return undefined
+}
+
+const NotFound = () => (
+  <Page title="There is no such page">
+    <div class="card">
+      <Empty icon="search" title="Nothing is here, or you may not see it">
+        <p>The address may be mistyped, or your key may not open this page.</p>
+        <Link to="/">Go to the first page</Link>
+      </Empty>
+    </div>
+  </Page>
+)
+
+/** The first page of a reader who may not see the overview. */
+const useFirstPage = (found: { readonly route: Route } | undefined, orgId: string | null) => {
+  const may = useMay()
+  const isHome = found?.route.path === "/" && !may(...found.route.needs)
+  const first = routes.find(({ nav, needs, path }) => nav !== undefined && path !== "/" && may(...needs))
+  const to = isHome && orgId !== null ? first?.path.replace(":orgId", orgId) : undefined
+  useEffect(() => {
+    if (to !== undefined) navigate(to, { replace: true })
+  }, [to])
+  return to !== undefined
+}
+
+/** The bar and the menu of narrow screens. */
+const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
+  const menu = useRef<HTMLDialogElement>(null)
+  const [isOpen, setOpen] = useState(false)
+  const { path } = useLocation()
+  useEffect(() => setOpen(false), [path])
+  useEffect(() => {
+    if (isOpen) menu.current?.showModal()
+    else menu.current?.close()
+  }, [isOpen])
+  return (
+    <header class="topbar">
+      <Button icon="menu" look="plain" aria-label="Open the menu" onClick={() => setOpen(true)} />
+      <Brand />
+      <dialog
+        ref={menu}
+        class="menu"
+        aria-label="Menu"
+        onClose={() => setOpen(false)}
+        onClick={(event) => event.target === menu.current && setOpen(false)}
+      >
+        {isOpen && <Sidebar orgId={orgId} />}
+      </dialog>
+    </header>
+  )
+}
+
+/** The frame of every page: navigation beside the page of the address. */
+export const Layout = () => {
+  const { me } = useSession()
+  const may = useMay()
+  const { path } = useLocation()
+  const found = find(path)
+  const main = useRef<HTMLElement>(null)
+  const [shown, setShown] = useState(path)
+  const orgId = found?.params["orgId"] ?? me.orgId ?? undefined
+  const isLeaving = useFirstPage(found, me.orgId)
+  useEffect(() => {
+    if (shown === path) return
+    setShown(path)
+    main.current?.focus({ preventScroll: true })
+  }, [path])
+  const isAllowed = found !== undefined && may(...found.route.needs)
+  return (
+    <OrgContext.Provider value={orgId}>
+      <LiveProvider orgId={orgId} isAllowed={may("live.follow")}>
+        <a class="skip" href="#main">
+          Skip to the page
+        </a>
+        <div class="layout">
+          <TopBar orgId={orgId} />
+          <Sidebar orgId={orgId} />
+          <main id="main" class="page" ref={main} tabIndex={-1}>
+            {isLeaving ? null : isAllowed ? (
+              <ParamsProvider value={found.params} key={path}>
+                <LazyPage route={found.route} />
+              </ParamsProvider>
+            ) : (
+              <NotFound />
+            )}
+          </main>
+        </div>
+      </LiveProvider>
+    </OrgContext.Provider>
+  )
+}

@@ -1,0 +1,109 @@
+import { type HTMLAttributes, type ComponentChildren, createContext } from "preact"
+import { useContext, useEffect, useMemo, useState } from "preact/hooks"
+
+/** The address of the console; addresses of pages are below it. */
+export const base = "/console"
+
+interface Location {
+  /** The path below `base`: "/" or "/orgs/…". */
+  readonly path: string
+  readonly search: URLSearchParams
+}
+
+const read = (): Location => ({
+  path: location.pathname.slice(base.length).replace(/\/+$/, "") || "/",
+  search: new URLSearchParams(location.search),
+})
+
+const LocationContext = createContext<Location>({ path: "/", search: new URLSearchParams() })
+const changes = new EventTarget()
+
+/** Goes to a page. `replace` leaves no entry in the history: for filters. */
+export const navigate = (to: string, { replace = false } = {}) => {
+  history[replace ? "replaceState" : "pushState"](null, "", `${base}${to === "/" ? "" : to}`)
+  changes.dispatchEvent(new Event("change"))
+  if (!replace) window.scrollTo(0, 0)
+}
+
+export const Router = ({ children }: { readonly children: ComponentChildren }) => {
+  const [current, setCurrent] = useState(read)
+  useEffect(() => {
+    const update = () => setCurrent(read())
+    changes.addEventListener("change", update)
+    window.addEventListener("popstate", update)
+    return () => {
+      changes.removeEventListener("change", update)
+      window.removeEventListener("popstate", update)
+    }
+  }, [])
+  return <LocationContext.Provider value={current}>{children}</LocationContext.Provider>
+}
+
+export const useLocation = () => useContext(LocationContext)
+
+/** A value of the query, and a function that changes it: what a page filters by is in its address. */
+export const useSearch = (name: string) => {
+  const { path, search } = useLocation()
+  const set = (value: string | undefined) => {
+    const next = new URLSearchParams(location.search)
+    if (value === undefined || value === "") next.delete(name)
+    else next.set(name, value)
+    navigate(next.size === 0 ? path : `${path}?${next}`, { replace: true })
+  }
+  return [search.get(name) ?? undefined, set] as const
+}
+
+/** The parameters of a path that has the form of a pattern such as "/orgs/:orgId"; else undefined. */
+export const match = (pattern: string, path: string): Readonly<Record<string, string>> | undefined => {
+  const wanted = pattern.split("/")
+  const parts = path.split("/")
+  if (wanted.length !== parts.length) return undefined
+  const params: Record<string, string> = {}
+  for (const [i, part] of wanted.entries()) {
+    if (part.startsWith(":")) params[part.slice(1)] = decode(parts[i]!)
+    else if (part !== parts[i]) return undefined
+  }
+  return params
+}
+
+const decode = (text: string) => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+const ParamsContext = createContext<Readonly<Record<string, string>>>({})
+export const ParamsProvider = ParamsContext.Provider
+
+/** A parameter of the page's address. */
+export const useParam = (name: string) => useContext(ParamsContext)[name]!
+
+const isPlainClick = (event: MouseEvent) =>
+  event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey
+
+/** A link to a page of the console. */
+export const Link = ({
+  to,
+  ...rest
+}: { readonly to: string } & Omit<HTMLAttributes<HTMLAnchorElement>, "href" | "role">) => (
+  <a
+    {...rest}
+    href={`${base}${to === "/" ? "" : to}`}
+    onClick={(event) => {
+      if (!isPlainClick(event)) return
+      event.preventDefault()
+      navigate(to)
+    }}
+  />
+)
+
+/** The address of a page of an org. */
+export const orgPath = (orgId: string, page = "") => `/orgs/${orgId}${page}`
+
+/** The value that a function computes from the address, computed again when the address changes. */
+export const useMatched = <A,>(find: (path: string) => A) => {
+  const { path } = useLocation()
+  return useMemo(() => find(path), [path])
+}

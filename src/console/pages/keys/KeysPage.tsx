@@ -1,0 +1,100 @@
+import { useState } from "preact/hooks"
+import { usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Field, Input } from "../../components/Form.tsx"
+import { shortNumber } from "../../components/numbers.ts"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time, useNow } from "../../components/Time.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { CreateKey } from "./CreateKey.tsx"
+import { type Key, keyStateOf, rateLimitText } from "./keyState.ts"
+
+const none = <span class="quiet">none</span>
+
+const useProjectNames = (orgId: string) => {
+  const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
+  return (projectId: string | null) =>
+    projectId === null ? "Whole org" : (rows?.find((project) => project.projectId === projectId)?.name ?? "A project")
+}
+
+export default () => {
+  const orgId = useOrg()
+  const may = useMay()
+  const now = useNow()
+  const nameOf = useProjectNames(orgId)
+  const [externalId, setExternalId] = useSearch("externalId")
+  const [isCreating, setCreating] = useState(false)
+  const pages = usePages(
+    "keys.list",
+    { orgId, limit: 50, ...(externalId === undefined ? {} : { externalId }) },
+    ({ keys }) => keys,
+    { keepsPrevious: true },
+  )
+  const columns = [
+    {
+      title: "Key",
+      cell: ({ id, name }: Key) => (
+        <Link class="main" to={orgPath(orgId, `/keys/${id}`)}>
+          {name}
+        </Link>
+      ),
+    },
+    { title: "Prefix", cell: ({ prefix }: Key) => <code>{prefix}…</code> },
+    { title: "State", cell: (key: Key) => <State of={keyStateOf(key, now)} /> },
+    { title: "For", cell: ({ projectId }: Key) => nameOf(projectId) },
+    { title: "Rate limit", cell: (key: Key) => rateLimitText(key) ?? none },
+    {
+      title: "Credits left",
+      align: "end" as const,
+      cell: ({ credits }: Key) => (credits === null ? none : shortNumber(credits)),
+    },
+    {
+      title: "Last used",
+      align: "fit" as const,
+      cell: ({ lastUsedAt }: Key) => <Time at={lastUsedAt} isRelative none="never" />,
+    },
+  ]
+  return (
+    <Page
+      title="API keys"
+      intro="Keys of the org and of its projects. Only their prefixes are stored in the clear."
+      actions={
+        may("keys.createForProject") && (
+          <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+            Create key
+          </Button>
+        )
+      }
+    >
+      <div class="filters">
+        <Field label="External id">
+          <Input value={externalId ?? ""} onInput={setExternalId} placeholder="customer_42" autocomplete="off" />
+        </Field>
+      </div>
+      <Card isPadded={false}>
+        <Table
+          caption="API keys"
+          {...pages}
+          rowKey={({ id }) => id}
+          empty={
+            externalId === undefined ? (
+              <Empty icon="key" title="There is no key yet">
+                <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
+              </Empty>
+            ) : (
+              <Empty icon="search" title="No key has this external id">
+                <p>The external id must be the same, letter by letter.</p>
+              </Empty>
+            )
+          }
+          columns={columns}
+        />
+      </Card>
+      {isCreating && <CreateKey onClose={() => setCreating(false)} />}
+    </Page>
+  )
+}

@@ -1,0 +1,108 @@
+import { useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { useData, usePages } from "../../client/queries.ts"
+import { Badge } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { numberText, shortNumber } from "../../components/numbers.ts"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { Link, orgPath } from "../../navigation/router.tsx"
+import { CreateOrg } from "./CreateOrg.tsx"
+import { limitLabels, limitNames, limitTone } from "./limits.ts"
+
+type Overview = Answer<"activity.overview">
+const waiting = <span class="skeleton w-50" />
+
+const sums = ({ deliveries, jobs, validations }: Overview) => ({
+  attempts: deliveries.reduce((all, { delivered, failed, retried }) => all + delivered + retried + failed, 0),
+  failures: deliveries.reduce((all, { failed, retried }) => all + retried + failed, 0),
+  validations: validations.reduce((all, { valid, limited, forbidden }) => all + valid + limited + forbidden, 0),
+  jobs: jobs.reduce((all, { canceled, completed, failed }) => all + completed + failed + canceled, 0),
+})
+
+/** One figure of what an org did in the last day. The figures of a row come with one request. */
+const Figure = ({ name, orgId }: { readonly orgId: string; readonly name: keyof ReturnType<typeof sums> }) => {
+  const { data } = useData("activity.overview", { orgId, every: "hour" }, { isLive: false })
+  if (data === undefined) return waiting
+  const value = sums(data)[name]
+  return (
+    <span class={name === "failures" && value > 0 ? "attention" : undefined} title={numberText(value)}>
+      {shortNumber(value)}
+    </span>
+  )
+}
+
+/** The limits that an org has nearly reached. */
+const LimitState = ({ orgId }: { readonly orgId: string }) => {
+  const { data } = useData("orgs.get", { orgId }, { isLive: false })
+  if (data === undefined) return waiting
+  const near = limitNames.flatMap((name) => {
+    const tone = limitTone(data.used[name], data.limits[name])
+    return tone === undefined ? [] : [{ name, tone } as const]
+  })
+  if (near.length === 0) return <span class="quiet">not near</span>
+  return (
+    <span class="row">
+      {near.map(({ name, tone }) => (
+        <Badge key={name} tone={tone}>
+          {limitLabels[name]}
+        </Badge>
+      ))}
+    </span>
+  )
+}
+
+const figures = [
+  { name: "attempts", title: "Attempts" },
+  { name: "failures", title: "Failed" },
+  { name: "validations", title: "Validations" },
+  { name: "jobs", title: "Jobs" },
+] as const
+
+export default () => {
+  const [isCreating, setCreating] = useState(false)
+  const pages = usePages("orgs.list", { limit: 25 }, ({ orgs }) => orgs)
+  return (
+    <Page
+      title="Orgs"
+      intro="An org is a tenant: it owns projects, keys and webhook endpoints. The figures are of the last 24 hours."
+      actions={
+        <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+          Create org
+        </Button>
+      }
+    >
+      <Card isPadded={false}>
+        <Table
+          caption="Orgs"
+          {...pages}
+          rowKey={({ orgId }) => orgId}
+          empty={
+            <Empty icon="people" title="There is no org yet">
+              <p>Create the first one here. The first project without an org makes one, too.</p>
+            </Empty>
+          }
+          columns={[
+            {
+              title: "Org",
+              cell: ({ name, orgId }) => (
+                <Link class="main" to={orgPath(orgId)}>
+                  {name}
+                </Link>
+              ),
+            },
+            ...figures.map(({ name, title }) => ({
+              title,
+              align: "end" as const,
+              cell: ({ orgId }: { readonly orgId: string }) => <Figure orgId={orgId} name={name} />,
+            })),
+            { title: "Limits", cell: ({ orgId }) => <LimitState orgId={orgId} /> },
+            { title: "Created", align: "fit", cell: ({ createdAt }) => <Time at={createdAt} isRelative /> },
+          ]}
+        />
+      </Card>
+      {isCreating && <CreateOrg onClose={() => setCreating(false)} />}
+    </Page>
+  )
+}

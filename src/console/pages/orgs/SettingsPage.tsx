@@ -1,0 +1,173 @@
+import { useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { useCall, useData } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Confirm } from "../../components/Dialog.tsx"
+import { ErrorBox } from "../../components/ErrorBox.tsx"
+import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
+import { Card, Page } from "../../components/Page.tsx"
+import { Skeleton } from "../../components/Skeleton.tsx"
+import { toast } from "../../components/Toasts.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { navigate } from "../../navigation/router.tsx"
+import { type LimitName, limitLabels, limitNames, limitText } from "./limits.ts"
+
+type Org = Answer<"orgs.get">
+interface OrgProps {
+  readonly org: Org
+}
+
+const NameForm = ({ org }: OrgProps) => {
+  const call = useCall()
+  const [name, setName] = useState(org.name)
+  const save = async () => {
+    await call("orgs.update", { orgId: org.orgId, name })
+    toast("The name is saved.")
+  }
+  return (
+    <Form submit="Save the name" isReady={name !== org.name} onSubmit={save}>
+      <Field label="Name">
+        <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+      </Field>
+    </Form>
+  )
+}
+
+const linesOf = (text: string) =>
+  text
+    .split(/[\n,]/)
+    .map((line) => line.trim())
+    .filter((line) => line !== "")
+
+const OwnersForm = ({ org }: OrgProps) => {
+  const call = useCall()
+  const [text, setText] = useState(org.owners.join("\n"))
+  const owners = linesOf(text)
+  const save = async () => {
+    await call("orgs.update", { orgId: org.orgId, owners })
+    toast("The owners are saved.")
+  }
+  return (
+    <Form submit="Save the owners" isReady={owners.join("\n") !== org.owners.join("\n")} onSubmit={save}>
+      <Field
+        label="Owners of repositories"
+        hint="One on each line: the owner on GitHub, or provider:owner. Their CI runs register deployments in this org."
+      >
+        <TextArea name="owners" value={text} onInput={setText} spellcheck={false} placeholder={"acme\ngitlab:acme"} />
+      </Field>
+    </Form>
+  )
+}
+
+/** The limit of a field; null: the default; undefined: no number. */
+const limitOf = (text: string) => {
+  if (text.trim() === "") return null
+  const value = Number(text)
+  return Number.isInteger(value) && value >= 0 ? value : undefined
+}
+
+const LimitsForm = ({ org }: OrgProps) => {
+  const call = useCall()
+  const [texts, setTexts] = useState<Partial<Record<LimitName, string>>>({})
+  const changed = limitNames.filter((name) => texts[name] !== undefined)
+  const wrong = changed.filter((name) => limitOf(texts[name]!) === undefined)
+  const save = async () => {
+    const limits = Object.fromEntries(changed.map((name) => [name, limitOf(texts[name]!)]))
+    await call("orgs.update", { orgId: org.orgId, limits })
+    setTexts({})
+    toast("The limits are saved.")
+  }
+  return (
+    <Form submit="Save the limits" isReady={changed.length > 0 && wrong.length === 0} onSubmit={save}>
+      <div class="grid-3">
+        {limitNames.map((name) => (
+          <Field
+            key={name}
+            label={limitLabels[name]}
+            hint={`${limitText(name, org.used[name])} of ${limitText(name, org.limits[name])} used`}
+            error={wrong.includes(name) ? "Enter a whole number, or nothing for the default." : undefined}
+          >
+            <Input
+              name={name}
+              inputMode="numeric"
+              autocomplete="off"
+              value={texts[name] ?? String(org.limits[name])}
+              onInput={(text) => setTexts({ ...texts, [name]: text })}
+            />
+          </Field>
+        ))}
+      </div>
+      <p class="hint">An empty field is the default of the service. A limit below what is used removes nothing.</p>
+    </Form>
+  )
+}
+
+const DeleteOrg = ({ org }: OrgProps) => {
+  const call = useCall(() => navigate("/orgs"))
+  const [isAsking, setAsking] = useState(false)
+  const remove = async () => {
+    await call("orgs.remove", { orgId: org.orgId })
+    toast(`${org.name} is deleted.`)
+  }
+  return (
+    <Card title="Delete this org" isDangerous>
+      <p>
+        Its keys are refused at once, its endpoints get nothing more, and its projects, jobs and schedules are erased.
+        This cannot be undone.
+      </p>
+      <div>
+        <Button look="danger" icon="trash" onClick={() => setAsking(true)}>
+          Delete org
+        </Button>
+      </div>
+      {isAsking && (
+        <Confirm
+          title={`Delete ${org.name}`}
+          action="Delete org"
+          isDangerous
+          typed={org.name}
+          onConfirm={remove}
+          onClose={() => setAsking(false)}
+        >
+          <p>
+            Everything of this org is deleted for good: {org.used.projects} projects, {org.used.keys} keys and{" "}
+            {org.used.endpoints} endpoints.
+          </p>
+        </Confirm>
+      )}
+    </Card>
+  )
+}
+
+export default () => {
+  const orgId = useOrg()
+  const may = useMay()
+  const { data: org, error, refetch } = useData("orgs.get", { orgId })
+  return (
+    <Page title="Settings" intro="The name of the org, whose repositories belong to it, and how much it may use.">
+      {org === undefined ? (
+        error === null ? (
+          <Skeleton lines={5} />
+        ) : (
+          <ErrorBox error={error} onRetry={refetch} />
+        )
+      ) : (
+        <>
+          <div class="grid-2">
+            <Card title="Name">
+              <NameForm org={org} key={org.name} />
+            </Card>
+            <Card title="Repositories">
+              <OwnersForm org={org} key={org.owners.join()} />
+            </Card>
+          </div>
+          <Card title="Limits">
+            <LimitsForm org={org} />
+          </Card>
+          {may("orgs.remove") && <DeleteOrg org={org} />}
+        </>
+      )}
+    </Page>
+  )
+}

@@ -1,0 +1,77 @@
+import type { ComponentType } from "preact"
+import type { IconName } from "../components/Icon.tsx"
+import type { OperationId } from "../client/Operations.ts"
+
+export type NavSection = "operator" | "org" | "webhooks" | "jobs" | "chat" | "settings"
+
+export interface Route {
+  /** The path below /console. A page of an org begins with /orgs/:orgId. */
+  readonly path: string
+  /** Whoever may not call all of these does not see the page. */
+  readonly needs: ReadonlyArray<OperationId>
+  /** The entry of the navigation; a page without one is reached from another. */
+  readonly nav?: { readonly section: NavSection; readonly label: string; readonly icon: IconName }
+  /** The file of the page, which is loaded when the page is opened first. */
+  readonly page: () => Promise<{ readonly default: ComponentType }>
+}
+
+/** Every page, in the order of the navigation. A page is one file, with one entry here. */
+export const routes: ReadonlyArray<Route> = [
+  {
+    path: "/",
+    needs: ["activity.failing"],
+    nav: { section: "operator", label: "Overview", icon: "activity" },
+    page: () => import("./overview/OverviewPage.tsx"),
+  },
+  {
+    path: "/orgs",
+    needs: ["orgs.create"],
+    nav: { section: "operator", label: "Orgs", icon: "people" },
+    page: () => import("./orgs/OrgsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId",
+    needs: ["orgs.get"],
+    nav: { section: "org", label: "Home", icon: "home" },
+    page: () => import("./orgs/OrgPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects",
+    needs: ["projects.list"],
+    nav: { section: "org", label: "Projects", icon: "cube" },
+    page: () => import("./projects/ProjectsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects/:projectId",
+    needs: ["deployments.list"],
+    page: () => import("./projects/DeploymentsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/projects/:projectId/settings",
+    needs: ["projects.update"],
+    page: () => import("./projects/ProjectSettingsPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/keys",
+    needs: ["keys.list"],
+    nav: { section: "org", label: "API keys", icon: "key" },
+    page: () => import("./keys/KeysPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/keys/:keyId",
+    needs: ["keys.list"],
+    page: () => import("./keys/KeyPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/audit",
+    needs: ["audit.list"],
+    nav: { section: "settings", label: "Audit log", icon: "list" },
+    page: () => import("./audit/AuditPage.tsx"),
+  },
+  {
+    path: "/orgs/:orgId/settings",
+    needs: ["orgs.update"],
+    nav: { section: "settings", label: "Settings", icon: "gear" },
+    page: () => import("./orgs/SettingsPage.tsx"),
+  },
+]

@@ -1,0 +1,49 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { consoles, hasBrowser, inTab } from "./support.ts"
+import { call, callFor, createOrg } from "./world.ts"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("tells in sentences who did what, with names in the place of ids", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { id, key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
+        yield* call("PATCH", `/api/v0/orgs/${orgId}/keys/${id}`, { enabled: false })
+        yield* call("PATCH", `/api/v0/orgs/${orgId}/keys/${id}`, { enabled: true, name: "gateway" })
+        yield* call("POST", `/api/v0/orgs/${orgId}/keys/${id}/rotate`, { overlapSeconds: 3600 })
+        const { projectId } = yield* call("POST", "/api/v0/projects", { name: "docs", orgId })
+        yield* call("PUT", `/api/v0/projects/${projectId}/link`, {
+          provider: "github",
+          hostOwner: "acme",
+          hostRepo: "docs",
+        })
+        yield* callFor(orgId, "webhooks/create", { url: "https://hooks.example.com/in", signing_secret: "s" })
+        yield* call("DELETE", `/api/v0/projects/${projectId}`)
+        yield* inTab(
+          `/orgs/${orgId}/audit`,
+          async (page) => {
+            await page.getByText("created the org Acme.").waitFor()
+            const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
+            expect(lines.map((line) => line.split("\n")[0])).toEqual([
+              "The administrator deleted the project docs.",
+              "The administrator created a webhook endpoint at hooks.example.com.",
+              "The administrator linked the project docs to acme/docs.",
+              "The administrator created the project docs.",
+              "The administrator rotated the key gateway; the old one stays valid for 1 h.",
+              "The administrator changed the state and name of the key gateway.",
+              "The administrator disabled the key gateway.",
+              "The administrator created the key gateway.",
+              "The administrator created the org Acme.",
+            ])
+            await page.getByText("Details").first().click()
+            await page.getByText("project.delete").waitFor()
+          },
+          key!,
+        )
+      }),
+    )
+  })
+})

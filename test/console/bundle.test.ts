@@ -1,0 +1,36 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { gzipSync } from "node:zlib"
+import { describe, inject, it } from "vitest"
+import { consoles, hasBrowser, inTab } from "./support.ts"
+
+/** Bytes of the first load that the console may have, compressed. */
+const maxFirstLoad = 150_000
+
+const sizes = () =>
+  readdirSync(inject("consoleFolder"), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name, parentPath }) => ({ name, size: gzipSync(readFileSync(join(parentPath, name))).length }))
+
+it("all files of the console together are smaller than the first load may be", () => {
+  const all = sizes().reduce((sum, { size }) => sum + size, 0)
+  expect(all).toBeGreaterThan(10_000)
+  expect(all).toBeLessThan(maxFirstLoad)
+})
+
+describe.skipIf(!hasBrowser)("the first load", () => {
+  layer(consoles["the embedded database"], { excludeTestServices: true })((it) => {
+    it.effect("has the frame and one page, not all pages", () =>
+      inTab("/orgs", async (page) => {
+        await page.getByRole("heading", { name: "Orgs" }).waitFor()
+        const loaded = (await page.evaluate(
+          "performance.getEntriesByType('resource').map(({ name }) => name.split('/').at(-1))",
+        )) as ReadonlyArray<string>
+        expect(loaded.some((name) => name.startsWith("OrgsPage"))).toBe(true)
+        expect(loaded.filter((name) => /Page-/.test(name))).toHaveLength(1)
+      }),
+    )
+  })
+})

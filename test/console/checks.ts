@@ -1,0 +1,36 @@
+import axe, { type AxeResults } from "axe-core"
+import type { Page } from "playwright-core"
+import { expect } from "vitest"
+
+const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+/** What axe finds on the page: rule, element, and what to do. */
+const findings = async (page: Page) => {
+  const options = { runOnly: { type: "tag", values: tags }, resultTypes: ["violations"] }
+  // Evaluated by the debugger: the policy of the page allows no script of others.
+  const results = (await page.evaluate(
+    `(async () => { ${axe.source}; return await axe.run(document, ${JSON.stringify(options)}) })()`,
+  )) as AxeResults
+  return results.violations.map(({ help, id, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`)
+}
+
+/** Whether axe finds nothing, in light and in dark. */
+export const expectAccessible = async (page: Page) => {
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" })
+    expect(await findings(page), `${page.url()} in ${colorScheme}`).toEqual([])
+  }
+  await page.emulateMedia({ colorScheme: "light" })
+}
+
+/** Whether the page is never wider than the window, from 360 pixels to 4K. */
+export const expectFits = async (page: Page) => {
+  for (const width of [360, 768, 1280, 3840]) {
+    await page.setViewportSize({ width, height: 900 })
+    expect(
+      await page.evaluate("document.documentElement.scrollWidth"),
+      `${page.url()} at ${width}`,
+    ).toBeLessThanOrEqual(width)
+  }
+  await page.setViewportSize({ width: 1280, height: 900 })
+}

@@ -1,0 +1,156 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { TestServer } from "../support/server.ts"
+import { until } from "../support/wait.ts"
+import { consoles, hasBrowser, inTab } from "./support.ts"
+import { call, createOrg } from "./world.ts"
+
+const validate = (key: string, fields: object = {}) =>
+  Effect.flatMap(TestServer, ({ send }) => send("POST", "/api/v0/keys/validate", { json: { key, ...fields } }))
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("a key is created with limits and permissions, shown once, and copied", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        let copied = ""
+        yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+          await page.getByText("There is no key yet").waitFor()
+          await page.getByRole("button", { name: "Create key" }).click()
+          await page.getByLabel("Name").fill("gateway")
+          await page.getByText("Limits, permissions and more").click()
+          await page.getByLabel("Rate limit").fill("600")
+          await page.getByLabel("Credits").fill("1000")
+          await page.getByLabel("refilled to").fill("5000")
+          await page.getByLabel("Permissions").fill("models.gpt-5.use\nfiles.*")
+          await page.getByLabel("External id").last().fill("customer_42")
+          const create = page.getByRole("dialog").getByRole("button", { name: "Create key" })
+          await page.getByLabel("Metadata").fill("[1]")
+          await page.getByText("Enter a JSON object").waitFor()
+          expect(await create.isDisabled()).toBe(true)
+          await page.getByLabel("Metadata").fill('{"plan":"pro"}')
+          await create.click()
+          await page.getByText("It is not shown again").waitFor()
+          const secret = await page.locator("[data-secret]").textContent()
+          await page.getByRole("button", { name: "Copy the key" }).click()
+          copied = await page.evaluate("navigator.clipboard.readText()")
+          expect(copied).toBe(secret)
+          // Escape does not close what is shown once.
+          await page.keyboard.press("Escape")
+          expect(await page.getByRole("button", { name: "Done" }).isDisabled()).toBe(true)
+          await page.getByLabel("I have copied the key").check()
+          await page.getByRole("button", { name: "Done" }).click()
+          await page.getByRole("link", { name: "gateway" }).waitFor()
+          expect(await page.content()).not.toContain(copied)
+        })
+        const valid = yield* validate(copied, { details: true, permissions: ["files.read"] })
+        expect(valid.json).toMatchObject({
+          orgId,
+          projectId: "",
+          name: "gateway",
+          permissions: ["models.gpt-5.use", "files.*"],
+          externalId: "customer_42",
+          metadata: { plan: "pro" },
+          credits: 999,
+        })
+        const { keys } = yield* call("GET", `/api/v0/orgs/${orgId}/keys`)
+        expect(keys).toMatchObject([
+          { rateLimit: { limit: 600, window: 60 }, refill: { amount: 5000, every: "month" }, enabled: true },
+        ])
+      }),
+    )
+
+    it.effect("a key is rotated with an overlap that is seen to run, and the old one works meanwhile", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { id, key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "ci" })
+        let fresh = ""
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
+          await page.getByRole("button", { name: "Rotate" }).click()
+          await page.getByLabel("The old key stays valid for").selectOption("1 hour")
+          await page.getByRole("button", { name: "Rotate key" }).click()
+          fresh = (await page.locator("[data-secret]").textContent())!
+          await page.getByLabel("I have copied the key").check()
+          await page.getByRole("button", { name: "Done" }).click()
+          await page.waitForURL((url) => url.href !== at(`/orgs/${orgId}/keys/${id}`))
+          await page.goto(at(`/orgs/${orgId}/keys/${id}`))
+          const shown = page.getByText(/This key ends in 59 min/)
+          const first = await shown.textContent()
+          await page.getByText(first!).waitFor({ state: "detached" })
+          await shown.waitFor()
+        })
+        for (const one of [key!, fresh]) expect((yield* validate(one)).status).toBe(200)
+      }),
+    )
+
+    it.effect("a key is changed, disabled, enabled and deleted, and its replicas know", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { id, key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, {
+          name: "mobile",
+          credits: { remaining: 100 },
+          permissions: ["files.read"],
+        })
+        expect((yield* validate(key!)).status).toBe(200)
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page) => {
+          await page.getByRole("button", { name: "Change" }).click()
+          await page.getByLabel("Name").fill("mobile app")
+          await page.getByLabel("Permissions").fill("")
+          await page.getByRole("button", { name: "Save" }).click()
+          await page.getByRole("heading", { name: "mobile app", exact: true }).waitFor()
+          await page.getByRole("button", { name: "Disable" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Disable key" }).click()
+          await page.getByText("This key is disabled").waitFor()
+        })
+        // What the form did not touch is not sent: a use meanwhile is not undone.
+        const { keys } = yield* call("GET", `/api/v0/orgs/${orgId}/keys`)
+        expect(keys).toMatchObject([{ name: "mobile app", permissions: [], enabled: false, credits: 99 }])
+        expect((yield* validate(key!)).status).toBe(401)
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page) => {
+          await page.getByRole("button", { name: "Enable" }).click()
+          await page.getByRole("button", { name: "Disable" }).waitFor()
+        })
+        expect((yield* validate(key!)).status).toBe(200)
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
+          await page.getByRole("button", { name: "Delete" }).click()
+          await page.getByLabel("Type mobile app to confirm").fill("mobile app")
+          await page.getByRole("button", { name: "Delete key" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/keys`))
+          await page.getByText("There is no key yet").waitFor()
+          await page.goto(at(`/orgs/${orgId}/keys/${id}`))
+          await page.getByText("There is no such key").waitFor()
+        })
+        expect((yield* validate(key!)).status).toBe(401)
+      }),
+    )
+
+    it.effect("usage appears without a reload, as a chart with a table; keys are found by external id", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const keys = `/api/v0/orgs/${orgId}/keys`
+        const { id, key } = yield* call("POST", keys, { name: "of customer 1", externalId: "customer_1" })
+        yield* call("POST", keys, { name: "of customer 2", externalId: "customer_2" })
+        yield* Effect.forEach(Array.from({ length: 3 }), () => validate(key!, { cost: 5 }))
+        yield* until(
+          "the usage",
+          call("GET", `${keys}/${id}/usage`),
+          ({ usage }) => (usage as unknown as ReadonlyArray<{ readonly valid: number }>).at(-1)!.valid === 3,
+        )
+        yield* inTab(`/orgs/${orgId}/keys?externalId=customer_1`, async (page) => {
+          await page.getByRole("link", { name: "of customer 1" }).waitFor()
+          expect(await page.getByRole("link", { name: "of customer 2" }).count()).toBe(0)
+          await page.getByRole("link", { name: "of customer 1" }).click()
+          await page.getByRole("img", { name: "Validations: Valid 3, Limited 0, Forbidden 0" }).waitFor()
+          await page.getByRole("img", { name: "Cost of valid validations: Cost 15" }).waitFor()
+          await page.getByText("Show as a table").first().click()
+          await page
+            .getByRole("region", { name: "Validations, as a table" })
+            .getByRole("cell", { name: "3", exact: true })
+            .waitFor()
+        })
+      }),
+    )
+  })
+})

@@ -1,0 +1,90 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { faultOfError } from "../http/operations.ts"
+import { adminToken, TestServer } from "../support/server.ts"
+import { consoles, hasBrowser, inTab } from "./support.ts"
+import { call, createOrg } from "./world.ts"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("an org is created, renamed, limited and deleted", () =>
+      Effect.gen(function* () {
+        let orgId = ""
+        yield* inTab("/orgs", async (page, at) => {
+          await page.getByRole("button", { name: "Create org" }).click()
+          await page.getByLabel("Name").fill("Acme Robotics")
+          await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
+          await page.getByRole("heading", { name: "Acme Robotics", level: 1 }).waitFor()
+          orgId = new URL(page.url()).pathname.split("/").at(-1)!
+          expect(page.url()).toBe(at(`/orgs/${orgId}`))
+
+          await page.getByRole("link", { name: "Settings" }).click()
+          await page.getByRole("textbox", { name: "Name" }).fill("Acme")
+          await page.getByRole("button", { name: "Save the name" }).click()
+          await page.getByRole("status").getByText("The name is saved.").waitFor()
+          await page.getByLabel("Owners of repositories").fill("acme\ngitlab:acme")
+          await page.getByRole("button", { name: "Save the owners" }).click()
+          await page.getByRole("status").getByText("The owners are saved.").waitFor()
+          await page.getByLabel("API keys").fill("many")
+          await page.getByText("Enter a whole number").waitFor()
+          await page.getByLabel("API keys").fill("25")
+          await page.getByRole("button", { name: "Save the limits" }).click()
+          await page.getByRole("status").getByText("The limits are saved.").waitFor()
+        })
+        expect(yield* call("GET", `/api/v0/orgs/${orgId}`)).toMatchObject({
+          name: "Acme",
+          owners: ["acme", "gitlab:acme"],
+          limits: { keys: 25, projects: 10_000 },
+        })
+        yield* inTab(`/orgs/${orgId}/settings`, async (page, at) => {
+          await page.getByRole("button", { name: "Delete org" }).click()
+          const confirm = page.getByRole("dialog").getByRole("button", { name: "Delete org" })
+          expect(await confirm.isDisabled()).toBe(true)
+          await page.getByLabel("Type Acme to confirm").fill("acme")
+          expect(await confirm.isDisabled()).toBe(true)
+          await page.getByLabel("Type Acme to confirm").fill("Acme")
+          await confirm.click()
+          await page.waitForURL(at("/orgs"))
+          await page.getByRole("status").getByText("Acme is deleted.").waitFor()
+        })
+        const { send } = yield* TestServer
+        expect((yield* send("GET", `/api/v0/orgs/${orgId}`, { as: adminToken })).status).toBe(404)
+      }),
+    )
+
+    it.effect("an owner of another org is refused in the service's words", () =>
+      Effect.gen(function* () {
+        const [first, second] = [yield* createOrg("First"), yield* createOrg("Second")]
+        yield* call("PATCH", `/api/v0/orgs/${first}`, { owners: ["taken"] })
+        const { send } = yield* TestServer
+        const request = { as: adminToken, json: { owners: ["taken"] } }
+        const refused = yield* send("PATCH", `/api/v0/orgs/${second}`, request)
+        expect(faultOfError(refused)).toBeUndefined()
+        yield* inTab(`/orgs/${second}/settings`, async (page) => {
+          await page.getByLabel("Owners of repositories").fill("taken")
+          await page.getByRole("button", { name: "Save the owners" }).click()
+          expect(await page.getByRole("alert").textContent()).toBe((refused.json as { readonly error: string }).error)
+        })
+      }),
+    )
+
+    it.effect("the switcher opens another org by its name or its id", () =>
+      Effect.gen(function* () {
+        const [first, second] = [yield* createOrg("Nordlicht"), yield* createOrg("Kestrel Payments")]
+        yield* inTab(`/orgs/${first}`, async (page, at) => {
+          await page.getByRole("button", { name: "Nordlicht" }).click()
+          await page.getByLabel("Name or id").fill("kestrel")
+          await page.getByRole("dialog").getByRole("link", { name: "Kestrel Payments" }).click()
+          await page.waitForURL(at(`/orgs/${second}`))
+          await page.getByRole("heading", { name: "Kestrel Payments" }).waitFor()
+          await page.getByRole("button", { name: "Kestrel Payments" }).click()
+          await page.getByLabel("Name or id").fill(first)
+          await page.getByRole("dialog").getByRole("link", { name: "Nordlicht" }).click()
+          await page.waitForURL(at(`/orgs/${first}`))
+        })
+      }),
+    )
+  })
+})

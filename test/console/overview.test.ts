@@ -1,0 +1,56 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { consoles, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { call, callFor, createOrg } from "./world.ts"
+
+/** Where nothing listens. */
+const nowhere = "https://127.0.0.1:1/hook"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("says what fails and whose it is, without a reload", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Kestrel Payments")
+        const { page, at } = yield* signedInTab("/")
+        yield* Effect.promise(() => page.getByText("No attempt has failed").waitFor())
+        const { webhook_endpoint_id } = yield* callFor(orgId, "webhooks/create", { url: nowhere, signing_secret: "s" })
+        const events = Array.from({ length: 12 }, (_, id) => ({ type: "invoice.paid", data: { id } }))
+        yield* callFor(orgId, "events/publish-batch", { events })
+        yield* Effect.promise(async () => {
+          const row = page.getByRole("row").filter({ hasText: "127.0.0.1:1" })
+          await row.getByText("Failing").waitFor()
+          expect(await row.getByRole("link").first().getAttribute("href")).toContain(
+            `/orgs/${orgId}/endpoints/${webhook_endpoint_id}`,
+          )
+          await page
+            .getByRole("alert")
+            .getByText(/100 % of 1\d attempts failed/)
+            .waitFor()
+          await row.getByRole("link", { name: "Kestrel Payments" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}`))
+          await page.getByRole("heading", { name: "Kestrel Payments" }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("orgs show what they use and which limits they near", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Nordlicht")
+        yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "only" })
+        yield* call("PATCH", `/api/v0/orgs/${orgId}`, { limits: { keys: 1 } })
+        const { job_id } = yield* callFor(orgId, "jobs/create", { workflow: "w" })
+        yield* callFor(orgId, "jobs/complete", { job_id })
+        yield* inTab("/orgs", async (page) => {
+          const row = page.getByRole("row").filter({ hasText: "Nordlicht" })
+          await row.getByText("API keys").waitFor()
+        })
+        yield* inTab(`/orgs/${orgId}`, async (page) => {
+          await page.getByText("1 of 1", { exact: true }).waitFor()
+          await page.getByRole("img", { name: /Finished jobs: Completed 1,/ }).waitFor()
+        })
+      }),
+    )
+  })
+})

@@ -1,0 +1,104 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { adminToken, TestServer } from "../support/server.ts"
+import { hasBrowser, inTab, signedInTab } from "./support.ts"
+import { call, consolesWithCi, createOrg, pullRequest, repositoryOf } from "./world.ts"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("deployments are a timeline that grows as CI registers; a roll back asks first", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const run = yield* repositoryOf(orgId)
+        const { projectId } = yield* run("100", { sha: "a".repeat(40) })
+        yield* run("101", { sha: "b".repeat(40), actor: "grace" })
+        const path = `/orgs/${orgId}/projects/${projectId}`
+        const { page } = yield* signedInTab(path)
+        const current = page.getByRole("listitem").filter({ has: page.getByText("Current", { exact: true }) })
+        yield* Effect.promise(async () => {
+          expect(await current.textContent()).toContain("bbbbbbb")
+          expect(await current.textContent()).toContain("by grace")
+        })
+        yield* run("102", { sha: "c".repeat(40), ...pullRequest("add-search") })
+        yield* Effect.promise(async () => {
+          // A live event brings the new one.
+          const preview = page.getByRole("listitem").filter({ hasText: "Preview" })
+          expect(await preview.textContent()).toContain("pull request #7")
+
+          await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
+          const dialog = page.getByRole("dialog", { name: "Roll back to this deployment?" })
+          expect(await dialog.textContent()).toContain(
+            "main at aaaaaaa becomes current in the place of main at bbbbbbb",
+          )
+          await dialog.getByRole("button", { name: "Cancel" }).click()
+          await page.getByRole("button", { name: "Make current: main at aaaaaaa" }).click()
+          await dialog.getByRole("button", { name: "Roll back" }).click()
+          await page.getByRole("status").getByText("The project is rolled back.").waitFor()
+          await current.filter({ hasText: "aaaaaaa" }).waitFor()
+
+          await page.getByLabel("Kind").selectOption("Previews")
+          await page.waitForURL((url) => url.search === "?kind=preview")
+          await page.getByText("aaaaaaa").waitFor({ state: "detached" })
+          await page.reload()
+          await page.getByText("add-search").waitFor()
+          await page.getByLabel("Branch or tag").fill("nothing")
+          await page.getByText("No deployment is like that").waitFor()
+        })
+        const { currentDeploymentId } = yield* call("GET", `/api/v0/projects/${projectId}`)
+        const { deployments } = yield* call("GET", `/api/v0/projects/${projectId}/deployments`)
+        expect(deployments).toContainEqual(expect.objectContaining({ id: currentDeploymentId, sha: "a".repeat(40) }))
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a project is created, named, linked with a pin, unlinked and deleted", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        let projectId = ""
+        yield* inTab(`/orgs/${orgId}/projects`, async (page) => {
+          await page.getByText("This org has no project yet").waitFor()
+          await page.getByRole("button", { name: "Create project" }).click()
+          await page.getByLabel("Name").fill("docs")
+          await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+          await page.getByText("Nothing was deployed yet").waitFor()
+          projectId = new URL(page.url()).pathname.split("/").at(-1)!
+
+          await page.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).click()
+          await page.getByLabel("Default branch").fill("trunk")
+          await page.getByLabel("Subdomain").fill("docs-acme")
+          await page.getByRole("button", { name: "Save", exact: true }).click()
+          await page.getByRole("status").getByText("The project is saved.").waitFor()
+          await page.getByRole("textbox", { name: "Owner" }).fill("acme")
+          await page.getByRole("textbox", { name: "Repository" }).fill("docs")
+          await page.getByLabel("Only this environment").fill("production")
+          await page.getByRole("button", { name: "Link", exact: true }).click()
+          await page.getByRole("button", { name: "Unlink the repository" }).waitFor()
+        })
+        expect(yield* call("GET", `/api/v0/projects/${projectId}/link`)).toEqual({
+          provider: "github",
+          hostOwner: "acme",
+          hostRepo: "docs",
+          workflow: null,
+          environment: "production",
+        })
+        expect(yield* call("GET", `/api/v0/projects/${projectId}`)).toMatchObject({
+          defaultBranch: "trunk",
+          subdomain: "docs-acme",
+        })
+        yield* inTab(`/orgs/${orgId}/projects/${projectId}/settings`, async (page, at) => {
+          await page.getByRole("button", { name: "Unlink the repository" }).click()
+          await page.getByRole("button", { name: "Unlink", exact: true }).click()
+          await page.getByRole("button", { name: "Link", exact: true }).waitFor()
+          await page.getByRole("button", { name: "Delete project" }).click()
+          await page.getByLabel("Type docs to confirm").fill("docs")
+          await page.getByRole("dialog").getByRole("button", { name: "Delete project" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/projects`))
+          await page.getByText("This org has no project yet").waitFor()
+        })
+        const { send } = yield* TestServer
+        expect((yield* send("GET", `/api/v0/projects/${projectId}`, { as: adminToken })).status).toBe(404)
+      }),
+    )
+  })
+})
