@@ -14,7 +14,7 @@ import { endAll, scoped } from "./support/scope.ts"
  * in bench/results and writes them into docs/performance.md. Starts and stops everything that it needs.
  */
 const usage = `npm run bench -- [names] [--quick] [--rounds=N] [--seconds=N]
-  names: validate, operations, deliveries, latency (all four when none is named), growth, abuse, bounded, gateway, chat`
+  names: validate, operations, deliveries, latency (all four when none is named), growth, abuse, bounded, gateway, chat, console`
 
 /** The longest time of a scenario, in minutes. */
 const scenarioMinutes = 60
@@ -25,7 +25,18 @@ const option = (name: string) => {
   return word === undefined ? undefined : Number(word.slice(name.length + 3))
 }
 const quick = words.includes("--quick")
-const all = ["validate", "operations", "deliveries", "latency", "growth", "abuse", "bounded", "gateway", "chat"]
+const all = [
+  "validate",
+  "operations",
+  "deliveries",
+  "latency",
+  "growth",
+  "abuse",
+  "bounded",
+  "gateway",
+  "chat",
+  "console",
+]
 const named = words.filter((word) => !word.startsWith("--"))
 const names = named.length > 0 ? named : all.slice(0, 4)
 const unknown = [
