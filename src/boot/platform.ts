@@ -19,6 +19,7 @@ import { Orgs } from "../domain/orgs/Orgs.ts"
 import { Sessions } from "../domain/sessions/Sessions.ts"
 import * as Recorded from "../infrastructure/activity/recorded.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
+import * as DatabaseSize from "../infrastructure/database/DatabaseSize.ts"
 import * as Readiness from "../infrastructure/database/Readiness.ts"
 import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
@@ -57,6 +58,7 @@ export const platform = (settings: Settings) => {
     Orgs.layer,
     Projects.layer,
     Readiness.layer,
+    DatabaseSize.layer,
   ).pipe(
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),

@@ -2,16 +2,20 @@ import { Effect, Layer } from "effect"
 import { HttpServer } from "effect/http"
 import { type Settings, urlHost } from "./config.ts"
 
-/** The welcome at a terminal: address, mode, database, docs and a first request. */
-const welcomeText = (url: string, { adminTokens, databaseUrl, dataDir }: Settings) => {
+/** The welcome at a terminal: address, mode, database, console, docs and a first request. */
+export const welcomeText = (
+  url: string,
+  { adminTokens, databaseUrl, dataDir }: Pick<Settings, "adminTokens" | "databaseUrl" | "dataDir">,
+) => {
   const guarded = adminTokens !== undefined
   const embedded = `embedded database in ${dataDir === "memory" ? "memory: nothing is kept" : dataDir}`
   const token = (adminTokens?.length ?? 0) > 1 ? "${ADMIN_TOKEN%%,*}" : "$ADMIN_TOKEN"
   const credential = guarded ? ` -H "authorization: Bearer ${token}"` : ""
   return [
     `Gatehouse listens on ${url} (${guarded ? "guarded" : "open"} mode, ${databaseUrl === undefined ? embedded : "PostgreSQL"})`,
-    `  docs  ${url}/docs`,
-    `  try   curl -X POST ${url}/api/v0/projects${credential} -H "content-type: application/json" -d '{"name":"docs"}'`,
+    `  console  ${url}/console`,
+    `  docs     ${url}/docs`,
+    `  try      curl -X POST ${url}/api/v0/projects${credential} -H "content-type: application/json" -d '{"name":"docs"}'`,
   ].join("\n")
 }
 
@@ -20,6 +24,7 @@ const welcomeFields = (url: string, { adminTokens, databaseUrl, dataDir }: Setti
   url,
   mode: adminTokens === undefined ? "open" : "guarded",
   ...(databaseUrl === undefined ? { database: "embedded", dataDir } : { database: "postgres" }),
+  console: `${url}/console`,
   docs: `${url}/docs`,
 })
 

@@ -49,7 +49,7 @@ const expectsCi = (settings: Config.Settings) => {
 }
 
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
-  const { ciProviders, databaseUrl, dataDir, encryptionKeys } = settings
+  const { ciProviders, databaseUrl, dataDir, encryptionKeys, retentionDays } = settings
   // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, clock] = yield* Effect.promise(() =>
     Promise.all([
@@ -61,8 +61,8 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   )
   const database =
     databaseUrl === undefined
-      ? embedded.checkEmbedded(dataDir, encryptionKeys)
-      : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [])
+      ? embedded.checkEmbedded(dataDir, encryptionKeys, retentionDays)
+      : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [], retentionDays)
   const needed = expectsCi(settings)
   const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
   const checks = (yield* Effect.all([database, ...ci], { concurrency: 4 })).flat()
@@ -97,6 +97,6 @@ export const doctor = Command.make(
   }),
 ).pipe(
   Command.withDescription(
-    "Check configuration, database, clocks, CI issuer and encryption; reads the environment variables of serve",
+    "Check configuration, database, its growth, clocks, CI issuer and encryption; reads the environment variables of serve",
   ),
 )

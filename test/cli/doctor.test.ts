@@ -1,10 +1,11 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { Clock, Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { readdirSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { clockCheck, plausibleClock } from "#src/infrastructure/checks/clock.ts"
+import { storageCheck } from "#src/infrastructure/checks/storage.ts"
 import { keyId } from "#src/infrastructure/crypto/Cipher.ts"
 import * as DataFolder from "#src/infrastructure/database/embedded/DataFolder.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
@@ -108,6 +109,7 @@ it.live("a healthy PostgreSQL, one without tables, and one of a newer version", 
       "migrations ok",
       "notifications ok",
       "encryption ok",
+      "storage ok",
       "issuer ok",
       "clock ok",
     ])
@@ -128,6 +130,58 @@ it.live("a healthy PostgreSQL, one without tables, and one of a newer version", 
     expect(newer.of("encryption")[0]).toMatchObject({ state: "fail", message: expect.stringContaining("key 12345678") })
   }),
 )
+
+it.live("a database that will grow far beyond its size within the retention is a warning", () =>
+  Effect.gen(function* () {
+    const url = yield* freshPostgres()
+    const now = yield* Clock.currentTimeMillis
+    const database = Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })
+    // 100 a second on each of the last days: a job and an attempt. Today does not count, and an org counts in the sum.
+    yield* Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      for (const [org, days, count] of [
+        ["", 1, 8_640_000],
+        ["", 2, 8_640_000],
+        ["", 0, 100],
+        ["", 9, 100],
+        ["o", 1, 8_640_000],
+      ] as const) {
+        const day = new Date(Math.floor(now / 86_400_000 - days) * 86_400_000)
+        yield* sql`INSERT INTO activity_counts (org_id, every, at, kind, outcome, count)
+          VALUES (${org}, 'day', ${day}, 'jobs', 'completed', ${count}), (${org}, 'day', ${day}, 'deliveries', 'delivered', ${count}),
+            (${org}, 'hour', ${day}, 'jobs', 'completed', ${count}), (${org}, 'day', ${day}, 'validations', 'valid', ${count})`
+      }
+    }).pipe(Effect.provide(database), Effect.scoped)
+    const env = { DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
+    const { of, ok } = yield* doctor(env)
+    expect(ok).toBe(true)
+    expect(of("storage")[0]).toMatchObject({
+      state: "warn",
+      message: expect.stringMatching(
+        /^the database has \d.* MB; at the rate of the last 7 days, RETENTION_DAYS=90 needs 1.24 TB$/,
+      ),
+      remedy: expect.stringContaining("RETENTION_DAYS"),
+    })
+    const short = yield* doctor({ ...env, RETENTION_DAYS: "1" })
+    expect(short.of("storage")[0]).toMatchObject({ state: "ok", message: expect.stringContaining("13.8 GB") })
+    const off = yield* doctor({ ...env, RETENTION_DAYS: "off" })
+    expect(off.of("storage")[0]).toMatchObject({
+      state: "warn",
+      message: expect.stringContaining("a year without RETENTION_DAYS needs 5.05 TB"),
+    })
+  }),
+)
+
+it("the growth must fit on the disk, and a database at its final size is healthy", () => {
+  const day = { bytes: 1e9, rowsPerDay: 1e5, retentionDays: 90, freeBytes: undefined }
+  expect(storageCheck(day).state).toBe("ok")
+  expect(storageCheck({ ...day, freeBytes: 7e9 }).state).toBe("ok")
+  const full = storageCheck({ ...day, freeBytes: 6e9 })
+  expect([full.state, full.message]).toEqual(["warn", expect.stringMatching(/needs 7.2 GB, and 6 GB are free$/)])
+  const large = { ...day, rowsPerDay: 2e6 }
+  expect(storageCheck(large).state).toBe("warn")
+  expect(storageCheck({ ...large, bytes: 100e9 }).state).toBe("ok")
+})
 
 it.live("an unreachable host is named, without the password", () =>
   Effect.gen(function* () {

@@ -18,7 +18,10 @@ const findings = async (page: Page) => {
 export const expectAccessible = async (page: Page) => {
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" })
-    expect(await findings(page), `${page.url()} in ${colorScheme}`).toEqual([])
+    // A page that changes meanwhile can mislead axe; what is really wrong stays.
+    await expect
+      .poll(() => findings(page), { message: `${page.url()} in ${colorScheme}`, interval: 1_000, timeout: 30_000 })
+      .toEqual([])
   }
   await page.emulateMedia({ colorScheme: "light" })
 }

@@ -18,6 +18,7 @@ const tones: Readonly<Record<string, Tone>> = {
   failing: "warn",
   paused: "warn",
   retried: "warn",
+  retrying: "warn",
   deactivated: "bad",
   expired: "bad",
   failed: "bad",

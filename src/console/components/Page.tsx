@@ -86,7 +86,7 @@ export const Empty = ({
 }) => (
   <div class="empty">
     <Icon name={icon} />
-    <h3>{title}</h3>
+    <h2>{title}</h2>
     {children}
   </div>
 )

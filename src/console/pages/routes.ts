@@ -1,6 +1,7 @@
 import type { ComponentType } from "preact"
 import type { IconName } from "../components/Icon.tsx"
 import type { OperationId } from "../client/Operations.ts"
+import { tenantRoutes } from "./tenantRoutes.ts"
 
 export type NavSection = "operator" | "org" | "webhooks" | "jobs" | "chat" | "settings"
 
@@ -35,6 +36,7 @@ export const routes: ReadonlyArray<Route> = [
     nav: { section: "org", label: "Home", icon: "home" },
     page: () => import("./orgs/OrgPage.tsx"),
   },
+  ...tenantRoutes,
   {
     path: "/orgs/:orgId/projects",
     needs: ["projects.list"],

@@ -2,7 +2,7 @@ import { Effect, type Redacted } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
-import { accessSync, constants, existsSync } from "node:fs"
+import { accessSync, constants, existsSync, statfsSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import * as DataFolder from "../database/embedded/DataFolder.ts"
 import { describeSqlError, embeddedClient } from "../database/Database.ts"
@@ -11,6 +11,7 @@ import * as EncryptionKeys from "../crypto/EncryptionKeys.ts"
 import { type Check, fail, ok } from "./Check.ts"
 import { checkMigrations } from "./migrations.ts"
 import { checkSecrets } from "./secrets.ts"
+import { checkStorage } from "./storage.ts"
 
 type Keys = ReadonlyArray<Redacted.Redacted<Uint8Array>>
 
@@ -32,12 +33,26 @@ const keysOf = (path: string, encryptionKeys: Keys | undefined) =>
     ? Effect.succeed([])
     : EncryptionKeys.load({ encryptionKeys, dataDir: path })
 
-const checkOpened = Effect.fnUntraced(function* (path: string, encryptionKeys: Keys | undefined) {
+const freeBytes = (path: string) => {
+  const { bavail, bsize } = statfsSync(path)
+  return bavail * bsize
+}
+
+const checkOpened = Effect.fnUntraced(function* (
+  path: string,
+  encryptionKeys: Keys | undefined,
+  retentionDays: number | undefined,
+) {
   const sql = yield* embeddedClient(yield* EmbeddedDatabase.make(path))
   const database = Effect.provideService(SqlClient.SqlClient, sql)
   const migrations = yield* database(checkMigrations)
-  const secrets = migrations.complete ? [yield* database(checkSecrets(yield* keysOf(path, encryptionKeys)))] : []
-  return [ok("database", `embedded, in ${path}`), migrations.check, ...secrets]
+  const stored = migrations.complete
+    ? [
+        yield* database(checkSecrets(yield* keysOf(path, encryptionKeys))),
+        yield* database(checkStorage(retentionDays, freeBytes(path))),
+      ]
+    : []
+  return [ok("database", `embedded, in ${path}`), migrations.check, ...stored]
 })
 
 /**
@@ -46,6 +61,7 @@ const checkOpened = Effect.fnUntraced(function* (path: string, encryptionKeys: K
 export const checkEmbedded = (
   dataDir: string,
   encryptionKeys: Keys | undefined,
+  retentionDays: number | undefined,
 ): Effect.Effect<ReadonlyArray<Check>, never, SecureRandom.SecureRandom> => {
   if (dataDir === "memory") return Effect.succeed([ok("database", "embedded, in memory: nothing is kept")])
   const path = resolve(dataDir)
@@ -62,7 +78,7 @@ export const checkEmbedded = (
   if (!existsSync(join(path, "postgres"))) {
     return Effect.succeed([ok("database", `embedded; the first start creates it in ${path}`)])
   }
-  return checkOpened(path, encryptionKeys).pipe(
+  return checkOpened(path, encryptionKeys, retentionDays).pipe(
     Effect.scoped,
     Effect.provide(Reactivity.layer),
     Effect.catchTags({

@@ -7,6 +7,7 @@ import { type Check, fail, ok } from "./Check.ts"
 import { clockCheck } from "./clock.ts"
 import { checkMigrations } from "./migrations.ts"
 import { checkSecrets } from "./secrets.ts"
+import { checkStorage } from "./storage.ts"
 
 /** The oldest major version of PostgreSQL that this version supports. */
 const oldestMajor = 14
@@ -58,6 +59,7 @@ const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlCl
 export const checkPostgres = (
   url: Redacted.Redacted<string>,
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
+  retentionDays: number | undefined,
 ): Effect.Effect<ReadonlyArray<Check>> =>
   Effect.gen(function* () {
     const sql = yield* PostgresDatabase.client(url)
@@ -65,8 +67,10 @@ export const checkPostgres = (
     const server = yield* database(checkServer)
     const migrations = yield* database(checkMigrations)
     const notifications = yield* checkNotifications(url, sql)
-    const secrets = migrations.complete ? [yield* database(checkSecrets(keys))] : []
-    return [...server, migrations.check, notifications, ...secrets]
+    const stored = migrations.complete
+      ? [yield* database(checkSecrets(keys)), yield* database(checkStorage(retentionDays))]
+      : []
+    return [...server, migrations.check, notifications, ...stored]
   }).pipe(
     Effect.scoped,
     Effect.timeout("20 seconds"),

@@ -2,6 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { get, type IncomingMessage } from "node:http"
+import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
@@ -121,6 +122,59 @@ for (const [database, environment] of Object.entries({ embedded: guarded, Postgr
           yield* seen(stream.events, 1)
           yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
           yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
+        }).pipe(Effect.scoped),
+      )
+    },
+  )
+}
+
+class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
+  static readonly layer = Layer.effect(Provider, makeOidcProvider())
+}
+const withCi = Effect.map(Provider, ({ audience, issuer }) => ({
+  ...guarded,
+  GITHUB_OIDC_ISSUER: issuer,
+  OIDC_AUDIENCE: audience,
+}))
+
+for (const [database, server] of Object.entries({
+  embedded: TestServer.layer(withCi),
+  PostgreSQL: TestServer.layer(Effect.flatMap(withCi, onPostgres)),
+})) {
+  layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })(
+    `live deployments on ${database}`,
+    (it) => {
+      it.effect("a run that registers is told to its org, and to no other", () =>
+        Effect.gen(function* () {
+          const { send, url } = yield* TestServer
+          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+            as: adminToken,
+            json: { name: "docs", orgId: tenant.orgId },
+          })
+          yield* must(send, "PATCH", `/api/v0/projects/${projectId}`, {
+            as: adminToken,
+            json: { hostOwner: "octo-org", hostRepo: "docs" },
+          })
+          const [own, foreign] = [
+            yield* follow(url, { "x-api-key": tenant.key }),
+            yield* follow(url, { "x-api-key": other.key }),
+          ]
+          for (const { events } of [own, foreign]) yield* seen(events, 1)
+          const token = yield* (yield* Provider).sign({ repository: "octo-org/docs", repository_owner: "octo-org" })
+          yield* must(send, "POST", "/api/v0/register-deployment", { json: {}, as: token })
+          const { deployments } = yield* must(send, "GET", `/api/v0/projects/${projectId}/deployments`, {
+            as: adminToken,
+          })
+          const [{ id: deploymentId }] = deployments as unknown as [{ readonly id: string }]
+          const [, told] = yield* seen(own.events, 2)
+          expect(told).toMatchObject({
+            event: "deployment",
+            data: { orgId: tenant.orgId, projectId, deploymentId },
+          })
+          // What comes later has come, so what came before would have.
+          yield* other.finished()
+          expect((yield* seen(foreign.events, 3)).map(({ event }) => event)).toEqual(["reset", "job", "job"])
         }).pipe(Effect.scoped),
       )
     },

@@ -1,8 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import * as Yaml from "effect/encoding/Yaml"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
 import { conventionFaults, parse, type Sample } from "../../support/prometheus.ts"
 import { type Selector, selects, selectorsOf } from "../../support/promql.ts"
 import { makeReceiver } from "../../support/receiver.ts"
@@ -28,7 +30,15 @@ const dashboard = JSON.parse(file("deploy/grafana-dashboard.json")) as {
   readonly panels: ReadonlyArray<{ readonly targets?: ReadonlyArray<{ readonly expr: string }> }>
 }
 const dashboardQueries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
-const alertQueries = rows(/./).flatMap((cells) => cells.flatMap((cell) => /^`(.*[><].*)`$/.exec(cell)?.[1] ?? []))
+const { groups } = Yaml.parse(file("deploy/alerts.yaml")) as {
+  readonly groups: ReadonlyArray<{
+    readonly rules: ReadonlyArray<{ alert: string; expr: string; labels: { severity: string } }>
+  }>
+}
+const alerts = groups.flatMap(({ rules }) => rules)
+
+const selectsJob = ({ matchers }: Selector) =>
+  matchers.some(({ label, value }) => [label, value].join() === "job,gatehouse")
 
 const scrape = Effect.gen(function* () {
   const { send, advance } = yield* TestServer
@@ -169,10 +179,22 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
     it.effect("the documents name every metric with its type and labels, and no other", () =>
       Effect.gen(function* () {
         const { families } = yield* scrape
-        const documented = rows(/^`\w+`$/).map((cells) => cells.slice(0, 3).map((cell) => cell.replaceAll("`", "")))
+        const documented = rows(/^`[a-z]\w+`$/).map((cells) =>
+          cells.slice(0, 3).map((cell) => cell.replaceAll("`", "")),
+        )
         const labelsOf = ([first]: ReadonlyArray<Sample>) => Object.keys(first!.labels).filter((name) => name !== "le")
         const given = families.map(({ name, type, samples }) => [name, type, labelsOf(samples).join(", ")])
         expect(documented.toSorted()).toEqual(given.toSorted())
+      }),
+    )
+
+    it.effect("the documentation names every alert with its severity, and promtool accepts the rules", () =>
+      Effect.sync(() => {
+        const documented = rows(/^`Gatehouse\w+`$/).map(([name, severity]) => [name!.replaceAll("`", ""), severity])
+        expect(documented.toSorted()).toEqual(alerts.map(({ alert, labels }) => [alert, labels.severity]).toSorted())
+        const rules = fileURLToPath(new URL("../../../deploy/alerts.yaml", import.meta.url))
+        const promtool = spawnSync("promtool", ["check", "rules", rules], { encoding: "utf8" })
+        if (promtool.error === undefined) expect(promtool.status, promtool.stdout + promtool.stderr).toBe(0)
       }),
     )
 
@@ -200,9 +222,14 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         expect(dashboardQueries.flatMap((query) => missing(query, selects))).toEqual([])
         // Their series exist only with data, but their labels are documented.
         const known = ({ name, matchers }: Selector, sample: Sample) =>
-          sample.name === name && matchers.every(({ label }) => Object.hasOwn(sample.labels, label))
-        expect(alertQueries).toHaveLength(5)
-        expect(alertQueries.flatMap((query) => missing(query, known))).toEqual([])
+          sample.name === name &&
+          matchers.every(({ label }) => scraped.includes(label) || Object.hasOwn(sample.labels, label))
+        // `up` is made by Prometheus itself.
+        const isOwn = ({ name }: Selector) => name === "up"
+        const ofService = (selector: Selector, sample: Sample) => isOwn(selector) || known(selector, sample)
+        expect(alerts.length).toBeGreaterThan(10)
+        expect(alerts.flatMap(({ expr }) => missing(expr, ofService))).toEqual([])
+        expect(alerts.every(({ expr }) => selectorsOf(expr).selectors.every(selectsJob))).toBe(true)
       }),
     )
   },

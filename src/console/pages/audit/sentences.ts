@@ -69,6 +69,8 @@ const sentences: Record<Entry["action"], Sentence> = {
   "project.link": ({ details }, target) =>
     `linked the project ${target} to ${text(details, "hostOwner")}/${text(details, "hostRepo")}`,
   "project.unlink": (_, target) => `unlinked the repository of the project ${target}`,
+  "docs.update": (_, target, nameOf) => `set where the documentation of the project ${nameOf(target)} is`,
+  "docs.delete": (_, target, nameOf) => `removed the documentation of the project ${nameOf(target)}`,
   "deployment.promote": ({ details }, target, nameOf) =>
     `made the deployment ${target} current in the project ${nameOf(text(details, "projectId") ?? "")}`,
   "key.create": (_, target) => `created the key ${target}`,

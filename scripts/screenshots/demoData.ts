@@ -1,0 +1,202 @@
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
+import { createServer, type RequestListener } from "node:http"
+import type { AddressInfo } from "node:net"
+
+type Json = Record<string, unknown>
+
+/** A receiver of webhooks on this machine, until the scope closes. */
+const makeReceiver = (answer: RequestListener) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
+      const server = createServer(answer)
+      const close = () => void server.close().closeAllConnections()
+      server.listen(0, "127.0.0.1", () =>
+        resume(Effect.succeed({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close })),
+      )
+    }),
+    ({ close }) => Effect.sync(close),
+  )
+
+/** Calls operations of a service in open mode, for an org. */
+const caller = (url: string) => (orgId: string | undefined, method: string, path: string, json?: Json) =>
+  Effect.promise(async () => {
+    const answer = await globalThis.fetch(url + path, {
+      method,
+      headers: { "content-type": "application/json", ...(orgId === undefined ? {} : { "x-org-id": orgId }) },
+      ...(json === undefined ? {} : { body: JSON.stringify(json) }),
+    })
+    const body = (await answer.json()) as Record<string, string>
+    if (!answer.ok) throw new Error(`${method} ${path}: ${JSON.stringify(body)}`)
+    return body
+  })
+type Call = ReturnType<typeof caller>
+
+const eventTypes = [
+  "invoice.paid",
+  "invoice.created",
+  "invoice.paid",
+  "customer.updated",
+  "invoice.paid",
+  "refund.made",
+]
+const workflows = ["nightly-report", "import-products", "resize-images", "send-digest"]
+
+/** Endpoints of a shop's customers: one that works, one that fails, one that is gone. */
+const makeEndpoints = Effect.fnUntraced(function* (call: Call, orgId: string) {
+  const good = yield* makeReceiver((_, response) => void response.end('{"received":true}'))
+  const bad = yield* makeReceiver((_, response) => {
+    response.writeHead(503, { "content-type": "application/json" })
+    response.end('{"error":"The database is in maintenance until 04:00"}')
+  })
+  const gone = yield* makeReceiver((_, response) => void response.writeHead(410).end())
+  const make = (url: string, more: Json) =>
+    Effect.map(
+      call(orgId, "POST", "/v1/webhooks/create", {
+        url,
+        signing_secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ...more,
+      }),
+      ({ webhook_endpoint_id }) => webhook_endpoint_id!,
+    )
+  return {
+    [yield* make(good.url, { description: "Billing", event_types: ["invoice.*", "refund.*", "job.*"] })]:
+      "https://billing.northwind.example/hooks/gatehouse",
+    [yield* make(bad.url, { description: "Customer data", retry_delays: [5, 300, 1800, 7200] })]:
+      "https://crm.northwind.example/webhooks",
+    [yield* make(good.url, { description: "Data warehouse", max_per_second: 50, signature: "ed25519" })]:
+      "https://events.warehouse.example/v2/ingest",
+    [yield* make(gone.url, { description: "The old shop", event_types: ["customer.*"] })]:
+      "https://old-shop.northwind.example/webhook.php",
+  }
+})
+
+const makeWork = Effect.fnUntraced(function* (call: Call, orgId: string) {
+  for (let n = 0; n < 48; n++) {
+    const data = { id: `in_${8241 + n}`, customer: "Fabrikam", amount: 1990 + n * 250, currency: "EUR" }
+    yield* call(orgId, "POST", "/v1/events/publish", { type: eventTypes[n % eventTypes.length]!, data })
+  }
+  for (let n = 0; n < 14; n++) {
+    const workflow = workflows[n % workflows.length]!
+    const { job_id } = yield* call(orgId, "POST", "/v1/jobs/create", {
+      workflow,
+      input: { shop: "northwind", page: n },
+    })
+    yield* call(orgId, "POST", "/v1/jobs/claim", { workflow })
+    const [path, report] =
+      n % 5 === 4 ? ["fail", { error: "The export has no rows" }] : ["complete", { result: { rows: 120 + n * 7 } }]
+    yield* call(orgId, "POST", `/v1/jobs/${path}`, { job_id, ...report })
+  }
+  yield* call(orgId, "POST", "/v1/jobs/create", { workflow: "import-products", input: { page: 15 } })
+  yield* call(orgId, "POST", "/v1/jobs/claim", { lease_seconds: 3600 })
+  yield* call(orgId, "POST", "/v1/jobs/create", {
+    workflow: "resize-images",
+    input: { folder: "spring" },
+    priority: 10,
+  })
+  for (const [workflow, cron] of [
+    ["nightly-report", "0 4 * * *"],
+    ["send-digest", "30 7 * * 1"],
+    ["import-products", "*/15 * * * *"],
+  ]) {
+    yield* call(orgId, "POST", "/v1/schedules/create", { workflow, cron, timezone: "Europe/Berlin", overlap: "skip" })
+  }
+})
+
+const until = (check: Effect.Effect<boolean>): Effect.Effect<void> =>
+  Effect.flatMap(check, (isDone) => (isDone ? Effect.void : Effect.andThen(Effect.sleep("100 millis"), until(check))))
+
+/**
+ * Spreads what happened in seconds over a day, as if the service had run that long. The interface cannot make a past, so
+ * this writes into the tables; nothing but pictures is made of it.
+ */
+const makePast = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, urls: Readonly<Record<string, string>>) {
+  for (const [id, url] of Object.entries(urls)) yield* sql`UPDATE webhook_endpoints SET url = ${url} WHERE id = ${id}`
+  yield* sql`
+    UPDATE events SET created_at = now() - old.hours * interval '1 hour'
+    FROM (SELECT id, 20 * (1 - row_number() OVER (ORDER BY id)::float8 / count(*) OVER ()) AS hours FROM events) AS old
+    WHERE old.id = events.id`
+  yield* sql`
+    UPDATE deliveries d SET created_at = e.created_at, updated_at = e.created_at,
+      attempt_started_at = e.created_at + interval '90 ms' FROM events e WHERE e.id = d.event_id`
+  yield* sql`
+    UPDATE jobs j SET finished_at = e.created_at, updated_at = e.created_at, created_at = e.created_at - interval '94 seconds'
+    FROM events e WHERE e.job_id = j.id`
+  yield* sql`
+    UPDATE webhook_endpoints SET created_at = now() - interval '40 days', updated_at = now() - interval '3 days',
+      failing_since = failing_since - interval '3 hours', deactivated_at = deactivated_at - interval '19 hours'`
+  // One delivery has a story: three attempts, and a fourth to come.
+  yield* sql`
+    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
+    SELECT id, org_id, n, created_at + after * interval '1 second', 40 + 31 * n, 503, NULL, NULL, attempt_body
+    FROM (SELECT * FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1) AS d,
+      (VALUES (1, 0.09), (2, 5.4)) AS early (n, after)
+    ON CONFLICT (delivery_id, number) DO UPDATE SET started_at = excluded.started_at`
+  yield* sql`
+    UPDATE deliveries SET attempts = 3, created_at = created_at - interval '21 minutes',
+      attempt_started_at = created_at + interval '297 seconds' - interval '21 minutes', attempt_duration_ms = 138
+    WHERE id = (SELECT id FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1)`
+  yield* sql`
+    UPDATE delivery_attempts SET started_at = started_at - interval '21 minutes'`
+  yield* sql`
+    UPDATE pending_deliveries SET attempts = 3, due_at = now() + interval '9 minutes'
+    WHERE delivery_id = (SELECT id FROM deliveries WHERE state = 'pending' AND attempts > 0 ORDER BY id DESC LIMIT 1)`
+})
+
+/** Counts of the last hour, day and month, in waves as a day has them. */
+const makeCounts = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
+  sql`
+    INSERT INTO activity_counts (org_id, every, at, kind, outcome, count)
+    SELECT org, every, date_trunc(every, now()) - n * ('1 ' || every)::interval, kind, outcome,
+      greatest(0, round(size * share * weight * (1 + 0.5 * sin(n / 3.0) + 0.2 * sin(n * 2.7))))::bigint
+    FROM (VALUES ('', 1.0), (${orgIds[0]!}, 0.6), (${orgIds[1]!}, 0.3)) AS orgs (org, share),
+      (VALUES ('minute', 59, 1), ('hour', 23, 55), ('day', 29, 1300)) AS intervals (every, last, size),
+      (VALUES ('deliveries', 'delivered', 42), ('deliveries', 'retried', 3), ('deliveries', 'failed', 1),
+        ('validations', 'valid', 900), ('validations', 'limited', 20), ('validations', 'invalid', 12),
+        ('jobs', 'completed', 18), ('jobs', 'failed', 1)) AS kinds (kind, outcome, weight),
+      LATERAL generate_series(0, last) n
+    ON CONFLICT (org_id, every, at, kind, outcome) DO UPDATE SET count = excluded.count`
+
+/** Fills a service with what a small platform has after some weeks. Returns the ids that pages are opened with. */
+export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlClient.SqlClient) {
+  const call = caller(url)
+  const orgIds: Array<string> = []
+  for (const name of ["Northwind", "Contoso", "Fabrikam"]) {
+    const { orgId } = yield* call(undefined, "POST", "/api/v0/orgs", { name })
+    orgIds.push(orgId!)
+    for (const project of ["storefront", "docs"]) {
+      const { projectId } = yield* call(undefined, "POST", "/api/v0/projects", { name: project, orgId: orgId! })
+      yield* call(undefined, "POST", "/api/v0/keys", { name: "gateway", projectId: projectId! })
+    }
+  }
+  const orgId = orgIds[0]!
+  const urls = yield* makeEndpoints(call, orgId)
+  yield* makeWork(call, orgId)
+  const list = (json: Json) =>
+    Effect.map(
+      call(orgId, "POST", "/v1/webhooks/deliveries/list", json),
+      ({ deliveries }) => deliveries as unknown as ReadonlyArray<Json>,
+    )
+  // What works is delivered, and the one that fails has failed twice.
+  const [first, failing, third, gone] = Object.keys(urls)
+  for (const id of [first, third]) {
+    const pending = list({ state: "pending", webhook_endpoint_id: id!, limit: 1 })
+    yield* until(Effect.map(pending, (rows) => rows.length === 0))
+  }
+  const tried = list({ state: "pending", webhook_endpoint_id: failing!, limit: 100 })
+  yield* until(Effect.map(tried, (rows) => rows.some(({ attempts }) => Number(attempts) > 1)))
+  yield* makePast(sql, urls)
+  yield* makeCounts(sql, orgIds)
+  const [delivery] = (yield* list({ state: "pending", limit: 100 })).filter(({ attempts }) => attempts === 3)
+  const { jobs } = yield* call(orgId, "POST", "/v1/jobs/list", { status: "completed", limit: 1 })
+  const { schedules } = yield* call(orgId, "POST", "/v1/schedules/list", {})
+  return {
+    orgId,
+    endpointId: first!,
+    failingId: failing!,
+    goneId: gone!,
+    deliveryId: String(delivery?.["delivery_id"]),
+    jobId: String((jobs as unknown as ReadonlyArray<Json>)[0]!["job_id"]),
+    scheduleId: String((schedules as unknown as ReadonlyArray<Json>)[0]!["schedule_id"]),
+  }
+})

@@ -1,0 +1,53 @@
+import { useId } from "preact/hooks"
+import { CopyButton } from "./Copy.tsx"
+
+/** JSON with an indentation for people; another text stays as it is. */
+export const pretty = (text: string) => {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2)
+  } catch {
+    return text
+  }
+}
+
+interface CodeProps {
+  readonly title: string
+  readonly text: string
+  /** What the copy button copies, when that is not the text as shown. */
+  readonly copied?: string
+}
+
+/** A text to read and to copy: a payload, an answer, a command. */
+export const Code = ({ copied, text, title }: CodeProps) => {
+  const id = useId()
+  return (
+    <div class="code">
+      <div class="row between">
+        <h3 id={id}>{title}</h3>
+        <CopyButton text={copied ?? text} label={`Copy: ${title}`} />
+      </div>
+      <pre tabIndex={0} role="region" aria-labelledby={id}>
+        {text}
+      </pre>
+    </div>
+  )
+}
+
+/** A JSON value, or what stands for none. */
+export const Json = ({
+  none,
+  title,
+  value,
+}: {
+  readonly title: string
+  readonly value: unknown
+  readonly none: string
+}) =>
+  value === null || value === undefined ? (
+    <div class="code">
+      <h3>{title}</h3>
+      <p class="quiet">{none}</p>
+    </div>
+  ) : (
+    <Code title={title} text={JSON.stringify(value, null, 2)} />
+  )

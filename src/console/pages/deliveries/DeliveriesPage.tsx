@@ -1,0 +1,136 @@
+import { useState } from "preact/hooks"
+import { Badge } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { DateTime } from "../../components/DateTime.tsx"
+import { Field, Input, Select } from "../../components/Form.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { useIsLive } from "../../client/live.tsx"
+import { useData, usePages } from "../../client/queries.ts"
+import { navigate, useLocation, useSearch } from "../../navigation/router.tsx"
+import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { DeliveryTable } from "./DeliveryTable.tsx"
+import { deliveryStates, type DeliveryState } from "./delivery.ts"
+
+const isState = (text: string | undefined): text is DeliveryState => deliveryStates.some((state) => state === text)
+const isId = (text: string | undefined): text is string => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i.test(text ?? "")
+const isTime = (text: string | undefined): text is string => !Number.isNaN(Date.parse(text ?? ""))
+
+/** What the list is filtered by: the query of the page's address. */
+const useFilters = () => {
+  const { search } = useLocation()
+  const value = (name: string) => search.get(name) ?? undefined
+  const [state, type, endpoint, job, since, until] = ["state", "type", "endpoint", "job", "since", "until"].map(value)
+  return {
+    ...(isState(state) && { state }),
+    ...(type !== undefined && { event_type: type }),
+    ...(isId(endpoint) && { webhook_endpoint_id: endpoint.toUpperCase() }),
+    ...(isId(job) && { job_id: job.toUpperCase() }),
+    ...(isTime(since) && { since }),
+    ...(isTime(until) && { until }),
+  }
+}
+
+const all = { value: "", label: "All" }
+const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
+
+const JobFilter = () => {
+  const [job, setJob] = useSearch("job")
+  const [text, setText] = useState(job ?? "")
+  const isWrong = text !== "" && !isId(text.trim())
+  return (
+    <Field label="Job" error={isWrong ? "The id of a job has 26 characters." : undefined}>
+      <Input
+        value={text}
+        placeholder="Id of a job"
+        spellcheck={false}
+        autocomplete="off"
+        onInput={(text) => {
+          setText(text)
+          if (text === "" || isId(text.trim())) setJob(text.trim())
+        }}
+      />
+    </Field>
+  )
+}
+
+const Filters = () => {
+  const [state, setState] = useSearch("state")
+  const [type, setType] = useSearch("type")
+  const [endpoint, setEndpoint] = useSearch("endpoint")
+  const [since, setSince] = useSearch("since")
+  const [until, setUntil] = useSearch("until")
+  const { endpoints = [] } = useEndpoints()
+  const { data } = useData("events.types", {})
+  const types = [...new Set([...(data?.types ?? []).map(({ type }) => type), ...(type === undefined ? [] : [type])])]
+  return (
+    <div class="filters">
+      <Field label="State">
+        <Select
+          value={state ?? ""}
+          onInput={setState}
+          options={[all, ...deliveryStates.map((value) => ({ value, label: capitalized(value) }))]}
+        />
+      </Field>
+      <Field label="Event type">
+        <Select
+          value={type ?? ""}
+          onInput={setType}
+          options={[all, ...types.map((value) => ({ value, label: value }))]}
+        />
+      </Field>
+      <Field label="Endpoint">
+        <Select
+          value={endpoint ?? ""}
+          onInput={setEndpoint}
+          options={[
+            all,
+            ...endpoints.map(({ url, webhook_endpoint_id }) => ({ value: webhook_endpoint_id, label: shortUrl(url) })),
+          ]}
+        />
+      </Field>
+      <JobFilter />
+      <DateTime label="From" value={since} onChange={setSince} />
+      <DateTime label="To" value={until} onChange={setUntil} />
+    </div>
+  )
+}
+
+/** All deliveries of an org, as they come, by what the reader looks for. */
+export default () => {
+  const filters = useFilters()
+  const isLive = useIsLive()
+  const { path } = useLocation()
+  const pages = usePages("deliveries.list", { ...filters, limit: 100 }, ({ deliveries }) => deliveries, {
+    keepsPrevious: true,
+  })
+  const isFiltered = Object.keys(filters).length > 0
+  return (
+    <Page
+      title="Deliveries"
+      intro="One event on its way to one receiver. New ones appear by themselves."
+      state={isLive && <Badge tone="good">Live</Badge>}
+      actions={isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
+    >
+      <Filters key={String(isFiltered)} />
+      <Card isPadded={false}>
+        <DeliveryTable
+          {...pages}
+          empty={
+            isFiltered ? (
+              <Empty icon="search" title={pages.more === undefined ? "No delivery matches" : "None among the newest"}>
+                <p>Change the filters, or clear them.</p>
+                {pages.more !== undefined && <Button onClick={pages.more}>Look further back</Button>}
+              </Empty>
+            ) : (
+              <Empty icon="send" title="Nothing was delivered yet">
+                <p>
+                  Every event makes a delivery to each endpoint that wants its type. Finish a job or publish an event.
+                </p>
+              </Empty>
+            )
+          }
+        />
+      </Card>
+    </Page>
+  )
+}

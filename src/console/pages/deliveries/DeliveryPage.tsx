@@ -1,0 +1,173 @@
+import { useState } from "preact/hooks"
+import { State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Code, pretty } from "../../components/Code.tsx"
+import { Copyable } from "../../components/Copy.tsx"
+import { ErrorBox } from "../../components/ErrorBox.tsx"
+import { useAction } from "../../components/Form.tsx"
+import { Card, Facts, Page } from "../../components/Page.tsx"
+import { Skeleton } from "../../components/Skeleton.tsx"
+import { durationText, Time } from "../../components/Time.tsx"
+import { toast } from "../../components/Toasts.tsx"
+import { useCall, useData } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { AttemptAxis } from "./AttemptAxis.tsx"
+import { type Attempt, curlOf, type DeliveryDetail, outcomeText, shownState, stateText } from "./delivery.ts"
+
+const Resend = ({ id, onDone }: { readonly id: string; readonly onDone: () => void }) => {
+  const call = useCall()
+  const { error, isRunning, run } = useAction()
+  const resend = () =>
+    run(async () => {
+      await call("deliveries.retry", { delivery_id: id })
+      toast("The delivery is sent again now.")
+      onDone()
+    })
+  return (
+    <div class="stack tight">
+      <Button icon="repeat" look="primary" onClick={resend} disabled={isRunning}>
+        Resend
+      </Button>
+      <ErrorBox error={error} />
+    </div>
+  )
+}
+
+const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
+  const orgId = useOrg()
+  const may = useMay()
+  const { byId } = useEndpoints()
+  const { event_id, job_id, webhook_endpoint_id } = delivery
+  const endpoint = byId.get(webhook_endpoint_id ?? "")
+  return (
+    <Facts
+      of={{
+        State: stateText(delivery),
+        Endpoint:
+          webhook_endpoint_id === null ? (
+            "the callback_url of the job"
+          ) : endpoint === undefined ? (
+            "a deleted endpoint"
+          ) : (
+            <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{shortUrl(endpoint.url)}</Link>
+          ),
+        Event: <Link to={orgPath(orgId, `/events/${event_id}`)}>{event_id}</Link>,
+        Job:
+          job_id === null ? undefined : may("jobs.get") ? (
+            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>{job_id}</Link>
+          ) : (
+            <Copyable text={job_id} label="Copy the id of the job" />
+          ),
+        "webhook-id": <Copyable text={delivery.delivery_id} label="Copy the id" />,
+        Created: <Time at={delivery.created_at} />,
+        "Next attempt":
+          delivery.next_attempt_at === null ? undefined : <Time at={delivery.next_attempt_at} isRelative />,
+      }}
+    />
+  )
+}
+
+/** The headers of a request, as far as they are no secret. */
+const requestHeaders = ({ delivery_id, event }: DeliveryDetail, { started_at }: Attempt) =>
+  [
+    "content-type: application/json",
+    `x-event-type: ${event}`,
+    "x-webhook-signature: (hex HMAC-SHA256 of the body)",
+    `webhook-id: ${delivery_id}`,
+    `webhook-timestamp: ${Math.floor(Date.parse(started_at) / 1_000)}`,
+    "webhook-signature: v1,(base64 HMAC-SHA256 of id, timestamp and body)",
+  ].join("\n")
+
+const Answer = ({ attempt, delivery }: { readonly attempt: Attempt; readonly delivery: DeliveryDetail }) => (
+  <>
+    <Facts
+      of={{
+        Attempt: `${attempt.number} of ${delivery.attempts}`,
+        Started: <Time at={attempt.started_at} />,
+        Took: durationText(attempt.duration_ms),
+        Result: outcomeText(attempt),
+        Why: attempt.error ?? undefined,
+      }}
+    />
+    {attempt.body === null || attempt.body === "" ? (
+      <p class="quiet">{attempt.status === null ? "There was no answer." : "The answer has no body."}</p>
+    ) : (
+      <Code title="Body of the answer" text={pretty(attempt.body)} copied={attempt.body} />
+    )}
+  </>
+)
+
+const Exchange = ({
+  attempt,
+  delivery,
+}: {
+  readonly attempt: Attempt | undefined
+  readonly delivery: DeliveryDetail
+}) => (
+  <div class="grid-2">
+    <Card title="Request">
+      {attempt !== undefined && <Code title="Headers" text={requestHeaders(delivery, attempt)} />}
+      <Code title="Payload" text={pretty(delivery.payload)} copied={delivery.payload} />
+    </Card>
+    <Card title={attempt === undefined ? "Answer" : `Answer to attempt ${attempt.number}`}>
+      {attempt === undefined ? (
+        <p class="quiet">There was no attempt yet.</p>
+      ) : (
+        <Answer attempt={attempt} delivery={delivery} />
+      )}
+    </Card>
+  </div>
+)
+
+const AsCurl = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
+  const { byId } = useEndpoints()
+  const endpoint = byId.get(delivery.webhook_endpoint_id ?? "")
+  if (endpoint === undefined) return null
+  return (
+    <Card title="Try the receiver yourself">
+      <p class="quiet">
+        The same request without its signatures, because only the service has the secret. A receiver that verifies
+        refuses it.
+      </p>
+      <Code title="As curl" text={curlOf(delivery, endpoint.url)} />
+    </Card>
+  )
+}
+
+/** One delivery: its attempts over time, what was sent, and what came back. */
+export default () => {
+  const id = useParam("deliveryId")
+  const orgId = useOrg()
+  const may = useMay()
+  const [chosen, setChosen] = useState<number>()
+  const { data: delivery, error, refetch } = useData("deliveries.get", { delivery_id: id })
+  if (delivery === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const attempts = delivery?.attempt_log ?? []
+  const attempt = attempts.find(({ number }) => number === chosen) ?? attempts.at(-1)
+  return (
+    <Page
+      title={delivery?.event ?? "Delivery"}
+      crumbs={[{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]}
+      state={delivery && <State of={shownState(delivery)} />}
+      actions={
+        delivery !== undefined && may("deliveries.retry") && <Resend id={id} onDone={() => setChosen(undefined)} />
+      }
+    >
+      {delivery === undefined ? (
+        <Skeleton lines={3} />
+      ) : (
+        <>
+          <Card title="Attempts">
+            <AttemptAxis delivery={delivery} chosen={attempt?.number} onChoose={setChosen} />
+            <About delivery={delivery} />
+          </Card>
+          <Exchange delivery={delivery} attempt={attempt} />
+          <AsCurl delivery={delivery} />
+        </>
+      )}
+    </Page>
+  )
+}

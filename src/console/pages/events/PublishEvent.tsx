@@ -1,0 +1,50 @@
+import { useState } from "preact/hooks"
+import { Dialog } from "../../components/Dialog.tsx"
+import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
+import { parseJson } from "../../components/jsonText.ts"
+import { toast } from "../../components/Toasts.tsx"
+import { useCall, useData } from "../../client/queries.ts"
+import { useOrg } from "../../navigation/org.ts"
+import { navigate, orgPath } from "../../navigation/router.tsx"
+
+/** Publishes an event of the org's own, as its service does. */
+export const PublishEvent = ({ onClose }: { readonly onClose: () => void }) => {
+  const orgId = useOrg()
+  const call = useCall()
+  const [type, setType] = useState("test.event")
+  const [text, setText] = useState('{\n  "hello": "world"\n}')
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const { data } = useData("webhooks.list", {})
+  const json = parseJson(text)
+  const hasReceivers = data === undefined || data.webhook_endpoints.some(({ active }) => active)
+  return (
+    <Dialog title="Publish an event" onClose={onClose}>
+      <Form
+        submit="Publish"
+        isReady={json.error === undefined}
+        onCancel={onClose}
+        onSubmit={async () => {
+          const { event_id } = await call("events.publish", { type, data: json.value }, idempotencyKey)
+          onClose()
+          toast("The event is published.")
+          navigate(orgPath(orgId, `/events/${event_id}`))
+        }}
+      >
+        <Field
+          label="Type"
+          hint="At least two words, joined by dots. job.* and the types of Gatehouse itself are taken."
+        >
+          <Input value={type} onInput={setType} required maxLength={128} spellcheck={false} autocomplete="off" />
+        </Field>
+        <Field label="Data" hint="Any JSON, 256 KiB at most." error={json.error}>
+          <TextArea value={text} onInput={setText} spellcheck={false} rows={8} />
+        </Field>
+        <p class="quiet">
+          {hasReceivers
+            ? "It is sent to every active endpoint that wants this type. Receivers cannot tell it from a real one."
+            : "No endpoint is active: nobody receives it."}
+        </p>
+      </Form>
+    </Dialog>
+  )
+}

@@ -1,0 +1,98 @@
+import { useState } from "preact/hooks"
+import { State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Field, Input, Select } from "../../components/Form.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { Link, navigate, orgPath, useSearch } from "../../navigation/router.tsx"
+import { CreateJob } from "./CreateJob.tsx"
+import { type Job, jobStatuses, type JobStatus } from "./job.ts"
+
+const isStatus = (text: string | undefined): text is JobStatus => jobStatuses.some((status) => status === text)
+const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1)
+
+/** How far a job is, in a few words. */
+const Detail = ({ job }: { readonly job: Job }) => {
+  if (job.status === "running") {
+    const progress = job.progress === null ? "" : `${Math.round(job.progress * 100)} %`
+    return <span class="truncate-2">{[progress, job.note].filter(Boolean).join(" · ")}</span>
+  }
+  return <span class="truncate-2">{job.error}</span>
+}
+
+/** The jobs of an org, as they change. */
+export default () => {
+  const orgId = useOrg()
+  const may = useMay()
+  const [status, setStatus] = useSearch("status")
+  const [workflow, setWorkflow] = useSearch("workflow")
+  const [isCreating, setCreating] = useState(false)
+  const filters = { ...(isStatus(status) && { status }), ...(workflow !== undefined && { workflow }) }
+  const pages = usePages("jobs.list", { ...filters, limit: 50 }, ({ jobs }) => jobs, { keepsPrevious: true })
+  const create = may("jobs.create") && (
+    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+      Create job
+    </Button>
+  )
+  return (
+    <Page
+      title="Jobs"
+      intro="Work that a worker claims. The end of a job makes an event, which goes to the endpoints."
+      actions={create}
+    >
+      <div class="filters">
+        <Field label="Status">
+          <Select
+            value={status ?? ""}
+            onInput={setStatus}
+            options={[
+              { value: "", label: "All" },
+              ...jobStatuses.map((value) => ({ value, label: capitalized(value) })),
+            ]}
+          />
+        </Field>
+        <Field label="Workflow">
+          <Input value={workflow ?? ""} onInput={setWorkflow} placeholder="Its exact name" autocomplete="off" />
+        </Field>
+      </div>
+      <Card isPadded={false}>
+        <Table
+          caption="Jobs"
+          {...pages}
+          rowKey={({ job_id }) => job_id}
+          empty={
+            <Empty icon="gear" title={Object.keys(filters).length > 0 ? "No job matches" : "No job yet"}>
+              <p>Your service creates jobs, a schedule does, or you do here. A worker claims and finishes them.</p>
+              {create}
+            </Empty>
+          }
+          columns={[
+            {
+              title: "Workflow",
+              cell: ({ job_id, workflow }) => (
+                <Link class="main" to={orgPath(orgId, `/jobs/${job_id}`)}>
+                  {workflow}
+                </Link>
+              ),
+            },
+            { title: "Status", align: "fit", cell: ({ status }) => <State of={status} /> },
+            { title: "Progress or error", cell: (job) => <Detail job={job} /> },
+            { title: "Attempts", align: "end", cell: ({ attempt, max_attempts }) => `${attempt} of ${max_attempts}` },
+            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+            { title: "Finished", align: "fit", cell: ({ finished_at }) => <Time at={finished_at} isRelative /> },
+          ]}
+        />
+      </Card>
+      {isCreating && (
+        <CreateJob
+          onClose={() => setCreating(false)}
+          onCreated={(jobId) => navigate(orgPath(orgId, `/jobs/${jobId}`))}
+        />
+      )}
+    </Page>
+  )
+}

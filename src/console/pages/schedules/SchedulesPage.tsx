@@ -1,0 +1,69 @@
+import { useState } from "preact/hooks"
+import { State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { CreateSchedule } from "./ScheduleForm.tsx"
+
+/** The schedules of an org, with their next times. */
+export default () => {
+  const orgId = useOrg()
+  const may = useMay()
+  const [isCreating, setCreating] = useState(false)
+  const pages = usePages("schedules.list", { limit: 50 }, ({ schedules }) => schedules, { refetchMillis: 30_000 })
+  const create = may("schedules.create") && (
+    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+      Create schedule
+    </Button>
+  )
+  return (
+    <Page title="Schedules" intro="Each creates a job at its times, once over all replicas." actions={create}>
+      <Card isPadded={false}>
+        <Table
+          caption="Schedules"
+          {...pages}
+          rowKey={({ schedule_id }) => schedule_id}
+          empty={
+            <Empty icon="clock" title="No schedule yet">
+              <p>A schedule creates a job at fixed times, such as each night at four.</p>
+              {create}
+            </Empty>
+          }
+          columns={[
+            {
+              title: "Workflow",
+              cell: ({ schedule_id, workflow }) => (
+                <Link class="main" to={orgPath(orgId, `/schedules/${schedule_id}`)}>
+                  {workflow}
+                </Link>
+              ),
+            },
+            { title: "State", align: "fit", cell: ({ active }) => <State of={active ? "active" : "paused"} /> },
+            {
+              title: "Times",
+              cell: ({ cron, timezone }) => (
+                <span class="row">
+                  <code>{cron}</code>
+                  <span class="quiet small">{timezone}</span>
+                </span>
+              ),
+            },
+            { title: "Next", align: "fit", cell: ({ next_at }) => <Time at={next_at} isRelative none="paused" /> },
+            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+          ]}
+        />
+      </Card>
+      {isCreating && (
+        <CreateSchedule
+          onClose={() => setCreating(false)}
+          onDone={(id) => navigate(orgPath(orgId, `/schedules/${id}`))}
+        />
+      )}
+    </Page>
+  )
+}

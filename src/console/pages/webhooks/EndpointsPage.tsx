@@ -1,0 +1,103 @@
+import { useState } from "preact/hooks"
+import { Button } from "../../components/Button.tsx"
+import { State } from "../../components/Badge.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { useData, usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
+import { useOrg } from "../../navigation/org.ts"
+import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import type { Delivery } from "../deliveries/delivery.ts"
+import { CreateEndpoint } from "./EndpointForm.tsx"
+import { shortUrl } from "./endpoints.ts"
+import { Strip } from "./Strip.tsx"
+
+/** The newest deliveries of the org, by endpoint. */
+const useLatest = () => {
+  const { rows } = usePages("deliveries.list", { limit: 100 }, ({ deliveries }) => deliveries)
+  const latest = new Map<string, Array<Delivery>>()
+  for (const delivery of rows ?? []) {
+    const id = delivery.webhook_endpoint_id ?? ""
+    latest.set(id, [...(latest.get(id) ?? []), delivery])
+  }
+  return latest
+}
+
+interface StateProps {
+  readonly id: string
+  readonly isActive: boolean
+  readonly latest: Delivery | undefined
+}
+
+/** The state of an endpoint. Asks whether it fails only when its newest delivery has not arrived. */
+const EndpointState = ({ id, isActive, latest }: StateProps) => {
+  const isInDoubt = isActive && latest !== undefined && latest.state !== "delivered"
+  const { data } = useData("webhooks.get", { id }, { enabled: isInDoubt })
+  if (!isActive) return <State of="deactivated" />
+  if (isInDoubt && data === undefined) return <span class="skeleton w-70" />
+  return <State of={isInDoubt && data?.failing_since !== null ? "failing" : "active"} />
+}
+
+/** The endpoints of an org, with what happened at each of them lately. */
+export default () => {
+  const orgId = useOrg()
+  const may = useMay()
+  const [isCreating, setCreating] = useState(false)
+  const pages = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
+  const latest = useLatest()
+  const create = may("webhooks.create") && (
+    <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
+      Add endpoint
+    </Button>
+  )
+  return (
+    <Page title="Endpoints" intro="Each endpoint is a URL that receives the events of this org." actions={create}>
+      <Card isPadded={false}>
+        <Table
+          caption="Endpoints"
+          {...pages}
+          rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
+          empty={
+            <Empty icon="hook" title="No endpoint receives events yet">
+              <p>Add the URL of a receiver. Its page shows each delivery with the answer, and can send a test.</p>
+              {create}
+            </Empty>
+          }
+          columns={[
+            {
+              title: "URL",
+              cell: ({ description, url, webhook_endpoint_id }) => (
+                <div class="stack tight">
+                  <Link class="main" to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>
+                    {shortUrl(url)}
+                  </Link>
+                  {description !== null && <span class="quiet small">{description}</span>}
+                </div>
+              ),
+            },
+            {
+              title: "State",
+              align: "fit",
+              cell: ({ active, webhook_endpoint_id: id }) => (
+                <EndpointState id={id} isActive={active} latest={latest.get(id)?.[0]} />
+              ),
+            },
+            {
+              title: "Latest deliveries",
+              align: "fit",
+              cell: ({ webhook_endpoint_id }) => <Strip deliveries={latest.get(webhook_endpoint_id) ?? []} />,
+            },
+            { title: "Created", align: "fit", cell: ({ created_at }) => <Time at={created_at} isRelative /> },
+          ]}
+        />
+      </Card>
+      {isCreating && (
+        <CreateEndpoint
+          onClose={() => setCreating(false)}
+          onCreated={(id) => navigate(orgPath(orgId, `/endpoints/${id}`))}
+        />
+      )}
+    </Page>
+  )
+}

@@ -1,0 +1,32 @@
+import { useMemo } from "preact/hooks"
+import { useData } from "../../client/queries.ts"
+import type { Answer } from "../../client/Operations.ts"
+
+export type Endpoint = Answer<"webhooks.list">["webhook_endpoints"][number]
+export type EndpointDetail = Answer<"webhooks.get">
+
+/** All endpoints of the org, up to 1,000, by their ids. */
+export const useEndpoints = () => {
+  const { data, ...rest } = useData("webhooks.list", {})
+  const byId = useMemo(
+    () => new Map(data?.webhook_endpoints.map((endpoint) => [endpoint.webhook_endpoint_id, endpoint])),
+    [data],
+  )
+  return { ...rest, endpoints: data?.webhook_endpoints, byId }
+}
+
+/** A URL without its scheme, as people name it. */
+export const shortUrl = (url: string) => url.replace(/^https?:\/\//, "").replace(/\/$/, "")
+
+/** Why an endpoint is inactive, in a sentence. */
+export const reasonText: Record<NonNullable<EndpointDetail["deactivated_reason"]>, string> = {
+  gone: "It answered 410 Gone, which asks for no more deliveries.",
+  failing: "It failed for five days without a success, or its org reached the limit of pending deliveries.",
+  by_request: "Somebody deactivated it.",
+}
+
+/** Random bytes as a key of Standard Webhooks. */
+export const newSecret = () => {
+  const bytes = crypto.getRandomValues(new Uint8Array(24))
+  return `whsec_${btoa(String.fromCharCode(...bytes))}`
+}

@@ -1,0 +1,16 @@
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { DatabaseSize } from "../../domain/DatabaseSize.ts"
+import { orUnavailable } from "./orUnavailable.ts"
+
+/** The size of the connected database, in bytes. PostgreSQL adds up the sizes of its files. */
+export const databaseBytes = (sql: SqlClient.SqlClient) =>
+  Effect.map(
+    sql<{ bytes: number }>`SELECT pg_database_size(current_database())::float8 AS bytes`,
+    ([row]) => row!.bytes,
+  )
+
+export const layer = Layer.effect(
+  DatabaseSize,
+  Effect.map(SqlClient.SqlClient, (sql) => DatabaseSize.of({ bytes: orUnavailable(databaseBytes(sql)) })),
+)

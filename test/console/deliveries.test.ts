@@ -1,0 +1,148 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { until } from "../support/wait.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { webhookWorld } from "./webhookWorld.ts"
+
+/** Presses a link of the navigation, and measures until the browser has painted so many rows. In the page itself. */
+const clickToPainted = (href: string, rows: number) => `
+  new Promise((resolve) => {
+    const since = performance.now()
+    const check = () => {
+      if (document.querySelectorAll("tbody tr a.main").length < ${rows}) return requestAnimationFrame(check)
+      // A task after the next frame: that frame is painted.
+      requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - since)))
+    }
+    document.querySelector('.sidebar a[href="${href}"]').click()
+    requestAnimationFrame(check)
+  })`
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s", (database, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect("a new delivery is on the screen soon after its attempt, without a reload", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint()
+        const { page } = yield* signedInTab(world.path("/deliveries"))
+        yield* Effect.promise(async () => {
+          await page.getByRole("heading", { name: "Nothing was delivered yet" }).waitFor()
+          await page.locator(".sidebar-foot .badge:visible", { hasText: "Live" }).waitFor()
+          await expectAccessible(page)
+        })
+        yield* world.publish("invoice.paid")
+        yield* world.receiver.arrived(1)
+        const since = performance.now()
+        yield* Effect.promise(() => page.locator("tbody .badge", { hasText: "Delivered" }).waitFor({ timeout: 60_000 }))
+        process.stdout.write(
+          `${database}: a delivery was on the screen ${Math.round(performance.now() - since)} ms after its attempt\n`,
+        )
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("filters by state, type, endpoint, job and time are in the address, and narrow the list", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const good = yield* world.endpoint({ event_types: ["invoice.*"] })
+        const all = yield* world.endpoint({ description: "all" })
+        yield* world.pointTo(all, `${world.receiver.url}/all`)
+        yield* world.publish("invoice.paid")
+        const job = yield* world.finished()
+        yield* until("the deliveries", world.deliveries({ state: "delivered" }), (found) => found.length === 3)
+        yield* inTab(world.path("/deliveries"), async (page, at) => {
+          const rows = page.getByRole("table", { name: "Deliveries" }).locator("tbody tr a.main")
+          const expectRows = async (count: number) => {
+            await rows.nth(count - 1).waitFor()
+            await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(count)
+          }
+          await expectRows(3)
+          await expectFits(page)
+          await page.getByLabel("Event type").selectOption("invoice.paid")
+          await expectRows(2)
+          await page.getByLabel("Endpoint").selectOption(good)
+          await expectRows(1)
+          expect(page.url()).toBe(at(world.path(`/deliveries?type=invoice.paid&endpoint=${good}`)))
+          await page.reload()
+          await expectRows(1)
+          await page.getByLabel("State").selectOption("failed")
+          await page.getByRole("heading", { name: "No delivery matches" }).waitFor()
+          await expectAccessible(page)
+          await page.getByRole("button", { name: "Clear filters" }).click()
+          await expectRows(3)
+          await page.getByLabel("Job").fill(job)
+          await expectRows(1)
+          await page.getByRole("button", { name: "Clear filters" }).click()
+          await page.getByLabel("To", { exact: true }).fill("2020-01-01T00:00")
+          await page.getByRole("heading", { name: "No delivery matches" }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("one delivery: its attempts with waits and answers, its payload, a command, and sending it again", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [0] })
+        world.receiver.behave({ status: 503, body: '{"error":"maintenance"}' })
+        const event_id = yield* world.publish("invoice.paid", { invoice: "it's in_42" })
+        const failed = world.deliveries({ event_id, state: "failed" })
+        const [delivery] = yield* until("the failure", failed, (found) => found.length === 1)
+        world.receiver.behave({ status: 200, body: "thanks" })
+        yield* inTab(world.path(`/endpoints/${id}`), async (page) => {
+          await page.getByRole("link", { name: "invoice.paid" }).click()
+          await page.getByText("No attempt is left. Resend it when the receiver works.").waitFor()
+          const axis = page.getByRole("list", { name: "Attempts over time" })
+          expect(await axis.getByRole("button").count()).toBe(2)
+          await page.getByText("Answer to attempt 2").waitFor()
+          await axis.getByRole("button", { name: /^Attempt 1: HTTP 503/ }).press("Enter")
+          await page.getByText("Answer to attempt 1").waitFor()
+          await page.getByText('"error": "maintenance"').waitFor()
+          await page.getByRole("region", { name: "Payload" }).getByText(`"invoice": "it's in_42"`).waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await page.getByRole("button", { name: "Copy: As curl" }).click()
+          const copied = (await page.evaluate("navigator.clipboard.readText()")) as string
+          expect(copied).toContain(`-H 'webhook-id: ${delivery!.delivery_id}'`)
+          expect(copied).toContain(`it'\\''s in_42`)
+          await page.getByRole("button", { name: "Resend" }).click()
+          await page.getByText("Answer to attempt 3").waitFor()
+          await page.getByText("thanks").waitFor()
+          await page.getByText("Delivered", { exact: true }).waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a list of 100 deliveries is painted at once", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint()
+        for (let n = 0; n < 100; n += 25) {
+          const events = Array.from({ length: 25 }, (_, at) => ({ type: "invoice.paid", data: n + at }))
+          yield* world.call("events/publish-batch", { events })
+        }
+        yield* until(
+          "the deliveries",
+          world.deliveries({ state: "delivered", limit: 100 }),
+          (all) => all.length === 100,
+        )
+        yield* inTab(world.path("/events"), async (page) => {
+          await page.getByRole("table", { name: "Events", exact: true }).waitFor()
+          const press = () =>
+            page.evaluate(clickToPainted(`/console${world.path("/deliveries")}`, 100)) as Promise<number>
+          const first = await press()
+          const again: Array<number> = []
+          for (let n = 0; n < 5; n++) {
+            await page.getByRole("link", { name: "Events" }).click()
+            await page.getByRole("table", { name: "Events", exact: true }).waitFor()
+            again.push(await press())
+          }
+          const [, , median] = again.toSorted((a, b) => a - b)
+          process.stdout.write(
+            `${database}: 100 deliveries, from click to painted: first ${Math.round(first)} ms, later ${Math.round(median!)} ms\n`,
+          )
+          expect(await page.locator("tbody tr a.main").count()).toBe(100)
+        })
+      }).pipe(Effect.scoped),
+    )
+  })
+})

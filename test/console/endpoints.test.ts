@@ -1,0 +1,151 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { describe } from "vitest"
+import { makeTenant } from "../http/tenants.ts"
+import { adminToken } from "../support/server.ts"
+import { until } from "../support/wait.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab, signedInTab } from "./support.ts"
+import { webhookWorld } from "./webhookWorld.ts"
+
+describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s", (_, console) => {
+  layer(console, { excludeTestServices: true })((it) => {
+    it.effect(
+      "adds an endpoint with every setting by keyboard, then edits one, and what is stored is what was typed",
+      () =>
+        Effect.gen(function* () {
+          const { call, orgId } = yield* makeTenant(adminToken)
+          yield* inTab(`/orgs/${orgId}/endpoints`, async (page) => {
+            await page.getByRole("heading", { name: "No endpoint receives events yet" }).waitFor()
+            await expectAccessible(page)
+            await page.getByRole("button", { name: "Add endpoint" }).first().focus()
+            await page.keyboard.press("Enter")
+            const dialog = page.getByRole("dialog", { name: "Add an endpoint" })
+            await dialog.waitFor()
+            await expectAccessible(page)
+            await dialog.getByLabel("URL").focus()
+            await page.keyboard.type("https://localhost:9/hooks")
+            await page.keyboard.press("Tab")
+            await page.keyboard.type("Production")
+            expect(await dialog.getByLabel("Signing secret").inputValue()).toMatch(/^whsec_[\w+/]{32}$/)
+            await dialog.getByLabel("Event types").fill("invoice.*\njob.failed")
+            await dialog.getByText("Order, rate, retries and headers").click()
+            await dialog.getByLabel(/In order/).check()
+            await dialog.getByLabel("Most attempts a second").fill("50")
+            await dialog.getByLabel("Waits before retries").fill("5, 60, 600")
+            await dialog.getByLabel("Signature").selectOption("ed25519")
+            await dialog.getByRole("button", { name: "Add a header" }).click()
+            await dialog.getByLabel("Name", { exact: true }).fill("authorization")
+            await dialog.getByLabel("Value", { exact: true }).fill("Bearer secret")
+            await dialog.getByLabel("Value", { exact: true }).press("Enter")
+            await page.getByRole("heading", { level: 1, name: "localhost:9/hooks" }).waitFor()
+            await page.getByText(/^whpk_/).waitFor()
+            await expectAccessible(page)
+            await expectFits(page)
+            await page.getByRole("button", { name: "Edit" }).click()
+            await page.getByRole("dialog").getByLabel("Most attempts a second").fill("")
+            await page.getByRole("button", { name: "Save" }).click()
+            await page.getByText("no limit").waitFor()
+          })
+          const { webhook_endpoints } = yield* call("webhooks/list")
+          const [{ webhook_endpoint_id: id }] = webhook_endpoints as unknown as [{ webhook_endpoint_id: string }]
+          expect(yield* call("webhooks/get", { id })).toMatchObject({
+            url: "https://localhost:9/hooks",
+            description: "Production",
+            event_types: ["invoice.*", "job.failed"],
+            ordered: true,
+            max_per_second: null,
+            retry_delays: [5, 60, 600],
+            signature: "ed25519",
+            headers: ["authorization"],
+          })
+        }),
+    )
+
+    it.effect("says what the service refuses, beside the form, and keeps what was typed", () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* makeTenant(adminToken)
+        yield* inTab(`/orgs/${orgId}/endpoints`, async (page) => {
+          await page.getByRole("button", { name: "Add endpoint" }).first().click()
+          const dialog = page.getByRole("dialog")
+          await dialog.getByLabel("URL").fill("http://example.com/plain")
+          await dialog.getByRole("button", { name: "Add endpoint" }).click()
+          expect(await dialog.getByRole("alert").textContent()).toContain("https")
+          expect(await dialog.getByLabel("URL").inputValue()).toBe("http://example.com/plain")
+        })
+      }),
+    )
+
+    it.effect("a test shows what the receiver answers, good and bad", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint()
+        const { page } = yield* signedInTab(world.path(`/endpoints/${id}`))
+        yield* Effect.promise(async () => {
+          await page.getByRole("button", { name: "Send a test" }).click()
+          await page.getByText("The receiver took it: HTTP 200").waitFor()
+        })
+        world.receiver.behave({ status: 500, body: "out of memory" })
+        yield* Effect.promise(async () => {
+          await page.getByRole("button", { name: "Send again" }).click()
+          await page.getByText("The receiver did not take it: HTTP 500").waitFor()
+          await page.getByText("out of memory").waitFor()
+          await expectAccessible(page)
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect(
+      "a gone endpoint says why it is inactive; one button brings it back, and recovery counts before it sends",
+      () =>
+        Effect.gen(function* () {
+          const world = yield* webhookWorld
+          const id = yield* world.endpoint()
+          world.receiver.behave({ status: 410 })
+          yield* world.publish("invoice.paid")
+          yield* until(
+            "the deactivation",
+            world.call("webhooks/get", { id }),
+            ({ active }) => String(active) === "false",
+          )
+          yield* world.publish("invoice.paid")
+          yield* world.publish("invoice.paid")
+          world.receiver.behave({ status: 200 })
+          yield* inTab(world.path("/endpoints"), async (page) => {
+            await page.getByText("Deactivated").first().waitFor()
+            await page.getByRole("link", { name: /hooks$/ }).click()
+            await page.getByText("It answered 410 Gone").waitFor()
+            await expectAccessible(page)
+            await page.getByRole("button", { name: "Activate again" }).click()
+            const dialog = page.getByRole("dialog", { name: "Recover what the endpoint missed" })
+            await dialog.getByRole("button", { name: "Last hour" }).click()
+            await dialog.getByText("3 deliveries will be sent again.").waitFor()
+            await expectAccessible(page)
+            await dialog.getByRole("button", { name: "Send again" }).click()
+            await page.getByText("3 deliveries are sent again.").waitFor()
+            await page.getByText("Active", { exact: true }).waitFor()
+          })
+          yield* until("the deliveries", world.deliveries({ state: "delivered" }), (found) => found.length === 3)
+        }).pipe(Effect.scoped),
+    )
+
+    it.effect("an endpoint is deactivated and deleted only after a question", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint()
+        yield* inTab(world.path(`/endpoints/${id}`), async (page) => {
+          await page.getByRole("button", { name: "Deactivate" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click()
+          await page.getByRole("button", { name: "Deactivate" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Deactivate" }).click()
+          await page.getByText("Somebody deactivated it.").waitFor()
+          await page.getByRole("button", { name: "Delete the endpoint" }).click()
+          await page.getByRole("dialog").getByRole("button", { name: "Delete endpoint" }).click()
+          await page.getByRole("heading", { name: "No endpoint receives events yet" }).waitFor()
+        })
+        const { webhook_endpoints } = yield* world.call("webhooks/list")
+        expect(webhook_endpoints).toEqual([])
+      }).pipe(Effect.scoped),
+    )
+  })
+})

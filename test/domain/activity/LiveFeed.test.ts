@@ -1,0 +1,85 @@
+/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
+import { expect, it } from "@effect/vitest"
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import { Effect, Layer, Queue, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { type ChannelNews, LiveChannel, LiveFeed, type LiveEvent } from "#src/domain/activity/LiveFeed.ts"
+import { OrgScope } from "#src/domain/Principal.ts"
+import * as SecureRandom from "#src/infrastructure/crypto/SecureRandom.ts"
+
+/** A channel whose only replica hears what it sends, as over the database. */
+const channel = Layer.effect(
+  LiveChannel,
+  Effect.gen(function* () {
+    const news = yield* Queue.unbounded<ChannelNews>()
+    return LiveChannel.of({
+      send: (payloads) =>
+        Effect.asVoid(
+          Queue.offerAll(
+            news,
+            payloads.map((payload) => ({ _tag: "Message" as const, payload })),
+          ),
+        ),
+      news: Stream.fromQueue(news),
+    })
+  }),
+)
+const world = LiveFeed.layer.pipe(
+  Layer.provide(Layer.mergeAll(channel, SecureRandom.layer.pipe(Layer.provideMerge(NodeCrypto.layer)))),
+)
+
+const topics = new Set(["job"])
+const change = (n: number) => ({ topic: "job" as const, orgId: "a", data: { n } })
+const everyOrg = OrgScope.EveryOrg()
+const numbers = (events: ReadonlyArray<LiveEvent>) =>
+  events.flatMap(({ data, topic }) => (topic === "job" ? [data["n"]] : []))
+
+/** Publishes so many changes, at most as many at once as may wait. */
+const publish = Effect.fnUntraced(function* (count: number) {
+  const feed = yield* LiveFeed
+  for (let n = 0; n < count; n += 500) {
+    feed.publish(Array.from({ length: Math.min(500, count - n) }, (_, at) => change(n + at)))
+    yield* TestClock.adjust("100 millis")
+  }
+})
+
+it.effect("a reader that is 1,000 events behind is dropped, and one that reads is not", () =>
+  Effect.gen(function* () {
+    const feed = yield* LiveFeed
+    const slow = yield* feed.follow(everyOrg, topics, undefined)
+    const fast = yield* feed.follow(everyOrg, topics, undefined)
+    const read: Array<LiveEvent> = []
+    yield* Effect.forkScoped(Stream.runForEach(fast, (event) => Effect.sync(() => read.push(event))))
+    yield* publish(3_000)
+    expect(numbers(read)).toEqual(Array.from({ length: 3_000 }, (_, n) => n))
+    // Its stream ends after what fitted: the reset, and 999 changes.
+    const left = yield* Stream.runCollect(slow)
+    expect([left.length, left[0]!.topic, numbers(left).at(-1)]).toEqual([1_000, "reset", 998])
+  }).pipe(Effect.scoped, Effect.provide(world)),
+)
+
+it.effect("an org has at most 100 readers, and the end of one makes room for the next", () =>
+  Effect.gen(function* () {
+    const feed = yield* LiveFeed
+    const own = OrgScope.OneOrg({ orgId: "a" })
+    const [first] = yield* Effect.all(Array.from({ length: 100 }, () => feed.follow(own, topics, undefined)))
+    expect(yield* Effect.flip(feed.follow(own, topics, undefined))).toMatchObject({ retryAfterSeconds: 10 })
+    yield* Effect.asVoid(feed.follow(OrgScope.OneOrg({ orgId: "b" }), topics, undefined))
+    yield* Stream.runDrain(Stream.take(first!, 1))
+    yield* Effect.asVoid(feed.follow(own, topics, undefined))
+  }).pipe(Effect.scoped, Effect.provide(world)),
+)
+
+it.effect("nothing is remembered while nobody watches, and for 30 seconds after the last reader has left it is", () =>
+  Effect.gen(function* () {
+    const feed = yield* LiveFeed
+    expect(feed.isWatched()).toBe(false)
+    yield* publish(1)
+    const reader = yield* feed.follow(everyOrg, topics, undefined)
+    yield* TestClock.adjust("1 millis")
+    expect((yield* Stream.runCollect(Stream.take(reader, 1))).map(({ topic }) => topic)).toEqual(["reset"])
+    expect(feed.isWatched()).toBe(true)
+    yield* TestClock.adjust("31 seconds")
+    expect(feed.isWatched()).toBe(false)
+  }).pipe(Effect.scoped, Effect.provide(world)),
+)
