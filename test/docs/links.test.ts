@@ -53,8 +53,10 @@ const ofTests: Readonly<Record<string, string>> = {
   ABUSE_RUNS: "test/http/abuse/generated.test.ts",
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
+  CITUS_URL: "test/support/citus.ts",
   RACES: "test/faults/races.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
+  TEST_SERVERS: "test/support/server.ts",
 }
 
 /** Variables of the user, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */

@@ -4,7 +4,7 @@ import { date } from "../database/fragments.ts"
 import { endOfLane, isOrdered } from "./placeInLane.ts"
 
 /**
- * The CTEs `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
+ * The CTEs `made`, `places` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
  * `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is
  * not inserted.
  *
@@ -15,17 +15,20 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
     SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
     FROM receivers r JOIN event ON event.id = r.event_id
-  ), queued AS (
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, event.id, 0, 0,
-      CASE WHEN r.ordered THEN ${endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })} ELSE ${date(now)} END,
+  ), places AS MATERIALIZED (
+    SELECT r.lane, r.id, event.id AS event_id,
+      CASE WHEN r.ordered THEN ${endOfLane(sql, { orgId: "r.org_id", lane: "r.lane", number: "r.number" })} ELSE ${date(now)} END
+        AS due_at,
       ${parked}::boolean OR r.ordered OR EXISTS (
         SELECT FROM pending_deliveries p WHERE p.parked AND p.org_id = ${orgId} AND p.lane = r.lane
-      ), ${orgId}, event.bytes
+      ) AS parked, event.bytes
     FROM (
       SELECT *, ${orgId}::text COLLATE "C" AS org_id, ${isOrdered(sql, "endpoint")} AS ordered,
         row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
       FROM receivers
     ) r
     JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
+  ), queued AS (
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places
   )`
