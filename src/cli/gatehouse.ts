@@ -3,6 +3,7 @@ import { api } from "./api.ts"
 import { audit } from "./audit.ts"
 import { demo } from "./demo.ts"
 import { deployments } from "./deployments.ts"
+import { distribute } from "./distribute.ts"
 import { doctor } from "./doctor.ts"
 import { root } from "./flags.ts"
 import { events } from "./events.ts"
@@ -31,6 +32,7 @@ const commands = [
   serve,
   demo,
   migrate,
+  distribute,
   login,
   logout,
   whoami,

@@ -56,10 +56,12 @@ const ofTests: Readonly<Record<string, string>> = {
   ABUSE_SEED: "test/http/abuse/generated.test.ts",
   CHROMIUM_PATH: "test/support/browser.ts",
   ORDERED: "test/faults/ownEvents.test.ts",
+  CITUS_URL: "test/support/citus.ts",
   RACES: "test/faults/races.test.ts",
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   WORKER_JOBS: "test/sdk/worker.test.ts",
   TEST_DATABASE_URL: "test/support/postgres.ts",
+  TEST_SERVERS: "test/support/server.ts",
 }
 
 /** Variables of the user, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */

@@ -18,6 +18,7 @@ import { Agent } from "node:http"
 import { inspect } from "node:util"
 import { app } from "#src/boot/app.ts"
 import * as Config from "#src/boot/config.ts"
+import { citusUrl, freshCitus } from "./citus.ts"
 import { freshPostgres } from "./databases.ts"
 import { type Send, sender } from "./wire.ts"
 
@@ -51,6 +52,21 @@ export interface ServerOptions {
   readonly endlessSleeps?: boolean
 }
 
+/**
+ * Whether a server has no database of its own choice. With TEST_SERVERS=citus such servers are on Citus. Not always, because some
+ * tests read tables themselves, in the schema of one PostgreSQL.
+ */
+const isDefault = (environment: Environment) =>
+  process.env["TEST_SERVERS"] === "citus" &&
+  citusUrl !== undefined &&
+  environment["DATABASE_URL"] === undefined &&
+  environment["DATA_DIR"] === undefined
+
+const onCitus = Effect.map(
+  Effect.suspend(() => Effect.orDie(freshCitus("three"))),
+  (DATABASE_URL): Environment => ({ DATABASE_URL, ENCRYPTION_KEY: encryptionKey }),
+)
+
 /** A running service, from the environment variables to the wire, with access to its internals for tests. */
 export class TestServer extends Context.Service<
   TestServer,
@@ -81,7 +97,8 @@ const start = Effect.fnUntraced(function* <E, R>(
   environment: Environment | Effect.Effect<Environment, E, R>,
   { endlessSleeps = false }: ServerOptions,
 ) {
-  const variables = { ...defaults, ...(Effect.isEffect(environment) ? yield* environment : environment) }
+  const wanted = Effect.isEffect(environment) ? yield* environment : environment
+  const variables = { ...defaults, ...(isDefault(wanted) ? yield* onCitus : {}), ...wanted }
   const settings = yield* Config.load.pipe(
     Effect.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(variables))),
   )

@@ -10,7 +10,9 @@ import {
 import type { OrgScope } from "../../domain/Principal.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { date, decodeRows, inScope, orgOf, Time } from "../database/fragments.ts"
+import { bucketsOf, eachBucket, inOrg } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { earliest } from "../webhooks/bucketQueues.ts"
 import { countDue } from "../webhooks/countDue.ts"
 import { failingEndpoints } from "./failingEndpoints.ts"
 
@@ -29,11 +31,25 @@ const timesOf = (rows: ReadonlyArray<FailureCount>, f: (row: FailureCount) => nu
 /** How long ago a replica of the present was last seen, in seconds. */
 const replicaSeconds = 60
 
+/** The open sweeps of a scope in the schema of the fiber. */
+const countSweeps = (sql: SqlClient.SqlClient, scope: OrgScope) => sql`
+  (SELECT count(*)::int FROM (SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open)`
+
+/** The queue of a scope, and its open sweeps, in the buckets of a distributed database. */
+const stateOfBuckets = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) {
+  const state = Effect.gen(function* () {
+    const due = yield* countDue(sql, now, maxBacklog, orgOf(scope))
+    const [open] = yield* sql<{ sweeps: number }>`SELECT ${countSweeps(sql, scope)} AS sweeps`
+    return { ...due, sweeps: open!.sweeps }
+  }).pipe(orUnavailable)
+  if (scope._tag !== "EveryOrg") return [yield* inOrg(sql, scope.orgId)(state)]
+  return yield* eachBucket(sql, state)
+})
+
 /** The open sweeps of a scope, and the replicas that were seen lately. */
 const countOpen = (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) =>
   sql<{ sweeps: number; replicas: number }>`
-    SELECT (SELECT count(*)::int FROM (
-        SELECT FROM sweeps WHERE ${inScope(sql, scope)} LIMIT ${maxSweeps}) AS open) AS sweeps,
+    SELECT ${countSweeps(sql, scope)} AS sweeps,
       (SELECT count(*)::int FROM replicas
        WHERE seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}) AS replicas`.pipe(
     Effect.map(([row]) => row!),
@@ -82,10 +98,27 @@ export const layer = Layer.effect(
         ),
 
       queueState: (scope, now) =>
-        Effect.gen(function* () {
-          const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
-          return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
-        }).pipe(orUnavailable),
+        bucketsOf(sql) === undefined
+          ? Effect.gen(function* () {
+              const { count, oldestDueAt } = yield* countDue(sql, now, maxBacklog, orgOf(scope))
+              return { backlog: count, oldestDueAt, ...(yield* countOpen(sql, scope, now)) }
+            }).pipe(orUnavailable)
+          : Effect.gen(function* () {
+              const open = yield* orUnavailable(countOpen(sql, scope, now))
+              const parts = yield* stateOfBuckets(sql, scope, now)
+              return {
+                replicas: open.replicas,
+                backlog: Math.min(
+                  maxBacklog,
+                  parts.reduce((sum, { count }) => sum + count, 0),
+                ),
+                sweeps: Math.min(
+                  maxSweeps,
+                  parts.reduce((sum, { sweeps }) => sum + sweeps, open.sweeps),
+                ),
+                oldestDueAt: earliest(parts.map(({ oldestDueAt }) => oldestDueAt)),
+              }
+            }),
 
       failing: (query) => orUnavailable(failing(query)),
 

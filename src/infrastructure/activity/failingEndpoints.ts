@@ -1,6 +1,8 @@
 import { Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { ActivityRepository } from "../../domain/activity/ActivityRepository.ts"
+import { texts } from "../database/arrays.ts"
+import { bucketsOf, byBucket } from "../database/buckets.ts"
 import { date, decodeRows, Time } from "../database/fragments.ts"
 
 const decode = decodeRows(
@@ -18,6 +20,36 @@ const decode = decodeRows(
     lastFailure: Schema.NullOr(Schema.String),
   }),
 )
+
+type Row = Effect.Success<ReturnType<typeof decode>>[number]
+const decodeEndpoints = decodeRows(
+  Schema.Struct({
+    endpointId: Schema.String,
+    url: Schema.String,
+    active: Schema.Boolean,
+    failingSince: Schema.NullOr(Time),
+    deactivatedAt: Schema.NullOr(Time),
+    deactivatedReason: Schema.NullOr(Schema.String),
+  }),
+)
+
+/** Adds to the rows of a distributed database the endpoints, which are in the buckets of their orgs. */
+const withEndpoints = (sql: SqlClient.SqlClient, rows: ReadonlyArray<Row>) => {
+  if (bucketsOf(sql) === undefined) return Effect.succeed(rows)
+  const read = (part: ReadonlyArray<Row>) =>
+    decodeEndpoints(sql`
+      SELECT id AS "endpointId", url, active, failing_since AS "failingSince", deactivated_at AS "deactivatedAt",
+        deactivated_reason AS "deactivatedReason"
+      FROM webhook_endpoints
+      WHERE id = ANY(${texts(part.map(({ endpointId }) => endpointId))}) AND org_id = ANY(${texts(part.map(({ orgId }) => orgId))})`)
+  return Effect.map(
+    byBucket(sql, rows, ({ orgId }) => orgId, read),
+    (parts) => {
+      const endpoints = new Map(parts.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
+      return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))
+    },
+  )
+}
 
 /** Rows of failures that one list reads: 10,000 endpoints that fail in each of 48 hours. */
 const maxRowsRead = 500_000
@@ -53,7 +85,7 @@ export const failingEndpoints = (sql: SqlClient.SqlClient) =>
         SELECT * FROM webhook_endpoints WHERE id = r.endpoint_id AND org_id = r.org_id OFFSET 0
       ) AS w ON true
       ORDER BY r.failures DESC, r.endpoint_id`.pipe(decode)
-    const shown = rows.slice(0, limit)
+    const shown = yield* withEndpoints(sql, rows.slice(0, limit))
     const last = rows.length > limit ? shown.at(-1) : undefined
     return {
       endpoints: shown.map(({ active, url, ...row }) =>

@@ -5,7 +5,7 @@ import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
 import { auditColumns } from "./audited.ts"
-import { announceAll, toldColumns } from "../webhooks/announce.ts"
+import { announceAll, announcing, toldColumns } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxChangesPerBatch = 64
@@ -42,7 +42,13 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
     const rows = JSON.stringify(
       all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && toldColumns(event) })),
     )
-    return sql<Row>`
+    const told = sql`, told AS (
+        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+        FROM changed JOIN asked USING (id), json_to_record(event)
+          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
+        WHERE asked.event IS NOT NULL
+      ), ${announceAll(sql)}`
+    const write = (events: typeof told | undefined) => sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json, event json)),
       changed AS (${insert}),
       followed AS (${also}),
@@ -51,13 +57,15 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
         SELECT kept.id, changed."orgId", at, actor, action, target, details, "requestId"
         FROM changed JOIN asked USING (id), json_to_record(entry)
           AS kept (id text, at timestamptz, actor text, action text, target text, details text, "requestId" text)
-      ), told AS (
-        SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
-        FROM changed JOIN asked USING (id), json_to_record(event)
-          AS event (id text, type text, body text, topics text, subject text, at timestamptz)
-        WHERE asked.event IS NOT NULL
-      ), ${announceAll(sql)}
-      SELECT * FROM changed`.pipe(
+      )${events ?? sql.literal("")}
+      SELECT * FROM changed`
+    const eventsOf = new Map(all.map(({ asked, entry }) => [asked.id, entry.event]))
+    return announcing(sql, write, told, (rows) =>
+      rows.flatMap(({ id, orgId }) => {
+        const event = eventsOf.get(id)
+        return event === undefined ? [] : [{ event, orgId }]
+      }),
+    ).pipe(
       orUnavailable,
       Effect.map((rows) => {
         const ofId = new Map(rows.map((row) => [row.id, row]))

@@ -1,6 +1,7 @@
 import { Effect, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { Cipher } from "../../domain/Cipher.ts"
+import { everywhere } from "../database/buckets.ts"
 import { answerOwner } from "../../domain/Idempotency.ts"
 import { keyId, prefixOf } from "./Cipher.ts"
 
@@ -200,9 +201,19 @@ export const reencrypt = Effect.fn("Reencryption.reencrypt")(function* (
   onBatch: (what: string, done: number) => Effect.Effect<void> = () => Effect.void,
 ) {
   const prefix = prefixOf(keyId(Redacted.value(keys[0]!)))
-  const results = yield* Effect.forEach(secretColumns, (column) => reencryptColumn(column, prefix, onBatch))
+  const sql = yield* SqlClient.SqlClient
+  const results = yield* Effect.forEach(secretColumns, (column) =>
+    Effect.map(everywhere(sql, reencryptColumn(column, prefix, onBatch)), (parts) => ({
+      what: column.what,
+      done: parts.reduce((sum, { done }) => sum + done, 0),
+      unreadable: parts.flatMap(({ unreadable }) => unreadable),
+    })),
+  )
   // Counted at the end, because a replica with another first key, or a firing of a schedule, may have stored more.
   return yield* Effect.forEach(results, (result, n) =>
-    Effect.map(countLeft(secretColumns[n]!, prefix), (left) => ({ ...result, left })),
+    Effect.map(everywhere(sql, countLeft(secretColumns[n]!, prefix)), (parts) => ({
+      ...result,
+      left: parts.reduce((sum, left) => sum + left, 0),
+    })),
   )
 })

@@ -3,6 +3,8 @@ import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Schedule
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
+import * as DistributedClient from "./citus/DistributedClient.ts"
+import { distributionOf } from "./citus/placements.ts"
 import { connectionsMax } from "./databaseMetrics.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
 import { maintenance } from "./embedded/EmbeddedMaintenance.ts"
@@ -95,9 +97,21 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
 
+/** Migrates the platform, and each bucket of a distributed database; returns how many buckets there are. */
+const migrateAll = Effect.gen(function* () {
+  yield* Migrations.migrate
+  const distribution = yield* distributionOf
+  if (distribution === null) return 0
+  if (!distribution.isDone) {
+    return yield* new StartupError({ message: "The database is distributed in part. Run gatehouse distribute again" })
+  }
+  for (let bucket = 0; bucket < distribution.buckets; bucket++) yield* Migrations.migrateBucket(bucket)
+  return distribution.buckets
+})
+
 const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacted<string>) {
-  yield* PostgresDatabase.migrationClient(url).pipe(
-    Effect.flatMap((sql) => Effect.provideService(Migrations.migrate, SqlClient.SqlClient, sql)),
+  const buckets = yield* PostgresDatabase.migrationClient(url).pipe(
+    Effect.flatMap((sql) => Effect.provideService(migrateAll, SqlClient.SqlClient, sql)),
     Effect.scoped,
     // If the service starts together with PostgreSQL, it is often ready first.
     Effect.tapError((error) => {
@@ -110,7 +124,9 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
     }),
     cannotStart("DATABASE_URL"),
   )
-  const sql = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
+  const platform = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
+  const sql =
+    buckets === 0 ? platform : yield* DistributedClient.make(url, platform, buckets).pipe(cannotStart("DATABASE_URL"))
   return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(url, sql)))
 })
 

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { Migrator, SqlClient, type SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
+import { schemaOf } from "./buckets.ts"
 
 const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
@@ -28,24 +29,10 @@ export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   ),
 )
 
-/**
- * Applies the missing migrations in one transaction, under a lock on the table of migrations: of several replicas that start
- * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database.
- */
-export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
-  function* () {
-    const known = yield* newest
-    const loader = Effect.flatMap(modules, Migrator.fromGlob)
-    const done = yield* Migrator.make({})({ loader, table: migrationsTable })
-    for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
-    const newestApplied = yield* applied
-    if (newestApplied > known) {
-      return yield* new StartupError({
-        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start that version of Gatehouse, or restore a backup from before the upgrade`,
-      })
-    }
-  },
-).pipe(
+const run = Effect.gen(function* () {
+  const loader = Effect.flatMap(modules, Migrator.fromGlob)
+  return yield* Migrator.make({})({ loader, table: migrationsTable })
+}).pipe(
   Effect.catchTag("MigrationError", (error) =>
     Effect.fail(
       new StartupError({
@@ -54,6 +41,34 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
       }),
     ),
   ),
+)
+
+/**
+ * Applies the missing migrations to the schema of a bucket, on a client with one connection. The tables of the platform are
+ * there too, and empty, so that a migration is the same for every schema.
+ */
+export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`SELECT set_config('search_path', ${schemaOf(bucket)}, false)`
+  return yield* Effect.ensuring(run, Effect.orDie(sql`SELECT set_config('search_path', 'public', false)`))
+})
+
+/**
+ * Applies the missing migrations in one transaction, under a lock on the table of migrations: of several replicas that start
+ * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database.
+ */
+export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
+  function* () {
+    const known = yield* newest
+    const done = yield* run
+    for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
+    const newestApplied = yield* applied
+    if (newestApplied > known) {
+      return yield* new StartupError({
+        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start that version of Gatehouse, or restore a backup from before the upgrade`,
+      })
+    }
+  },
 )
 
 const reason = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))

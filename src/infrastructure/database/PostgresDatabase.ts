@@ -31,16 +31,18 @@ export const poolSize = 10
  * deadline of an operation also closes a dead connection, and a slow statement delays no other.
  */
 export const client = (url: Redacted.Redacted<string>) =>
-  PgClient.make({
-    ...connection(url, "gatehouse"),
-    minConnections: 1,
-    maxConnections: poolSize,
-    startupParameters: {
-      // Milliseconds. Releases the locks of a replica that disappeared.
-      idle_in_transaction_session_timeout: "10000",
-      ...planSettings,
-    },
-  })
+  PgClient.make({ ...poolConfig(url), minConnections: 1, maxConnections: poolSize })
+
+/** The configuration of each connection of a pool. */
+export const poolConfig = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) => ({
+  ...connection(url, "gatehouse"),
+  startupParameters: {
+    // Milliseconds. Releases the locks of a replica that disappeared.
+    idle_in_transaction_session_timeout: "10000",
+    ...planSettings,
+    ...parameters,
+  },
+})
 
 /** The client of migrations: one connection, without a limit on transactions. */
 export const migrationClient = (url: Redacted.Redacted<string>) =>

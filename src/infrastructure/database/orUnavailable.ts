@@ -1,4 +1,4 @@
-import { Cause, Context, Effect, Fiber, Option } from "effect"
+import { type Cause, Context, Effect, Exit, Fiber, Option } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
@@ -54,6 +54,23 @@ const failTooSlow = (deadline: Deadline) =>
 /** The pool's connections, shared by orgs and background work. */
 const connections = new ConnectionShares(sharesOf(poolSize))
 
+/** Tries of an operation that PostgreSQL ends for the sake of another one. */
+const maxTries = 3
+
+/** SQLSTATEs of transactions that lost against another one and changed nothing: serialization failures and deadlocks. */
+const victimStates = new Set(["40001", "40P01"])
+
+const wasVictim = (exit: Exit.Exit<unknown, unknown>) =>
+  Exit.isFailure(exit) &&
+  sqlErrorsOf(exit.cause).some(({ reason }) =>
+    victimStates.has((reason.cause as { readonly code?: string } | undefined)?.code ?? ""),
+  )
+
+const sqlErrorsOf = (cause: Cause.Cause<unknown>) =>
+  cause.reasons
+    .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))
+    .filter(SqlError.isSqlError)
+
 /** Whether the operation is part of another one that holds a connection. */
 const IsPart = Context.Reference<boolean>("gatehouse/infrastructure/orUnavailable/IsPart", {
   defaultValue: () => false,
@@ -71,9 +88,13 @@ const withDeadline =
       Effect.callback<A, E | Unavailable>((resume) => {
         let isLate = false
         let running: Fiber.Fiber<A, E> | undefined
+        let tries = 0
         const begin = () => {
+          tries++
           running = Effect.runForkWith(Context.add(context, IsPart, true))(operation)
           running.addObserver((exit) => {
+            // A part is not tried again alone: the transaction of the whole has ended.
+            if (!isLate && !isPart && tries < maxTries && wasVictim(exit)) return begin()
             clearTimeout(timer)
             leave()
             resume(isLate ? failTooSlow(deadline) : exit)
@@ -121,7 +142,8 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
  * - for a transient SQL error, such as a database that cannot be reached;
  * - at once, if more than 1,024 requests wait for the database, or too many of one org.
  *
- * Any other SQL error is a defect (500). Orgs and background work share the connections. Wrap the whole operation,
+ * Runs the operation again, up to twice, when the database ended its transaction because of another one. Any other SQL error is a
+ * defect (500). Orgs and background work share the connections. Wrap the whole operation,
  * `withTransaction` included: a rollback on a lost connection dies of the SQL error instead of failing with it.
  */
 export const orUnavailableWithin = (deadline: Deadline) => {
@@ -130,9 +152,7 @@ export const orUnavailableWithin = (deadline: Deadline) => {
     effect.pipe(
       bounded,
       Effect.catchCause((cause): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
-        const faults = cause.reasons
-          .map((_) => (_._tag === "Fail" ? _.error : _._tag === "Die" ? _.defect : undefined))
-          .filter(SqlError.isSqlError)
+        const faults = sqlErrorsOf(cause)
         if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
         const answer = faults.map(transientAnswer).find((transient) => transient !== undefined)
         return answer === undefined

@@ -13,7 +13,7 @@ import { subdomainFor } from "../../domain/deployments/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/deployments/DeploymentRepository.ts"
 import { newestOf } from "../../domain/deployments/runOrder.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
-import { announce } from "../webhooks/announce.ts"
+import { announce, announcing } from "../webhooks/announce.ts"
 import * as Limited from "../orgs/limited.ts"
 import { defaultOrg, orgExists, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
 
@@ -108,7 +108,8 @@ const recordRun = (
   { run, deploymentId, projectId, now, event }: NewDeployment,
   { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
   { preview, defaultBranch, becomesCurrent, newest }: RunEffects,
-) => sql`
+) => {
+  const write = (told: typeof event) => sql<{ id: string }>`
   WITH recorded AS (
     INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
       pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
@@ -119,7 +120,7 @@ const recordRun = (
     RETURNING id, project_id, org_id
   )${announce(
     sql,
-    event,
+    told,
     sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
     (body) => sql`replace(${body}, ${projectId}, project_id)`,
   )}
@@ -130,6 +131,10 @@ const recordRun = (
     current_deployment_id = CASE WHEN ${becomesCurrent} THEN recorded.id ELSE current_deployment_id END
   FROM recorded WHERE projects.id = recorded.project_id AND projects.org_id = recorded.org_id
   RETURNING recorded.id`
+  if (event === undefined) return write(event)
+  const body = event.body.replaceAll(projectId, id)
+  return announcing(sql, write, event, (rows) => rows.map(() => ({ event: { ...event, body }, orgId })))
+}
 
 /** Creates a project for a repository, with the first free subdomain of its name. */
 const createProject = Effect.fnUntraced(function* (

@@ -3,7 +3,9 @@ import { SqlClient } from "effect/sql"
 import { Job } from "../../domain/jobs/Job.ts"
 import { jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { eachBucket, inOrgs } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { mergeTurns } from "../orgs/orgsInTurn.ts"
 import { claimJobs, extendLease, releaseJobs } from "./claimJobs.ts"
 import { expireLeases } from "./expireLeases.ts"
 import { decodePage, decodeRows, isOfOrg, JsonText, Time } from "../database/fragments.ts"
@@ -23,6 +25,8 @@ const Row = Schema.Struct({
   updated_at: Time,
   finished_at: Schema.NullOr(Time),
 })
+const sum = (counts: ReadonlyArray<number>) => counts.reduce((total, count) => total + count, 0)
+
 const decode = decodeRows(Row)
 const decodeList = decodePage(Row)
 
@@ -34,13 +38,27 @@ export const layer = Layer.effect(
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
 
-    return JobRepository.of({
+    const repository = JobRepository.of({
       insert,
       claim: (orgId, claim) => orUnavailable(claimJobs(sql, orgId, claim)),
       release: (orgId, jobs, now) => releaseJobs(sql, orgId, jobs, now).pipe(Effect.asVoid, orUnavailable),
       extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, orgId, jobId, heartbeat)),
-      expireLeases: (batch) => expireLeases(sql, batch).pipe(orUnavailableWithin("sweep")),
-      queueDelayed: (batch) => queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep")),
+      expireLeases: (batch) =>
+        eachBucket(sql, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+          Effect.map((parts) => ({
+            queued: sum(parts.map(({ queued }) => queued)),
+            exhausted: parts.flatMap(({ exhausted }) => exhausted),
+            next: mergeTurns(parts),
+          })),
+        ),
+      queueDelayed: (batch) =>
+        eachBucket(sql, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+          Effect.map((parts) => ({
+            orgs: parts.flatMap(({ orgs }) => orgs),
+            moved: sum(parts.map(({ moved }) => moved)),
+            next: mergeTurns(parts),
+          })),
+        ),
       report,
 
       find: (orgId, jobId) =>
@@ -52,5 +70,6 @@ export const layer = Layer.effect(
 
       list: (orgId, filter, page) => listJobs(sql, orgId, filter, page).pipe(decodeList, orUnavailable),
     })
+    return inOrgs(sql, repository, ["insert", "claim", "release", "extendLease", "report", "find", "list"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

@@ -9,6 +9,7 @@ import {
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { eachBucket, inOrgs } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { fireSchedules } from "./fireSchedules.ts"
@@ -28,6 +29,7 @@ import {
 } from "../database/fragments.ts"
 import * as JobRoom from "./jobRoom.ts"
 import * as Limited from "../orgs/limited.ts"
+import { mergeTurns } from "../orgs/orgsInTurn.ts"
 import { runSchedule } from "./runSchedule.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 
@@ -93,11 +95,14 @@ const insertSchedule = (
       entry,
       sql`
         INSERT INTO job_schedules (id, org_id, cron, timezone, overlap, next_at, created_at, ${templateColumns(sql)})
-        SELECT ${schedule.scheduleId}, org.id, ${schedule.cron}, ${schedule.timezone}, ${schedule.overlap},
+        SELECT ${schedule.scheduleId}, id, ${schedule.cron}, ${schedule.timezone}, ${schedule.overlap},
           ${dateOrNull(schedule.nextAt)}::timestamptz, ${date(schedule.now)}, ${templateValues(sql, schedule, input)}
-        FROM orgs org
-        WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId, inputBytes)}
+        FROM rows
         RETURNING org_id AS "orgId"`,
+      undefined,
+      sql`
+        SELECT id FROM orgs org
+        WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)} AND ${bytes.fits(orgId, inputBytes)}`,
     ).pipe(
       orUnavailable,
       Effect.map(([made]) => made),
@@ -120,7 +125,7 @@ export const layer = Layer.effect(
     const bytes = yield* StoredBytes.make
     const findRoom = yield* JobRoom.make
 
-    return JobScheduleRepository.of({
+    const repository = JobScheduleRepository.of({
       insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
 
       list: (orgId, page) =>
@@ -163,7 +168,14 @@ export const layer = Layer.effect(
             for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
             return fired
           }),
+          (fired) => eachBucket(sql, fired),
+          Effect.map((parts) => ({
+            orgs: parts.flatMap(({ orgs }) => orgs),
+            moved: parts.reduce((sum, { moved }) => sum + moved, 0),
+            next: mergeTurns(parts),
+          })),
         ),
     })
+    return inOrgs(sql, repository, ["insert", "list", "find", "update", "run", "remove"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

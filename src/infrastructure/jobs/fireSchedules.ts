@@ -124,9 +124,7 @@ export const fireSchedules = Effect.fnUntraced(function* (
   const stored = yield* sql<{ orgId: string; bytes: number }>`
     WITH fired AS (
       SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
-    ), made AS (
-      ${insertJobs(sql, rows)} RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
-    ), ended AS (
+    ), ${insertJobs(sql, rows, sql.literal("RETURNING org_id, coalesce(octet_length(input), 0) AS bytes"))}, ended AS (
       DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
       RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
     ), moved AS (

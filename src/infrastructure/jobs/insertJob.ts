@@ -1,6 +1,7 @@
 import { DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { NewJob } from "../../domain/jobs/JobRepository.ts"
+import { byBucket } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, dateOrNull, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -39,8 +40,8 @@ const insertAlone = Effect.fnUntraced(function* (
     FROM orgs org
     WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
       AND ${bytes.fits(orgId, StoredBytes.byteLength(input))}`
-  const onConflict = sql.literal(idempotencyKey === null ? "" : "ON CONFLICT DO NOTHING")
-  const [inserted] = yield* sql<{ id: string }>`${insertJobs(sql, row)} ${onConflict} RETURNING id`
+  const onConflict = sql.literal(`${idempotencyKey === null ? "" : "ON CONFLICT DO NOTHING"} RETURNING id`)
+  const [inserted] = yield* sql<{ id: string }>`WITH ${insertJobs(sql, row, onConflict)} SELECT id FROM made`
   if (inserted !== undefined || idempotencyKey === null) return inserted?.id
   const [earlier] = yield* sql<{ id: string }>`
     SELECT id FROM jobs WHERE org_id = ${orgId} AND idempotency_key = ${idempotencyKey}`
@@ -75,21 +76,26 @@ const insertTogether = (
     max_attempts: job.maxAttempts,
     retry_delay_seconds: job.retryDelaySeconds,
   })
-  return (all) => {
+  const run = (all: ReadonlyArray<Insert>) => {
     const rows = sql`
       SELECT asked.id, org.id, NULL::text, asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
       FROM json_to_recordset(${JSON.stringify(all.map(toRow))}) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" OFFSET 0) AS org
       WHERE ${limit.guard(sql`asked.room`)} AND (asked.unwritten IS NULL OR asked.unwritten <= ${bytes.left})`
-    return sql<{ id: string }>`${insertJobs(sql, rows)} RETURNING id`.pipe(
+    return sql<{ id: string }>`WITH ${insertJobs(sql, rows)} SELECT id FROM made`.pipe(
       orUnavailable,
       Effect.map((inserted) => {
         const ids = new Set(inserted.map(({ id }) => id))
-        return new Map(all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, one.job.jobId]))
+        return all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, one.job.jobId] as const)
       }),
     )
   }
+  return (all) =>
+    Effect.map(
+      byBucket(sql, all, ({ job }) => job.orgId, run),
+      (parts) => new Map(parts.flat()),
+    )
 }
 
 /**

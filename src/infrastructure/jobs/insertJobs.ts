@@ -13,14 +13,22 @@ export const templateValues = (sql: SqlClient.SqlClient, template: JobTemplate, 
   ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int`
 
 /**
- * Inserts queued jobs.
+ * The CTEs `rows` and `made`, which insert queued jobs. Two, because Citus plans an INSERT only without a table in its SELECT.
  *
  * @param rows a SELECT of id, org_id, idempotency_key, the time to run or null, the id that the callback secret is encrypted
  * for, the time of creation, and `templateColumns`
+ * @param returning what `made` has of each job
  */
-export const insertJobs = (sql: SqlClient.SqlClient, rows: Statement.Fragment) => sql`
-  INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
-    created_at, updated_at)
-  SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
-    CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
-  FROM (${rows}) AS made (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)})`
+export const insertJobs = (
+  sql: SqlClient.SqlClient,
+  rows: Statement.Fragment,
+  returning: Statement.Fragment = sql.literal("RETURNING id"),
+) => sql`
+  rows (id, org_id, idempotency_key, run_at, owner, created_at, ${templateColumns(sql)}) AS MATERIALIZED (${rows}),
+  made AS (
+    INSERT INTO jobs (id, org_id, idempotency_key, run_at, delayed, ${templateColumns(sql)}, callback_secret_owner, status,
+      created_at, updated_at)
+    SELECT id, org_id, idempotency_key, run_at, run_at IS NOT NULL, ${templateColumns(sql)},
+      CASE WHEN callback_secret IS NOT NULL THEN owner END, 'queued', created_at, created_at
+    FROM rows ${returning}
+  )`

@@ -2,6 +2,7 @@ import { Effect, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import type { JobEnd, JobReport } from "../../domain/jobs/JobEnd.ts"
+import { inOrg } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
@@ -38,6 +39,7 @@ export const make = Effect.gen(function* () {
         orUnavailable,
         // Here, because a shared statement goes on without the request.
         Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
+        inOrg(sql, orgId),
       )
   const batchOf = yield* Batches.makeByOrg(
     (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),

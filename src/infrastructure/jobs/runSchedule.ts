@@ -46,7 +46,7 @@ export const runSchedule = Effect.fnUntraced(function* (
     (rows) => rows.length > 0,
     Effect.suspend(
       () => sql`
-        WITH made AS (${insertJobs(sql, row)} RETURNING id)
+        WITH ${insertJobs(sql, row)}
         UPDATE job_schedules SET last_job_id = made.id FROM made
         WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId} RETURNING made.id`,
     ),

@@ -190,7 +190,9 @@ export const writeReports = Effect.fnUntraced(function* (
       FROM asked
       WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND jobs.status = asked.was_status
         AND jobs.attempt = asked.was_attempt
-        AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+        -- In UTC, because Citus takes only what is the same in every session.
+        AND date_trunc('milliseconds', jobs.lease_expires_at AT TIME ZONE 'UTC')
+          IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'
         AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
       RETURNING jobs.id, asked.event_id, asked.type, asked.body
     ), event AS (

@@ -7,6 +7,7 @@ import { Org } from "../../domain/orgs/Org.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { copying } from "./copyOrg.ts"
 import { audited } from "../audit/audited.ts"
 import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
 import { texts } from "../database/arrays.ts"
@@ -64,7 +65,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const { columns: amounts, used } = yield* OrgAmounts.make
+    const { sample, used } = yield* OrgAmounts.make
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -75,7 +76,7 @@ export const layer = Layer.effect(
           sql`
             INSERT INTO orgs (id, name, created_at) VALUES (${orgId}, ${name}, ${date(createdAt)})
             RETURNING id AS "orgId"`,
-        ).pipe(Effect.asVoid, orUnavailable),
+        ).pipe(copying(sql, orgId), Effect.asVoid, orUnavailable),
 
       find: (orgId) =>
         sql`SELECT ${columns} FROM orgs WHERE id = ${orgId}`.pipe(
@@ -86,12 +87,11 @@ export const layer = Layer.effect(
 
       findWithUsage: (orgId) =>
         Effect.gen(function* () {
-          const rows = yield* sql<OrgAmounts.Sampled>`
-            SELECT ${columns}, ${amounts} FROM orgs org WHERE id = ${orgId}`
-          const [org] = yield* decode(Effect.succeed(rows))
-          if (org === undefined) return yield* orgNotFound()
+          const sampled = yield* sample(orgId, columns)
+          if (sampled === undefined) return yield* orgNotFound()
+          const [org] = yield* decode(Effect.succeed([sampled]))
           const owners = yield* readOwners(sql, orgId)
-          return { org, overrides: rows[0]!.overrides ?? {}, used: yield* used(rows[0]!), owners }
+          return { org: org!, overrides: sampled.overrides ?? {}, used: yield* used(sampled), owners }
         }).pipe(orUnavailable),
 
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
@@ -108,7 +108,7 @@ export const layer = Layer.effect(
         )
         return (
           owners === undefined ? update : sql.withTransaction(Effect.andThen(update, replaceOwners(sql, orgId, owners)))
-        ).pipe(orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
+        ).pipe(copying(sql, orgId), orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId))))
       },
 
       remove: (orgId, now, entry) =>
@@ -120,7 +120,12 @@ export const layer = Layer.effect(
           yield* sql`
             INSERT INTO sweeps (id, org_id, kind, created_at)
             VALUES (${entry.id}, ${orgId}, 'erase', ${date(now)})`
-        }).pipe(sql.withTransaction, orUnavailable, Effect.tap(Effect.sync(() => usage.forget(orgId)))),
+        }).pipe(
+          copying(sql, orgId),
+          sql.withTransaction,
+          orUnavailable,
+          Effect.tap(Effect.sync(() => usage.forget(orgId))),
+        ),
 
       list: (scope, page) =>
         pageOf(

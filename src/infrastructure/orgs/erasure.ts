@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import { inOrg } from "../database/buckets.ts"
 import { texts } from "../database/arrays.ts"
 import { eraseDocs } from "../docs/storeEdition.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
@@ -142,6 +143,12 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
       ),
   )
 
+/** A step on a table of tenants, which is in the bucket of the org. */
+const there =
+  (step: Step): Step =>
+  (sql, erasure, after, limit) =>
+    inOrg(sql, erasure.orgId)(step(sql, erasure, after, limit))
+
 /**
  * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit log,
  * which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the catalog.
@@ -154,20 +161,21 @@ const orgSteps: ReadonlyArray<readonly [name: string, step: Step]> = [
   ["docsQuestions", unordered("docs_questions")],
   ["keys", table("api_keys", eraseOfKeys)],
   ["keyUsage", unordered("key_usage")],
-  ["schedules", table("job_schedules")],
-  ["endpoints", table("webhook_endpoints")],
-  ["paces", unordered("endpoint_paces")],
-  ["signingKeys", unordered("org_signing_keys")],
-  ["deliveries", table("deliveries", eraseAttempts)],
-  ["events", table("events")],
-  ["jobs", jobs],
+  ["schedules", there(table("job_schedules"))],
+  ["endpoints", there(table("webhook_endpoints"))],
+  ["paces", there(unordered("endpoint_paces"))],
+  ["signingKeys", there(unordered("org_signing_keys"))],
+  ["deliveries", there(table("deliveries", eraseAttempts))],
+  ["events", there(table("events"))],
+  ["jobs", there(jobs)],
   ["deployments", table("deployments")],
-  ["callbacks", failingCallbacks],
-  ["usage", unordered("org_usage")],
+  ["callbacks", there(failingCallbacks)],
+  ["usage", there(unordered("org_usage"))],
   ["sessions", unordered("sessions")],
   ["activity", unordered("activity_counts")],
   ["endpointFailures", unordered("endpoint_failures")],
   ["sweeps", otherSweeps],
+  ["sweepsOfBucket", there(otherSweeps)],
 ]
 
 /** Erases the keys of a project: they are found among all keys of its org. */

@@ -1,7 +1,8 @@
 import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { DefaultLimits, type OrgAmounts, type OrgLimitOverrides, limitsOf } from "../../domain/orgs/OrgLimits.ts"
 import { type Counted, type CountedLimit, OrgUsage } from "./OrgUsage.ts"
+import { bucketsOf, inOrg } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { countedRows, type CountedRows, countRows, countUpTo, limitOf } from "./orgCounts.ts"
 import { countPending, pendingSample, samplePending } from "../webhooks/PendingDeliveries.ts"
@@ -19,6 +20,20 @@ export interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", n
   readonly overrides: OrgLimitOverrides | null
 }
 
+/** What the platform counts; the rest is in the bucket of the org. */
+const isOfPlatform = (name: CountedLimit) => name === "projects" || name === "keys"
+
+/** Runs the count of a limit where its rows are. */
+const inPlaceOf = (sql: SqlClient.SqlClient, name: CountedLimit, orgId: string) =>
+  isOfPlatform(name) ? <A, E, R>(count: Effect.Effect<A, E, R>) => count : inOrg(sql, orgId)
+
+/** The sums of two samples: each counts nothing of what is in the other place. */
+const sumOf = (one: Sampled, other: Sampled | undefined): Sampled => {
+  if (other === undefined) return one
+  const names = [...countedNames, "pendingDeliveries", "storedBytes"] as const
+  return { ...one, ...Object.fromEntries(names.map((name) => [name, one[name] + other[name]])) }
+}
+
 /** Counts what an org has, for display. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -34,9 +49,15 @@ export const make = Effect.gen(function* () {
 
   const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
   const count = (name: CountedLimit, orgId: string) =>
-    name === "pendingDeliveries"
-      ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
-      : countRows(sql, name, orgId, maxShownCount)
+    inPlaceOf(
+      sql,
+      name,
+      orgId,
+    )(
+      name === "pendingDeliveries"
+        ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
+        : countRows(sql, name, orgId, maxShownCount),
+    )
 
   const exactCount = Effect.fnUntraced(function* (name: CountedLimit, { orgId, overrides, ...sampled }: Sampled) {
     if (sampled[name] < sampleLimit(name)) return sampled[name]
@@ -60,7 +81,15 @@ export const make = Effect.gen(function* () {
     return { ...Object.fromEntries(counted), storedBytes } as unknown as OrgAmounts
   })
 
-  return { columns, used }
+  /** Reads the row of an org with `columns`, and any other columns; `undefined` without such an org. */
+  const sample = Effect.fnUntraced(function* (orgId: string, others: Statement.Fragment) {
+    const read = sql<Sampled>`SELECT ${others}, ${columns} FROM orgs org WHERE id = ${orgId}`
+    const [row] = yield* read
+    if (row === undefined || bucketsOf(sql) === undefined) return row
+    return sumOf(row, (yield* inOrg(sql, orgId)(read))[0])
+  })
+
+  return { sample, used }
 })
 
 /** Writes the bytes that this replica has stored, and renews the counts that were read since the last call. */
@@ -75,7 +104,8 @@ export const refresh = Effect.gen(function* () {
     const [org] = yield* orUnavailableWithin("sweep")(sql<{ limit: number }>`
       SELECT ${sql.literal(limitOf(name, defaults[name]))}::float8 AS "limit" FROM orgs org WHERE id = ${orgId}`)
     if (org === undefined || usage.confirm(known, org.limit)) return
-    usage.counted(name, orgId, org.limit, yield* countRows(sql, name, orgId, org.limit))
+    const rows = yield* inPlaceOf(sql, name, orgId)(countRows(sql, name, orgId, org.limit))
+    usage.counted(name, orgId, org.limit, rows)
   })
 
   return Effect.gen(function* () {

@@ -46,3 +46,7 @@ export const share = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
 /** SQL: the org after which the next batch begins; null after the last batch. */
 export const nextOrg = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
   sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`
+
+/** The org after which the next batch begins, when a batch was run in several buckets: the first of theirs. */
+export const mergeTurns = (parts: ReadonlyArray<{ readonly next: string | null }>) =>
+  parts.map(({ next }) => next).reduce((a, b) => (a === null || (b !== null && b < a) ? b : a), null)

@@ -2,6 +2,7 @@ import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { OrgUsage } from "./OrgUsage.ts"
+import { byBucket } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { limitOf } from "./orgCounts.ts"
@@ -12,16 +13,29 @@ export const byteLength = (text: string | null) => (text === null ? 0 : Buffer.b
 /** Orgs whose bytes one statement writes. */
 const writeBatchSize = 1_000
 
+type OrgBytes = readonly [orgId: string, bytes: number]
+
 /** Adds to the stored bytes of orgs; a sum below zero becomes zero. Writes in the order of ids, to avoid deadlocks. */
-const addStoredBytes = (sql: SqlClient.SqlClient, bytes: Iterable<readonly [orgId: string, bytes: number]>) => {
-  const all = [...bytes]
+const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) =>
+  byBucket(
+    sql,
+    all,
+    ([orgId]) => orgId,
+    (part) => addBytesHere(sql, part),
+  )
+
+const addBytesHere = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) => {
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
   return sql`
-    INSERT INTO org_usage (org_id, stored_bytes)
-    SELECT org.id, by::bigint FROM unnest(${orgs}, ${by}) AS changed (id, by)
-    CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
-    WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id) ORDER BY org.id
-    ON CONFLICT (org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)`
+    WITH rows AS MATERIALIZED (
+      SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
+      CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
+      WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)
+    ), written AS (
+      INSERT INTO org_usage (org_id, stored_bytes) SELECT id, by FROM rows ORDER BY id
+      ON CONFLICT (org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)
+    )
+    SELECT 1`
 }
 
 /**

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
+import { copyOrg } from "../orgs/copyOrg.ts"
 
 /**
  * Returns the id of the default org, and creates the org when there is none. Runs in a transaction. Of concurrent calls the
@@ -14,6 +15,7 @@ export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =
       INSERT INTO orgs (id, name, is_default, created_at) VALUES (${newId}, 'Default', true, ${now})
       ON CONFLICT DO NOTHING`
     const [created] = yield* find
+    yield* copyOrg(sql, created!.id)
     return created!.id
   })
 

@@ -1,6 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { type OldEvent, type RetentionBatch, RetentionRepository } from "../../domain/Retention.ts"
+import { retentionOverBuckets } from "./bucketRetention.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { serviceEventTypes } from "../../domain/webhooks/EventPatterns.ts"
@@ -76,7 +77,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
-    return RetentionRepository.of({
+    const repository = RetentionRepository.of({
       // Ids sort by time: old events are at the head of the primary key, and no others are read.
       findOld: (batch) =>
         readDeliveries(sql, batch).pipe(
@@ -135,5 +136,6 @@ export const layer = Layer.effect(
           return freed.reduce((sum, { jobs }) => sum + jobs, 0)
         }).pipe(sql.withTransaction, orUnavailableWithin("sweep")),
     })
+    return retentionOverBuckets(sql, repository)
   }),
 )

@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { deliveryNotFound } from "../../domain/webhooks/deliveryErrors.ts"
 import { DeliveryLogRepository } from "../../domain/webhooks/DeliveryLog.ts"
+import { inOrgs } from "../database/buckets.ts"
 import { isOfOrg } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { decodeDetail, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
@@ -17,7 +18,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
 
-    return DeliveryLogRepository.of({
+    const repository = DeliveryLogRepository.of({
       list: (orgId, filter, page) => orUnavailable(listDeliveries(sql, orgId, filter, page)),
 
       find: (orgId, deliveryId) =>
@@ -45,5 +46,6 @@ export const layer = Layer.effect(
       recover: (recovery, now) =>
         recoverDeliveries(sql, random, recovery, now).pipe(sql.withTransaction, orUnavailable),
     })
+    return inOrgs(sql, repository, ["list", "find", "retry", "recover"])
   }),
 )

@@ -2,11 +2,12 @@ import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
-import type { ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
+import type { AttemptRecord, Claim, ClaimedDelivery, TimesCorrection } from "../../domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Database } from "../database/Database.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
+import { overBuckets } from "./bucketQueues.ts"
 import { claimSql } from "./claimDeliveries.ts"
 import { maxHeadSize, minHeadSize } from "./dueDeliveries.ts"
 import { type ClaimedRow, toClaimed } from "./claimedRows.ts"
@@ -77,10 +78,9 @@ export const layer = Layer.effect(
     // its disk. A claim ends with the process anyway, but a record must survive.
     const asyncCommit = sql`set_config('synchronous_commit', 'off', true)`
     const recordCommit = kind === "postgres" ? asyncCommit : sql`NULL`
-    const turns = makeTurns()
 
-    return DeliveryQueue.of({
-      claim: (claim) =>
+    const make = (turns = makeTurns()) => ({
+      claim: (claim: Claim) =>
         Effect.suspend(() => claimSql(sql, claim, turns.current(), asyncCommit)).pipe(
           Effect.map((rows) => {
             turns.advance(rows)
@@ -95,12 +95,12 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
 
-      record: (records, now) =>
+      record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>
         records.length === 0
           ? Effect.void
           : recordAttempts(sql, random, records, now, recordCommit).pipe(orUnavailable),
 
-      release: (deliveries, now) =>
+      release: (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>
         deliveries.length === 0
           ? Effect.void
           : releaseSql(sql, deliveries, now, recordCommit).pipe(Effect.asVoid, orUnavailable),
@@ -111,8 +111,9 @@ export const layer = Layer.effect(
         orUnavailable,
       ),
 
-      countDue: (now, limit) => orUnavailable(countDue(sql, now, limit)),
-      correctTimes: (correction) => orUnavailable(correctTimes(sql, correction)),
+      countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
+      correctTimes: (correction: TimesCorrection) => orUnavailable(correctTimes(sql, correction)),
     })
+    return DeliveryQueue.of(overBuckets(sql, make))
   }),
 )

@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
 import { PendingDeliveries } from "../../domain/orgs/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { byBucket } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
@@ -85,9 +86,7 @@ export const layer = Layer.effect(
       return known !== undefined && usage.confirm(known, limit)
     }
 
-    const overLimit = Effect.gen(function* () {
-      const orgs = usage.takeWithPending(maxOrgsPerCheck)
-      if (orgs.length === 0) return []
+    const findOver = Effect.fnUntraced(function* (orgs: ReadonlyArray<string>) {
       const suspects = yield* bounded(sql<{ orgId: string; limit: number }>`
         SELECT org.id AS "orgId", ${limit}::float8 AS "limit" FROM orgs org
         WHERE org.id = ANY(${texts(orgs)}) AND ${samplePending(sql)} > least(${limit}, ${sql.literal(`${pendingSample - 1}`)})`)
@@ -104,6 +103,14 @@ export const layer = Layer.effect(
         }),
       )
       return counted.flat()
+    })
+    const overLimit = Effect.suspend(() => {
+      const orgs = usage.takeWithPending(maxOrgsPerCheck)
+      if (orgs.length === 0) return Effect.succeed([])
+      return Effect.map(
+        byBucket(sql, orgs, (orgId) => orgId, findOver),
+        (parts) => parts.flat(),
+      )
     })
 
     return PendingDeliveries.of({ overLimit })

@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { SigningKeyRepository } from "../../domain/webhooks/SigningKeys.ts"
 import { audited } from "../audit/audited.ts"
 import { date } from "../database/fragments.ts"
+import { inOrgs } from "../database/buckets.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 
 /** Ed25519 keys of orgs in PostgreSQL. */
@@ -11,7 +12,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
 
-    return SigningKeyRepository.of({
+    const repository = SigningKeyRepository.of({
       find: (orgId, now) =>
         sql<{ current: string; previous: string | null }>`
           SELECT public_key AS current, CASE WHEN previous_until > ${date(now)} THEN previous_public_key END AS previous
@@ -24,9 +25,14 @@ export const layer = Layer.effect(
 
       insert: (orgId, { privateKey, publicKey }, now) =>
         sql`
-          INSERT INTO org_signing_keys (org_id, public_key, private_key, created_at)
-          SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM orgs WHERE id = ${orgId}
-          ON CONFLICT (org_id) DO NOTHING`.pipe(Effect.asVoid, orUnavailable),
+          WITH rows AS MATERIALIZED (
+            SELECT id FROM orgs WHERE id = ${orgId}
+          ), made AS (
+            INSERT INTO org_signing_keys (org_id, public_key, private_key, created_at)
+            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM rows
+            ON CONFLICT (org_id) DO NOTHING
+          )
+          SELECT 1`.pipe(Effect.asVoid, orUnavailable),
 
       rotate: (orgId, { privateKey, publicKey }, previousUntil, now, entry) =>
         audited(
@@ -34,12 +40,15 @@ export const layer = Layer.effect(
           entry,
           sql`
             INSERT INTO org_signing_keys AS k (org_id, public_key, private_key, created_at)
-            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM orgs WHERE id = ${orgId}
+            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM rows
             ON CONFLICT (org_id) DO UPDATE SET previous_public_key = k.public_key, previous_private_key = k.private_key,
               previous_until = ${date(previousUntil)}, public_key = excluded.public_key,
               private_key = excluded.private_key, created_at = excluded.created_at
             RETURNING org_id AS "orgId"`,
+          undefined,
+          sql`SELECT id FROM orgs WHERE id = ${orgId}`,
         ).pipe(Effect.asVoid, orUnavailable),
     })
+    return inOrgs(sql, repository, ["find", "insert", "rotate"])
   }),
 )

@@ -4,6 +4,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { isErased, type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
 import { eraseBatch } from "../orgs/erasure.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { sweepsOverBuckets } from "./bucketSweeps.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
 import { cancelBatch } from "./cancelLanes.ts"
@@ -105,7 +106,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const usage = yield* OrgUsage
 
-    return SweepRepository.of({
+    const repository = SweepRepository.of({
       next: (afterOrg, setAside) => {
         // A recovery waits for the cancel sweeps of its endpoint, which may still have to cancel deliveries that it covers.
         const first = (orgs: Statement.Fragment) => sql`
@@ -138,5 +139,6 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
     })
+    return sweepsOverBuckets(sql, repository)
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

@@ -6,6 +6,7 @@ import { WebhookEndpoint, WebhookEndpointDetail } from "../../domain/webhooks/We
 import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { integersOrNull, textsOrNull } from "../database/arrays.ts"
+import { inOrgs } from "../database/buckets.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
@@ -64,14 +65,15 @@ const insertEndpoint = (
         sql`
           INSERT INTO webhook_endpoints (id, org_id, url, secret, description, active, created_at, updated_at,
             deactivated_at, deactivated_reason, event_types, headers, header_names, max_per_second, ordered, retry_delays, signature)
-          SELECT ${id}, org.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
+          SELECT ${id}, rows.id, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
             CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
             ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
             ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.maxPerSecond}::int, ${settings.ordered}::boolean,
             ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}
-          FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN orgs org
-          WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
+          FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
           RETURNING org_id AS "orgId"`,
+        undefined,
+        sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}`,
       ).pipe(
         orUnavailable,
         Effect.map(([made]) => made),
@@ -107,7 +109,7 @@ export const layer = Layer.effect(
     const random = yield* SecureRandom.SecureRandom
     const limit = yield* Limited.make("endpoints")
 
-    return WebhookEndpointRepository.of({
+    const repository = WebhookEndpointRepository.of({
       insert: (endpoint, entry) =>
         Effect.andThen(
           // First: without its row, an endpoint with a limit sends nothing. A row without an endpoint is removed with the org.
@@ -151,5 +153,6 @@ export const layer = Layer.effect(
           }),
         ),
     })
+    return inOrgs(sql, repository, ["insert", "get", "list", "update", "deactivate", "remove", "findSigning"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))

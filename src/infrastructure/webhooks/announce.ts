@@ -1,24 +1,27 @@
-import { Effect } from "effect"
-import type { SqlClient, Statement } from "effect/sql"
+import { Context, Effect } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
+import { Bucket, bucketsOf, byBucket } from "../database/buckets.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
- * The CTEs `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
+ * The CTEs `heard`, `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
  * statement of the change that they announce. They read the CTE `told` (id, org_id, type, body, topics, subject, at). An event
  * that no endpoint of its org names is not written. A sweep inserts the deliveries, so that the change waits for no lock of
  * another endpoint: two endpoints that end at the same time would wait for each other.
  */
 export const announceAll = (sql: SqlClient.SqlClient) => sql`
-  announced AS (
-    INSERT INTO events (id, org_id, type, body, created_at)
+  heard AS MATERIALIZED (
     SELECT id, org_id, type, body, at FROM told WHERE EXISTS (
       SELECT FROM webhook_endpoints w
       WHERE w.org_id = told.org_id AND w.event_types IS NOT NULL AND w.event_types && told.topics AND w.id <> told.subject
     )
+  ), announced AS (
+    INSERT INTO events (id, org_id, type, body, created_at)
+    SELECT id, org_id, type, body, at FROM heard
     RETURNING id
   ), announcing AS (
     INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
@@ -57,11 +60,14 @@ export const announce = (
         FROM ${changed} AS change
       ), ${announceAll(sql)}`
 
+/** An event of the service's own, and its org. */
+export interface Told {
+  readonly event: ServiceEvent
+  readonly orgId: string
+}
+
 /** The rows of `told` for several events, as the table `t`. */
-export const toldRows = (
-  sql: SqlClient.SqlClient,
-  events: ReadonlyArray<{ readonly event: ServiceEvent; readonly orgId: string }>,
-) => {
+export const toldRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) => {
   const rows = events.map(({ event, orgId }) => ({ ...toldColumns(event), orgId }))
   const column = (name: "id" | "orgId" | "type" | "body" | "topics" | "subject") => texts(rows.map((row) => row[name]))
   return sql`(
@@ -70,6 +76,36 @@ export const toldRows = (
       ${column("subject")}, ${times(rows.map(({ at }) => at))}) AS r (id, org_id, type, body, topics, subject, at)
   ) AS t`
 }
+
+/** Writes events where the tables of their orgs are. */
+export const tell = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) =>
+  byBucket(
+    sql,
+    events,
+    ({ orgId }) => orgId,
+    (part) => sql`WITH told AS (SELECT t.* FROM ${toldRows(sql, part)}), ${announceAll(sql)} SELECT 1`,
+  )
+
+/**
+ * Makes a change and its events in one statement. A change of the platform of a distributed database has its events in
+ * another schema, which Citus does not write in the same statement: they are further statements of the same transaction.
+ *
+ * @param write makes the statement, with the events if the argument is defined
+ * @param toldOf the events of the rows that the statement has returned
+ */
+export const announcing = <Events, Row>(
+  sql: SqlClient.SqlClient,
+  write: (events: Events | undefined) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>,
+  events: Events,
+  toldOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<Told>,
+): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
+  bucketsOf(sql) === undefined
+    ? write(events)
+    : Effect.withFiber(({ context }) =>
+        Context.get(context, Bucket) === undefined
+          ? sql.withTransaction(Effect.tap(write(undefined), (rows) => tell(sql, toldOf(rows))))
+          : write(events),
+      )
 
 /** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
 export interface Announced {

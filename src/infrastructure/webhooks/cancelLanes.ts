@@ -70,8 +70,9 @@ export const cancelLanes = Effect.fnUntraced(function* (
   const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
   if (rows < inlineCancellations) return
   yield* sql`
-    INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
+    WITH made AS (INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
     SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}
     FROM unnest(${texts(yield* Effect.forEach(ended, () => random.ulid))}, ${texts(ended.map(({ orgId }) => orgId))},
-      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`
+      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane))
+    SELECT 1`
 })

@@ -4,7 +4,7 @@ import { date } from "../database/fragments.ts"
 import { endOfLane, isOrdered, lastOfLane } from "./placeInLane.ts"
 
 /**
- * The CTEs `lane_ends`, `made` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
+ * The CTEs `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending ones. They read the CTEs
  * `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is not in `event` is
  * not inserted.
  *
@@ -18,14 +18,16 @@ export const insertDeliveries = (sql: SqlClient.SqlClient, orgId: string, now: D
     INSERT INTO deliveries (id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at)
     SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
     FROM receivers r JOIN event ON event.id = r.event_id
-  ), queued AS (
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, event.id, 0, 0,
-      CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END,
-      ${parked}::boolean OR r.ordered OR r.last IS NOT NULL, ${orgId}, event.bytes
+  ), places AS MATERIALIZED (
+    SELECT r.lane, r.id, event.id AS event_id,
+      CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
+      ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
     FROM (
       SELECT *, ${isOrdered(sql, "endpoint")} AS ordered, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
       FROM receivers JOIN lane_ends USING (lane)
     ) r
     JOIN event ON event.id = r.event_id WHERE r.state = 'pending'
+  ), queued AS (
+    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
+    SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places
   )`

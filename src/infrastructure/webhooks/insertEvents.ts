@@ -52,12 +52,14 @@ export const deliverEvents = (sql: SqlClient.SqlClient) => {
   ), made AS (
     INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at)
     SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers
+  ), places AS MATERIALIZED (
+    SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
+      r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
+    FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
+    WHERE r.state = 'pending'
   ), queued AS (
     INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT r.lane, r.id, r.event_id, 0, 0, CASE WHEN r.ordered THEN ${end} ELSE r.at END,
-      r.ordered OR r.last IS NOT NULL, r.org_id, r.bytes
-    FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
-    WHERE r.state = 'pending' ORDER BY r.n
+    SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n
   ), swept AS (
     INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
     SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at

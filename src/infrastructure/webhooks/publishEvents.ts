@@ -5,6 +5,7 @@ import type { NewEvent } from "../../domain/webhooks/Event.ts"
 import type { Published } from "../../domain/webhooks/EventRepository.ts"
 import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { texts, times } from "../database/arrays.ts"
+import { byBucket } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
@@ -79,7 +80,16 @@ export const make = Effect.fnUntraced(function* (
   bytes: StoredBytes.StoredBytes,
   usage: OrgUsage["Service"],
 ) {
-  const insert = (all: ReadonlyArray<Wanted>) => Effect.exit(insertAll(sql, bytes, usage, all))
+  const insert = (all: ReadonlyArray<Wanted>) =>
+    byBucket(
+      sql,
+      all,
+      ({ orgId }) => orgId,
+      (part) => insertAll(sql, bytes, usage, part),
+    ).pipe(
+      Effect.map((parts): Inserted => (parts.length === 1 ? parts[0]! : new Map(parts.flatMap((part) => [...part])))),
+      Effect.exit,
+    )
   const together = (all: ReadonlyArray<Wanted>) =>
     Effect.flatMap(insert(all), (made) =>
       all.length > 1 && Exit.hasDies(made)

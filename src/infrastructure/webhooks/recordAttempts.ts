@@ -9,6 +9,7 @@ import { makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Servi
 import { integers, texts, times } from "../database/arrays.ts"
 import { announceAll, toldRows } from "./announce.ts"
 import { cancelLanes } from "./cancelLanes.ts"
+import { bucketsOf } from "../database/buckets.ts"
 import { date } from "../database/fragments.ts"
 import { findReceivers, receiverChanges, recordReceivers } from "./recordReceivers.ts"
 
@@ -88,6 +89,38 @@ const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>)
         JOIN ours ON ours.id = f.delivery_id
       ), ${announceAll(sql)}`
 
+const attemptColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal("delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body")
+
+/** The attempt that the row of a delivery holds, as `attemptColumns` after the id. */
+const lastAttempt = (sql: SqlClient.SqlClient) =>
+  sql.literal(`(last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
+      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body`)
+
+/**
+ * The INSERTs of `moveOn`, as a statement before it in the same transaction: Citus plans none beside the `ctid` of a
+ * distributed table. It locks the deliveries that `moveOn` locks.
+ */
+const writeBefore = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>, failed: ReadonlyArray<Failed>) =>
+  sql`
+  WITH held AS MATERIALIZED (
+    SELECT made.id, d.last FROM unnest(
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}
+    ) AS made (id, claim_id)
+    CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
+    LEFT JOIN LATERAL (
+      SELECT claim_id FROM pending_deliveries p WHERE p.lane = (d.last).lane AND p.delivery_id = made.id OFFSET 0
+    ) AS p ON true
+    WHERE made.claim_id IN (p.claim_id, (d.last).claim_id)
+  ), ours AS (
+    SELECT id FROM held
+  ), attempts AS MATERIALIZED (
+    SELECT id, ${lastAttempt(sql)} FROM held WHERE (last).attempt_started_at IS NOT NULL
+  ), written AS (
+    INSERT INTO delivery_attempts (${attemptColumns(sql)}) SELECT * FROM attempts
+  )${announceFailed(sql, failed)}
+  SELECT 1`
+
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
  * every statement that changes deliveries. The row in the queue says which worker claims a delivery. Returns the ids of the
@@ -95,7 +128,7 @@ const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>)
  *
  * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave the
  * queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their new state.
- * written: the previous attempt, which the delivery's row kept until now.
+ * written: the previous attempt, which the delivery's row kept until now. Without `isWhole`, `writeBefore` has written it.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -103,6 +136,7 @@ const moveOn = (
   now: DateTime.Utc,
   commit: Statement.Fragment,
   failed: ReadonlyArray<Failed>,
+  isWhole: boolean,
 ) => sql<{ id: string }>`
   WITH transaction AS MATERIALIZED (
     SELECT ${commit}
@@ -143,13 +177,15 @@ const moveOn = (
       -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
     FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id
-  ), written AS (
+  )${
+    isWhole
+      ? sql`, written AS (
     -- Most deliveries have one attempt, and no row here.
-    INSERT INTO delivery_attempts (delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body)
-    SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
-      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
-    FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
-  )${announceFailed(sql, failed)}
+    INSERT INTO delivery_attempts (${attemptColumns(sql)})
+    SELECT id, ${lastAttempt(sql)} FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
+  )${announceFailed(sql, failed)}`
+      : sql.literal("")
+  }
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
@@ -162,15 +198,19 @@ export const recordAttempts = Effect.fnUntraced(function* (
 ) {
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
   const failed = yield* failedOf(random, records, now)
+  const write = (part: ReadonlyArray<AttemptRecord>, failed: ReadonlyArray<Failed>) => {
+    if (bucketsOf(sql) === undefined) return moveOn(sql, part, now, commit, failed, true)
+    const moving = moveOn(sql, part, now, commit, [], false)
+    const isFirst = part.every(({ delivery }) => delivery.attempts === 0)
+    if (isFirst && failed.length === 0) return moving
+    return Effect.andThen(writeBefore(sql, part, failed), moving).pipe(sql.withTransaction)
+  }
   const move = Effect.gen(function* () {
-    const others = new Set((yield* moveOn(sql, records, now, commit, failed)).map(({ id }) => id))
+    const others = new Set((yield* write(records, failed)).map(({ id }) => id))
     // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it yet.
     if (others.size > 0) {
-      yield* moveOn(
-        sql,
+      yield* write(
         records.filter(({ delivery }) => others.has(delivery.deliveryId)),
-        now,
-        commit,
         failed.filter(({ deliveryId }) => others.has(deliveryId)),
       )
     }

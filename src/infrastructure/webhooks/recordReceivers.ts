@@ -91,10 +91,10 @@ const recordCallbacks = Effect.fnUntraced(function* (
   if (works.length > 0) yield* sql`DELETE FROM failing_callbacks WHERE lane = ANY(${texts(works)})`
   if (fails.length === 0) return
   yield* sql`
-    INSERT INTO failing_callbacks (lane, org_id, failing_since)
+    WITH made AS (INSERT INTO failing_callbacks (lane, org_id, failing_since)
     SELECT lane, org_id, ${date(now)} FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
       AS l (lane, org_id)
-    ON CONFLICT (lane) DO NOTHING`
+    ON CONFLICT (lane) DO NOTHING) SELECT 1`
 })
 
 /** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */

@@ -50,12 +50,14 @@ export const recoverBatch = (
       ) AS d
       CROSS JOIN endpoint
       CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e
+    ), places AS MATERIALIZED (
+      SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
+        lease_until, bytes
+      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
     ), queued AS (
       INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until,
         org_id, bytes)
-      SELECT lane, id, event_id, attempts, 0, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END, true, claim_id, lease_until,
-        ${recovery.orgId}, bytes
-      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
+      SELECT lane, id, event_id, attempts, 0, due_at, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM places
     ), changed AS (
       UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
         updated_at = ${date(now)}

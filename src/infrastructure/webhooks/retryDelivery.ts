@@ -63,16 +63,18 @@ export const retryDelivery = Effect.fnUntraced(function* (
   // In a lane that sends in order it joins at the end.
   const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
   const queued = yield* sql`
-    INSERT INTO pending_deliveries AS p
+    WITH rows AS MATERIALIZED (
+      SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts, ${ordered ? end : sql`${at}::timestamptz`} AS due_at,
+        d.org_id, octet_length(e.body) AS bytes
+      FROM deliveries d JOIN events e ON e.id = d.event_id
+      WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
+    ), queued AS (INSERT INTO pending_deliveries AS p
       (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT coalesce(${lane}, d.lane), d.id, d.event_id, d.attempts, 0, ${ordered ? end : at}, ${ordered}::boolean, d.org_id,
-      octet_length(e.body)
-    FROM deliveries d JOIN events e ON e.id = d.event_id
-    WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
+    SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
     ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = excluded.parked, claim_id = NULL,
       lease_until = NULL
     WHERE p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at}
-    RETURNING p.delivery_id`
+    RETURNING p.delivery_id) SELECT delivery_id FROM queued`
   if (queued.length === 0) return yield* attemptInFlight()
   yield* sql`
     UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,

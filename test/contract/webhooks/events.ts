@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { everywhere } from "#src/infrastructure/database/buckets.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 
 /** The stored events, including those without a delivery, which no port returns. */
@@ -23,8 +24,8 @@ export const sql = Layer.effect(
   Events,
   Effect.map(SqlClient.SqlClient, (sql) => ({
     of: (jobId) =>
-      sql<{ body: string }>`SELECT body FROM events WHERE job_id = ${jobId}`.pipe(
-        Effect.map((rows) => rows.map(({ body }) => body)),
+      everywhere(sql, sql<{ body: string }>`SELECT body FROM events WHERE job_id = ${jobId}`).pipe(
+        Effect.map((rows) => rows.flat().map(({ body }) => body)),
         Effect.orDie,
       ),
   })),

@@ -116,3 +116,38 @@ it.effect("a request that waits for the answer to another's operation waits 4 se
     assert.deepStrictEqual(withdrawn, ["gone", "forgotten"])
   }),
 )
+
+/** An operation that loses with this SQLSTATE as often as given, and then succeeds. */
+const losing = (code: string, times: number) => {
+  let tries = 0
+  return Effect.suspend(() => {
+    if (tries++ >= times) return Effect.succeed(tries)
+    const cause = Object.assign(new Error("lost"), { code })
+    return Effect.fail(new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause, message: "lost" }) }))
+  })
+}
+
+it.live.each(["40P01", "40001"])(
+  "an operation that lost against another one with %s runs again, twice at most",
+  (code) =>
+    Effect.gen(function* () {
+      assert.strictEqual(yield* orUnavailable(losing(code, 2)), 3)
+      assert.isTrue(Exit.hasDies(yield* Effect.exit(orUnavailable(losing(code, 3)))))
+    }),
+)
+
+it.live("an operation runs once when its error is its own, and a part of an operation runs once", () =>
+  Effect.gen(function* () {
+    assert.isTrue(Exit.hasDies(yield* Effect.exit(orUnavailable(losing("23505", 1)))))
+    let wholes = 0
+    const part = losing("40P01", 1)
+    const whole = orUnavailable(
+      Effect.andThen(
+        Effect.sync(() => wholes++),
+        orUnavailable(part),
+      ),
+    )
+    yield* Effect.exit(whole)
+    assert.strictEqual(wholes, 2)
+  }),
+)

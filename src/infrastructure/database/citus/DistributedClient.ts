@@ -1,0 +1,124 @@
+import { PgClient, type PgConnection } from "@effect/sql-pg"
+import { Context, Effect, Exit, Redacted, Schedule, Scope } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import { Bucket, bucketPlanSettings, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
+import { poolConfig } from "../PostgresDatabase.ts"
+import { type Node, placements } from "./placements.ts"
+
+/** Limit of the connections of one bucket. All buckets together use no more than the operations that run at a time. */
+const maxConnectionsOfBucket = 4
+/** How long a connection to a bucket stays open without use. */
+const idleTimeout = "60 seconds"
+/** How often the process looks where the buckets are, which changes when an operator moves them. */
+const placementInterval = Schedule.spaced("5 seconds")
+/** How long statements that began before a move may use the connections of the node before. */
+const drainTime = "30 seconds"
+
+interface Place {
+  readonly node: Node
+  readonly client: PgClient.PgClient
+  readonly scope: Scope.Closeable
+}
+
+/** The URL of a node: that of the coordinator with the node's address. */
+const urlOf = (url: Redacted.Redacted<string>, node: Node) => {
+  if (node === "coordinator") return url
+  const at = new URL(Redacted.value(url))
+  at.hostname = node.host
+  at.port = String(node.port)
+  return Redacted.make(at.href)
+}
+
+const isSame = (one: Node, other: Node) =>
+  one === other ||
+  (one !== "coordinator" && other !== "coordinator" && one.host === other.host && one.port === other.port)
+
+/** The pools of the buckets, each on the node that holds the bucket. They open connections when they are used. */
+const makePlaces = Effect.fnUntraced(function* (
+  url: Redacted.Redacted<string>,
+  platform: PgClient.PgClient,
+  count: number,
+  direct: boolean,
+) {
+  const reactivity = yield* Reactivity.Reactivity
+  const parent = yield* Effect.scope
+  const open = Effect.fnUntraced(function* (bucket: number, node: Node) {
+    const scope = yield* Scope.fork(parent)
+    const config = poolConfig(urlOf(url, node), { search_path: schemaOf(bucket), ...bucketPlanSettings })
+    const client = yield* PgClient.make({
+      ...config,
+      minConnections: 0,
+      maxConnections: maxConnectionsOfBucket,
+      idleTimeout,
+    }).pipe(Scope.provide(scope), Effect.provideService(Reactivity.Reactivity, reactivity))
+    return { node, client, scope } satisfies Place
+  })
+  const find = direct
+    ? Effect.provideService(placements(count), SqlClient.SqlClient, platform)
+    : Effect.succeed(Array.from({ length: count }, (): Node => "coordinator"))
+  const places = yield* Effect.flatMap(find, (nodes) => Effect.forEach(nodes, (node, bucket) => open(bucket, node)))
+
+  const follow = Effect.gen(function* () {
+    const nodes = yield* find
+    for (const [bucket, node] of nodes.entries()) {
+      const before = places[bucket]!
+      if (isSame(node, before.node)) continue
+      places[bucket] = yield* open(bucket, node)
+      yield* Effect.forkIn(Effect.delay(Scope.close(before.scope, Exit.void), drainTime), parent)
+    }
+  }).pipe(Effect.catchCause((cause) => Effect.logDebug("Cannot look where the buckets are", cause)))
+  if (direct) yield* Effect.forkScoped(Effect.repeat(follow, placementInterval))
+  return places
+})
+
+/** PostgreSQL answers `ROLLBACK` to the `COMMIT` of a transaction in which a statement failed. */
+const commit = (connection: SqlConnection.Connection) =>
+  Effect.flatMap(
+    connection.executeRaw("COMMIT", []) as Effect.Effect<PgConnection.Result, SqlError.SqlError>,
+    ({ command }) => {
+      const cause = new Error("COMMIT rolled back an aborted transaction")
+      return command === "ROLLBACK"
+        ? Effect.fail(new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause, message: cause.message }) }))
+        : Effect.void
+    },
+  )
+
+/**
+ * The client of a distributed database. Statements of a fiber with a bucket go to the node that holds it, on a connection
+ * whose search_path is the bucket's schema, so that the statements are the same as on one PostgreSQL and their plans stay.
+ * All others go to the coordinator.
+ */
+export const make = Effect.fnUntraced(function* (
+  url: Redacted.Redacted<string>,
+  platform: PgClient.PgClient,
+  count: number,
+  { direct = true }: { readonly direct?: boolean } = {},
+) {
+  const places = yield* makePlaces(url, platform, count, direct)
+  const reserve = Effect.withFiber<SqlConnection.Connection, SqlError.SqlError, Scope.Scope>(({ context }) => {
+    const bucket = Context.get(context, Bucket)
+    return bucket === undefined ? platform.reserve : places[bucket]!.client.reserve
+  })
+  const client = yield* SqlClient.make({
+    driver: "pg",
+    acquirer: reserve,
+    borrower: (f) => Effect.scoped(Effect.flatMap(reserve, f)),
+    transactionAcquirer: reserve,
+    prepareTransactionControls: true,
+    commit,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    compiler: PgClient.makeCompiler(),
+    spanAttributes: [["db.system.name", "postgresql"]],
+  })
+  const { [PgClient.TypeId]: typeId, config, json, listen, notify } = platform
+  const distributed: PgClient.PgClient & DistributedClient = Object.assign(client, {
+    [PgClient.TypeId]: typeId,
+    config,
+    json,
+    listen,
+    notify,
+    buckets: makeBuckets(count),
+  })
+  return distributed
+})

@@ -1,0 +1,199 @@
+import { Effect, Layer, type Redacted } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient } from "effect/sql"
+import { StartupError } from "../../StartupError.ts"
+import { bucketSql, schemaOf } from "../buckets.ts"
+import * as Migrations from "../Migrations.ts"
+import * as PostgresDatabase from "../PostgresDatabase.ts"
+import { distributionOf } from "./placements.ts"
+import { tenantTables } from "./tables.ts"
+
+/** What `distribute` is going to do, or has left to do. */
+export interface Plan {
+  readonly buckets: number
+  /** The nodes that buckets go to. */
+  readonly nodes: ReadonlyArray<string>
+  /** Buckets without a distributed schema. */
+  readonly missing: ReadonlyArray<number>
+  /** The rows of each table that are not in a bucket, as PostgreSQL estimates them. */
+  readonly rows: ReadonlyArray<{ readonly table: string; readonly rows: number }>
+  readonly isDone: boolean
+}
+
+const refuse = (message: string) => Effect.fail(new StartupError({ message }))
+
+/** How lately a replica was seen that still runs, in seconds. */
+const replicaSeconds = 60
+
+/** Fails when the database cannot be distributed now. */
+const checkDatabase = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [extension] = yield* sql`SELECT extversion FROM pg_extension WHERE extname = 'citus'`
+  if (extension === undefined) {
+    return yield* refuse("The database does not have the extension citus. Create it on every node, and add the workers")
+  }
+  const [running] = yield* sql<{ count: number }>`
+    SELECT count(*)::int AS count FROM replicas WHERE seen_at > now() - make_interval(secs => ${replicaSeconds})`
+  if (running!.count > 0) {
+    return yield* refuse(
+      `${running!.count} replicas of the service were seen in the last minute. Stop them, wait a minute, and run distribute again`,
+    )
+  }
+})
+
+/** The nodes that Citus puts buckets on. */
+const findNodes = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const nodes = yield* sql<{ node: string }>`
+    SELECT nodename || ':' || nodeport AS node FROM pg_dist_node
+    WHERE isactive AND shouldhaveshards AND noderole = 'primary' ORDER BY nodeid`
+  return nodes.length > 0
+    ? nodes.map(({ node }) => node)
+    : yield* refuse("Citus has no node for shards. Add one with citus_add_node, and run distribute again")
+})
+
+/** Finds what is left to do. Changes nothing. */
+export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
+  const sql = yield* SqlClient.SqlClient
+  yield* checkDatabase
+  const nodes = yield* findNodes
+  const distribution = yield* distributionOf
+  const buckets = distribution?.buckets ?? wanted
+  if (buckets !== wanted) {
+    return yield* refuse(
+      `The database has ${buckets} buckets, and their number cannot change. Run distribute --buckets ${buckets}`,
+    )
+  }
+  const made = new Set(
+    (yield* sql<{ schema: string }>`
+      SELECT n.nspname AS schema FROM pg_dist_schema s JOIN pg_namespace n ON n.oid = s.schemaid`).map(
+      (row) => row.schema,
+    ),
+  )
+  const all = Array.from({ length: buckets }, (_, bucket) => bucket)
+  const rows = yield* Effect.forEach(tenantTables, (table) =>
+    Effect.map(
+      sql<{ rows: number }>`
+        SELECT CASE WHEN EXISTS (SELECT FROM ${sql(`public.${table}`)}) THEN greatest(reltuples, 1) ELSE 0 END::float8 AS rows
+        FROM pg_class WHERE oid = to_regclass(${`public.${table}`})`,
+      ([row]) => ({ table, rows: row?.rows ?? 0 }),
+    ),
+  )
+  const missing = all.filter((bucket) => !made.has(schemaOf(bucket)))
+  return { buckets, nodes, missing, rows, isDone: distribution?.isDone === true } satisfies Plan
+})
+
+/** From here on, a replica that does not know the buckets fails instead of writing where nobody reads. */
+const begin = Effect.fnUntraced(function* (buckets: number) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`
+    CREATE TABLE IF NOT EXISTS public.gatehouse_distribution (
+      buckets integer NOT NULL,
+      started_at timestamptz NOT NULL DEFAULT now(),
+      done_at timestamptz
+    )`
+  yield* sql`
+    INSERT INTO public.gatehouse_distribution (buckets)
+    SELECT ${buckets} WHERE NOT EXISTS (SELECT FROM public.gatehouse_distribution)`
+  yield* sql`
+    CREATE OR REPLACE FUNCTION public.gatehouse_is_distributed() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      RAISE EXCEPTION 'The rows of % are in buckets; this program writes to the schema public', TG_TABLE_NAME;
+    END $$`
+  for (const table of tenantTables) {
+    // Sweeps that erase an org or a project begin on the platform.
+    const isErasure = table === "sweeps" ? sql`WHEN (NEW.kind <> 'erase')` : sql``
+    yield* sql`
+      CREATE OR REPLACE TRIGGER gatehouse_is_distributed BEFORE INSERT ON ${sql(`public.${table}`)}
+      FOR EACH ROW ${isErasure} EXECUTE FUNCTION public.gatehouse_is_distributed()`
+  }
+})
+
+/** Creates the schema of a bucket with all tables, and distributes it. */
+const createBucket = Effect.fnUntraced(function* (bucket: number) {
+  const sql = yield* SqlClient.SqlClient
+  const schema = schemaOf(bucket)
+  yield* sql`CREATE SCHEMA IF NOT EXISTS ${sql(schema)}`
+  yield* Migrations.migrateBucket(bucket)
+  // Citus has no triggers on distributed tables. Nothing in the service changes an entry.
+  yield* sql`DROP TRIGGER IF EXISTS audit_log_stays ON ${sql(`${schema}.audit_log`)}`
+  yield* sql`SELECT citus_schema_distribute(${schema}::text::regnamespace)`
+})
+
+/** The columns of a table that can be inserted. */
+const columnsOf = Effect.fnUntraced(function* (table: string) {
+  const sql = yield* SqlClient.SqlClient
+  const columns = yield* sql<{ name: string }>`
+    SELECT attname AS name FROM pg_attribute
+    WHERE attrelid = to_regclass(${`public.${table}`}) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+    ORDER BY attnum`
+  return sql.literal(columns.map(({ name }) => `"${name}"`).join(", "))
+})
+
+/** Moves the rows of a bucket. A row that an interrupted run has copied and not deleted is not copied again. */
+const moveRows = Effect.fnUntraced(function* (table: string, bucket: number, buckets: number) {
+  const sql = yield* SqlClient.SqlClient
+  const columns = yield* columnsOf(table)
+  const [from, to] = [sql(`public.${table}`), sql(`${schemaOf(bucket)}.${table}`)]
+  const isOfBucket = sql.literal(`${bucketSql(table === "orgs" ? "id" : "org_id", buckets)} = ${bucket}`)
+  const stays = table === "sweeps" ? sql`AND kind <> 'erase'` : sql``
+  yield* sql`LOCK TABLE ${from} IN SHARE ROW EXCLUSIVE MODE`
+  yield* sql`
+    INSERT INTO ${to} (${columns}) SELECT ${columns} FROM ${from} WHERE ${isOfBucket} ${stays} ON CONFLICT DO NOTHING`
+  if (table !== "orgs") yield* sql`DELETE FROM ${from} WHERE ${isOfBucket} ${stays}`
+})
+
+/**
+ * Distributes a migrated database: creates the buckets, and moves the tenants' rows into them. It can be interrupted at any
+ * time and run again.
+ *
+ * @param onStep called with what was done
+ */
+export const distribute = Effect.fn("Distribute.distribute")(function* (
+  { buckets, missing, rows }: Plan,
+  onStep: (step: string) => Effect.Effect<void> = () => Effect.void,
+) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.withTransaction(begin(buckets))
+  for (const bucket of missing) {
+    yield* createBucket(bucket)
+    yield* onStep(`Bucket ${bucket + 1} of ${buckets} is created`)
+  }
+  // Rows of versions before orgs took turns.
+  yield* sql`
+    UPDATE public.pending_deliveries p SET org_id = d.org_id FROM public.deliveries d
+    WHERE p.org_id = '' AND d.id = p.delivery_id`
+  const filled = rows.filter((table) => table.rows > 0).map(({ table }) => table)
+  for (const table of ["orgs", ...filled]) {
+    for (let bucket = 0; bucket < buckets; bucket++) {
+      yield* sql.withTransaction(moveRows(table, bucket, buckets))
+    }
+    yield* onStep(`The rows of ${table} are in their buckets`)
+  }
+  yield* sql`UPDATE public.gatehouse_distribution SET done_at = coalesce(done_at, now())`
+})
+
+/**
+ * Plans, and distributes the database of a URL. Fails with a one-line `StartupError`.
+ *
+ * @param onPlan called with the plan before anything is changed
+ */
+export const run = (
+  url: Redacted.Redacted<string>,
+  options: {
+    readonly buckets: number
+    readonly isPlanOnly: boolean
+    readonly onPlan: (plan: Plan) => Effect.Effect<void>
+    readonly onStep: (step: string) => Effect.Effect<void>
+  },
+) =>
+  Effect.gen(function* () {
+    const found = yield* plan(options.buckets)
+    yield* options.onPlan(found)
+    if (!options.isPlanOnly) yield* distribute(found, options.onStep)
+  }).pipe(
+    Effect.provide(
+      Layer.effect(SqlClient.SqlClient, PostgresDatabase.migrationClient(url)).pipe(Layer.provide(Reactivity.layer)),
+    ),
+    Effect.catchTag("SqlError", ({ reason }) => refuse(`The database cannot be distributed: ${String(reason.cause)}`)),
+  )

@@ -1,0 +1,46 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { schemaOf } from "../buckets.ts"
+
+/** Where a bucket is: the address of a worker, or the coordinator, whose address is that of DATABASE_URL. */
+export type Node = "coordinator" | { readonly host: string; readonly port: number }
+
+/** The buckets of the database, and whether all rows are in them; `null` for a database on one PostgreSQL. */
+export const distributionOf = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [table] = yield* sql<{
+    exists: boolean
+  }>`SELECT to_regclass('public.gatehouse_distribution') IS NOT NULL AS exists`
+  if (!table!.exists) return null
+  const [row] = yield* sql<{ buckets: number; isDone: boolean }>`
+    SELECT buckets, done_at IS NOT NULL AS "isDone" FROM public.gatehouse_distribution`
+  return row ?? null
+})
+
+interface Placement {
+  readonly schema: string
+  readonly group: number
+  readonly host: string
+  readonly port: number
+}
+
+/** Where each bucket is, in the order of their numbers. Dies when a bucket is missing. */
+export const placements = Effect.fnUntraced(function* (count: number) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<Placement>`
+    SELECT n.nspname AS schema, node.groupid AS group, node.nodename AS host, node.nodeport AS port
+    FROM pg_dist_schema s
+    JOIN pg_namespace n ON n.oid = s.schemaid
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'jobs'
+    JOIN pg_dist_shard shard ON shard.logicalrelid = c.oid
+    JOIN pg_dist_placement p ON p.shardid = shard.shardid
+    JOIN pg_dist_node node ON node.groupid = p.groupid AND node.noderole = 'primary'`
+  const nodes = new Map(
+    rows.map(({ group, host, port, schema }): [string, Node] => [schema, group === 0 ? "coordinator" : { host, port }]),
+  )
+  return Array.from({ length: count }, (_, bucket) => {
+    const node = nodes.get(schemaOf(bucket))
+    if (node === undefined) throw new Error(`The bucket ${schemaOf(bucket)} is missing`)
+    return node
+  })
+})

@@ -1,0 +1,209 @@
+import { Clock, DateTime, Duration, Effect, Exit, Schedule } from "effect"
+import type { SqlClient } from "effect/sql"
+import type { Unavailable } from "../../domain/Errors.ts"
+import type { Claim, Claimed, DeliveryQueue, QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
+import { bucketOf, type Buckets, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+
+type Queue = DeliveryQueue["Service"]
+
+/** How long a bucket may stay unread: another replica may have left deliveries in it. Less than the poll interval of the worker. */
+const pollMillis = Duration.toMillis("4 seconds")
+/** How long a bucket is left alone after a claim in it failed. */
+const unavailableMillis = Duration.toMillis("1 second")
+/** Buckets that an operation uses at the same time. */
+const maxConcurrentBuckets = 4
+
+/** The first of some times; `null` when there is none. */
+export const earliest = (times: ReadonlyArray<DateTime.Utc | null>) =>
+  times.reduce((a, b) => (a === null || (b !== null && DateTime.isLessThan(b, a)) ? b : a), null)
+
+const isBefore = (one: QueuePlace, other: QueuePlace) =>
+  one.orgId < other.orgId || (one.orgId === other.orgId && one.lane < other.lane)
+
+/** When a bucket is read next: its deliveries by the wall clock, and the rest by the monotonic one, in milliseconds. */
+interface Place {
+  dueAt: number
+  pollAt: number
+  unavailableUntil: number
+  /** Whether its last claim left due deliveries, which may have room as soon as any slot is free. */
+  isShort: boolean
+}
+
+/** Claims in one bucket after the other, in turn. Reads those that this process has changed, and those with due deliveries. */
+const makeClaim = (sql: SqlClient.SqlClient, { all, count, touched }: Buckets, queues: ReadonlyArray<Queue>) => {
+  const hot = touched.follow()
+  const places = all.map((): Place => ({ dueAt: 0, pollAt: -Infinity, unavailableUntil: -Infinity, isShort: false }))
+  let first = 0
+
+  /** The buckets to read, in turn: all of them when the worker knows of work that this process does not. */
+  const candidates = (claim: Claim, now: number) => {
+    const claimedAt = DateTime.toEpochMillis(claim.now)
+    const inTurn = all.map((n) => (first + n) % count).filter((bucket) => places[bucket]!.unavailableUntil <= now)
+    const open = inTurn.filter((bucket) => {
+      const { dueAt, isShort, pollAt } = places[bucket]!
+      return hot.has(bucket) || isShort || dueAt <= claimedAt || pollAt <= now
+    })
+    return open.length > 0 ? open : inTurn
+  }
+
+  /** Claims in one bucket; `undefined` when it is unavailable. */
+  const claimIn = Effect.fnUntraced(function* (bucket: number, claim: Claim, now: number) {
+    const place = places[bucket]!
+    const queue = queues[bucket]!
+    // Before the claim, so that a change during it is not lost.
+    hot.delete(bucket)
+    const exit = yield* Effect.exit(inBucket(sql, bucket)(queue.claim(claim)))
+    if (Exit.isFailure(exit)) {
+      place.unavailableUntil = now + unavailableMillis
+      hot.add(bucket)
+      return Exit.hasFails(exit) ? undefined : yield* exit
+    }
+    const { deliveries, more, pacedUntil, short } = exit.value
+    place.pollAt = now + pollMillis
+    place.isShort = short
+    place.dueAt = pacedUntil === null ? Infinity : DateTime.toEpochMillis(pacedUntil)
+    if (deliveries.length > 0 || more) hot.add(bucket)
+    else {
+      const next = yield* Effect.catch(inBucket(sql, bucket)(queue.nextDueAt), () => Effect.succeed(null))
+      if (next !== null) place.dueAt = Math.min(place.dueAt, DateTime.toEpochMillis(next))
+    }
+    return exit.value
+  })
+
+  const claim = Effect.fnUntraced(function* (claim: Claim) {
+    const now = Number(yield* Clock.monotonicTimeNanos) / 1e6
+    const nothing: Claimed = { deliveries: [], more: false, short: false, pacedUntil: null }
+    let found = nothing
+    const open = candidates(claim, now)
+    for (const [n, bucket] of open.entries()) {
+      const claimed = yield* claimIn(bucket, claim, now)
+      if (claimed === undefined) continue
+      found = {
+        deliveries: claimed.deliveries,
+        more: found.more || claimed.more,
+        short: found.short || claimed.short,
+        pacedUntil: earliest([found.pacedUntil, claimed.pacedUntil]),
+      }
+      if (claimed.deliveries.length === 0) continue
+      first = (bucket + 1) % count
+      return { ...found, more: found.more || n + 1 < open.length }
+    }
+    return found
+  })
+
+  /** The next due time of all buckets: of those that changed since their last claim, by the database. */
+  const nextDueAt = Effect.gen(function* () {
+    const read = yield* eachBucket(sql, queues[0]!.nextDueAt, [...hot])
+    const known = places.flatMap(({ dueAt }, bucket) =>
+      hot.has(bucket) || dueAt === Infinity ? [] : [DateTime.makeUnsafe(dueAt)],
+    )
+    return earliest([...read, ...known])
+  })
+  /** A retry in a lane that sends in order is not among the due times of the database. */
+  const retryAt = (bucket: number, time: DateTime.Utc | null) => {
+    if (time !== null) places[bucket]!.dueAt = Math.min(places[bucket]!.dueAt, DateTime.toEpochMillis(time))
+  }
+  return { claim, nextDueAt, retryAt }
+}
+
+/** How often a record in an unavailable bucket is tried again: until the lease of its deliveries ends. */
+const recordAgain = Schedule.max([Schedule.spaced("1 second"), Schedule.recurs(50)])
+
+/**
+ * Runs an operation of the queue on the deliveries of each bucket. A bucket that is unavailable must not hold up the others:
+ * its part is tried again in the background. Until then its deliveries keep their lease, and are due again if that ends.
+ */
+const inParts = <Item>(
+  sql: SqlClient.SqlClient,
+  { count, touched }: Buckets,
+  queues: ReadonlyArray<Queue>,
+  items: ReadonlyArray<Item>,
+  orgOf: (item: Item) => string,
+  run: (queue: Queue, part: ReadonlyArray<Item>) => Effect.Effect<void, Unavailable>,
+) =>
+  Effect.forEach(
+    Map.groupBy(items, (item) => bucketOf(orgOf(item), count)),
+    ([bucket, part]) => {
+      const operation = inBucket(sql, bucket)(run(queues[bucket]!, part))
+      const later = Effect.retry(operation, recordAgain).pipe(
+        Effect.catchCause((cause) =>
+          Effect.logWarning("Deliveries in an unavailable bucket are due again when their lease expires", cause),
+        ),
+        Effect.andThen(Effect.sync(() => touched.touch(bucket))),
+      )
+      return operation.pipe(
+        Effect.catch((error) =>
+          Effect.andThen(Effect.logDebug(`A bucket is unavailable: ${error.error}`), Effect.forkDetach(later)),
+        ),
+        // Afterwards, because slots of the bucket are free then.
+        Effect.andThen(Effect.sync(() => touched.touch(bucket))),
+      )
+    },
+    { concurrency: maxConcurrentBuckets, discard: true },
+  )
+
+/**
+ * The queue of a distributed database: each bucket has one. On one PostgreSQL there is one queue.
+ *
+ * @param make makes the queue of a bucket, whose statements run in the bucket of the fiber
+ */
+export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue): Queue => {
+  const buckets = bucketsOf(sql)
+  if (buckets === undefined) return make()
+  const queues = buckets.all.map(() => make())
+  const { claim, nextDueAt, retryAt } = makeClaim(sql, buckets, queues)
+  const [queue] = queues as [Queue, ...Array<Queue>]
+  return {
+    claim,
+    nextDueAt,
+
+    record: (records, now) =>
+      inParts(
+        sql,
+        buckets,
+        queues,
+        records,
+        ({ delivery }) => delivery.orgId,
+        (queue, part) => queue.record(part, now),
+      ).pipe(
+        Effect.andThen(
+          Effect.sync(() =>
+            records.forEach(({ delivery, nextAttemptAt }) =>
+              retryAt(bucketOf(delivery.orgId, buckets.count), nextAttemptAt),
+            ),
+          ),
+        ),
+      ),
+
+    release: (deliveries, now) =>
+      inParts(
+        sql,
+        buckets,
+        queues,
+        deliveries,
+        ({ orgId }) => orgId,
+        (queue, part) => queue.release(part, now),
+      ),
+
+    countDue: (now, limit) =>
+      Effect.map(eachBucket(sql, queue.countDue(now, limit)), (parts) => ({
+        count: Math.min(
+          limit,
+          parts.reduce((sum, { count }) => sum + count, 0),
+        ),
+        oldestDueAt: earliest(parts.map(({ oldestDueAt }) => oldestDueAt)),
+      })),
+
+    correctTimes: (correction) =>
+      Effect.map(eachBucket(sql, queue.correctTimes(correction)), (parts) => {
+        buckets.all.forEach(buckets.touched.touch)
+        return {
+          moved: parts.reduce((sum, { moved }) => sum + moved, 0),
+          // The first of their places: a bucket whose place is later reads some lanes again.
+          next: parts
+            .map(({ next }) => next)
+            .reduce((a, b) => (a === null || (b !== null && isBefore(b, a)) ? b : a), null),
+        }
+      }),
+  }
+}
