@@ -78,6 +78,7 @@ export const ProjectDocs = Schema.Struct({
   failure: Schema.NullOr(
     Schema.Struct({
       error: Schema.String.annotate({
+        description: "What failed.",
         examples: ["docsZipUrl: https://docs.example.com/docs.zip was answered with the status 404."],
       }),
       attempts: Schema.Int.annotate({ description: "Failed attempts since the last change of what is fetched." }),

@@ -17,7 +17,9 @@ const MessageId = Schema.Union([Schema.String, Schema.Number])
 export const McpMessage = Schema.Struct({
   jsonrpc: Schema.Literal("2.0"),
   id: Schema.optionalKey(MessageId.annotate({ description: "Absent: a notification.", examples: [1] })),
-  method: Schema.optionalKey(Schema.String.annotate({ examples: ["tools/call"] })),
+  method: Schema.optionalKey(
+    Schema.String.annotate({ description: "The name of the method.", examples: ["tools/call"] }),
+  ),
   params: Schema.optionalKey(
     Schema.Unknown.annotate({
       description: "The parameters of the method.",
@@ -43,7 +45,7 @@ export const McpReply = Schema.Struct({
         description: "The code of JSON-RPC 2.0.",
         examples: [-32_602],
       }),
-      message: Schema.String,
+      message: Schema.String.annotate({ description: "What is wrong with the request." }),
     }).annotate({ description: "Why the method failed." }),
   ),
 }).annotate({ identifier: "McpReply" })

@@ -5,6 +5,15 @@ import type { JsonSchema } from "./JsonSchema.ts"
  */
 const texts: Readonly<Record<string, string>> = {
   id: "The id of the resource, a ULID.",
+  result: "The result of the method. Absent: it failed.",
+  params: "The parameters of the method.",
+  jsonrpc: "The version of JSON-RPC: 2.0.",
+  questions: "The questions of this page, in the order that the operation names.",
+  askedAt: "When a reader asked the question.",
+  lastAskedAt: "When a reader last asked the question.",
+  pages: "The number of pages that are stored.",
+  recorded: "Whether the feedback is stored.",
+  found: "Whether the question has found something.",
   orgId: "The id of the org, a ULID.",
   projectId: "The id of the project, a ULID.",
   keyId: "The id of the key, a ULID.",
