@@ -199,7 +199,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         const owners = [{ provider: "github", owner: repository.owner }]
         assert.include(
           yield* failureOf(orgs.update(another.orgId, { owners }, newEntry())),
-          "Another org has the owner",
+          "another org has the owner",
         )
         assert.strictEqual((yield* register(push(repository), { link: true })).outcome._tag, "NotLinked")
         const made = yield* register(push(repository))

@@ -72,7 +72,7 @@ type CallerName = keyof typeof callers
 
 type Kind = "administrator" | "org" | "other" | "project" | "anonymous" | "refused"
 const kindOf = (caller: CallerName): Kind => {
-  if (caller.startsWith("the administrator") && !/short|x-api-key/.test(caller)) return "administrator"
+  if (caller.startsWith("the administrator") && !/less|x-api-key/.test(caller)) return "administrator"
   if (caller.startsWith("an org key, of the org")) return "org"
   if (caller === "an org key, of another org") return "other"
   if (caller.startsWith("a project key")) return "project"

@@ -31,6 +31,9 @@ const ownerOf = (orgId: string) => `octo-${orgId}`
 /** Bodies of requests that neither table of operations has, by the id of the operation. */
 const otherBodies: Record<string, (ids: Ids) => object> = {
   "chat.answer": () => ({ messages: [{ role: "user", content: "hello" }] }),
+  "chat.feedback": ({ projectId }) => ({ messageId: projectId, thumb: "up" }),
+  "docs.put": () => ({ docsZipUrl: "https://localhost:9/docs.zip" }),
+  "docs.mcp": () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
   "portal.link": () => ({}),
   "projects.putLink": ({ orgId }) => ({ provider: "github", hostOwner: ownerOf(orgId!), hostRepo: "docs" }),
 }

@@ -218,7 +218,7 @@ describe("redirects", () => {
       ]) {
         server.behave({ status: 302, headers: { location } })
         expect(yield* refusal(`${server.url}/${encodeURIComponent(location)}`), location).toMatch(
-          /redirects to a URL|cannot be fetched/,
+          /redirects to an address|cannot be fetched/,
         )
       }
       server.behave({ status: 302 })
