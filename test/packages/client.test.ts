@@ -74,6 +74,26 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
     }),
   )
 
+  it.effect("what changes is a stream of events with their names", () =>
+    Effect.gen(function* () {
+      const { url } = yield* TestServer
+      yield* Effect.promise(async () => {
+        const admin = clientOf(url, adminToken)
+        const { orgId } = await admin["orgs"]!["create"]!({ name: "watched" })
+        const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
+        const tenant = clientOf(url, key)
+        const stream = (await tenant["live"]!["follow"]!()) as unknown as AsyncIterable<{ event: string; data: object }>
+        const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w" })
+        for await (const { event, data } of stream) {
+          if (event !== "job") continue
+          expect(data).toMatchObject({ orgId })
+          expect(JSON.stringify(data)).toContain(job_id)
+          break
+        }
+      })
+    }),
+  )
+
   it.effect("the chat is a stream of parts", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer

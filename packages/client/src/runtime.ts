@@ -72,7 +72,22 @@ const json = async (response: Response): Promise<object> => {
   }
 }
 
-/** The parts of a stream of server-sent events, each one JSON, up to `[DONE]`. */
+/** Reads one server-sent event. An event with a name is `{ id, event, data }`; one without is its data, which is JSON. */
+const partOf = (frame: string): unknown => {
+  const fields = new Map(
+    frame.split("\n").map((line) => {
+      const [name = "", ...rest] = line.split(":")
+      return [name, rest.join(":").trim()] as const
+    }),
+  )
+  const text = fields.get("data") ?? ""
+  if (text === "" || text === "[DONE]") return text
+  const data = JSON.parse(text) as unknown
+  const event = fields.get("event")
+  return event === undefined ? data : { id: fields.get("id") ?? "", event, data }
+}
+
+/** The parts of a stream of server-sent events, up to `[DONE]`. */
 async function* parts(response: Response): AsyncGenerator<unknown, void> {
   let text = ""
   const decoder = new TextDecoder()
@@ -80,12 +95,12 @@ async function* parts(response: Response): AsyncGenerator<unknown, void> {
   try {
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       text += decoder.decode(read.value, { stream: true })
-      const lines = text.split("\n")
-      text = lines.pop()!
-      for (const line of lines) {
-        const data = line.startsWith("data:") ? line.slice(5).trim() : ""
-        if (data === "[DONE]") return
-        if (data !== "") yield JSON.parse(data) as unknown
+      const frames = text.split("\n\n")
+      text = frames.pop()!
+      for (const frame of frames) {
+        const part = partOf(frame)
+        if (part === "[DONE]") return
+        if (part !== "") yield part
       }
     }
   } finally {
@@ -101,7 +116,11 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
 
   const call = async (operation: Operation, args: Arguments = {}, { idempotencyKey, signal }: CallOptions = {}) => {
     const { body, path } = requestOf(operation, args)
-    const deadline = AbortSignal.timeout(timeoutMillis)
+    const deadline = new AbortController()
+    const timer = setTimeout(
+      () => deadline.abort(new DOMException("The request took too long.", "TimeoutError")),
+      timeoutMillis,
+    )
     const response = await send(`${base}${path}`, {
       method: operation[0],
       headers: {
@@ -110,10 +129,20 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
         ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
       },
       ...(body === undefined ? {} : { body }),
-      signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
+      signal: signal === undefined ? deadline.signal : AbortSignal.any([signal, deadline.signal]),
+    }).catch((error: unknown) => {
+      clearTimeout(timer)
+      throw error
     })
-    if (!response.ok) throw new GatehouseError(response, await json(response))
-    return response.headers.get("content-type")?.startsWith("text/event-stream") ? parts(response) : response.json()
+    // A stream may last longer than a request: the deadline ends with its first bytes.
+    const isStream = response.ok && response.headers.get("content-type")?.startsWith("text/event-stream") === true
+    if (isStream) clearTimeout(timer)
+    try {
+      if (!response.ok) throw new GatehouseError(response, await json(response))
+      return isStream ? parts(response) : await response.json()
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   return Object.fromEntries(
