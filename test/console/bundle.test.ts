@@ -29,7 +29,7 @@ describe.skipIf(!hasBrowser)("the first load", () => {
           "performance.getEntriesByType('resource').map(({ name }) => name.split('/').at(-1))",
         )) as ReadonlyArray<string>
         expect(loaded.some((name) => name.startsWith("OrgsPage"))).toBe(true)
-        expect(loaded.filter((name) => /Page-/.test(name))).toHaveLength(1)
+        expect(loaded.filter((name) => /\wPage-/.test(name))).toHaveLength(1)
       }),
     )
   })

@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
-import { describe } from "vitest"
+import { describe, vi } from "vitest"
 import { consoles, hasBrowser, inTab } from "./support.ts"
 import { createOrg } from "./world.ts"
 
@@ -39,7 +39,11 @@ describe.skipIf(!hasBrowser)("with the keyboard alone", () => {
           }
           await page.keyboard.press("Escape")
           await page.getByRole("dialog").waitFor({ state: "detached" })
-          expect(await focused(page)).toBe("Create key")
+          // The focus returns after the dialog has left the page.
+          await vi.waitFor(async () => expect(await focused(page)).toBe("Create key"), {
+            timeout: 30_000,
+            interval: 50,
+          })
 
           await page.keyboard.press("Enter")
           await page.getByRole("dialog").waitFor()

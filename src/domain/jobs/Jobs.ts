@@ -32,7 +32,9 @@ const timeToRun = (runAt: DateTime.Utc | undefined, now: DateTime.Utc) => {
 /** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
 const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
   if (workflow !== undefined && workflows !== undefined) {
-    return Effect.fail(new InvalidRequest({ error: "workflow and workflows must not be sent together: send one of them." }))
+    return Effect.fail(
+      new InvalidRequest({ error: "workflow and workflows must not be sent together: send one of them." }),
+    )
   }
   return Effect.succeed(workflow === undefined ? workflows && [...new Set(workflows)].toSorted() : [workflow])
 }
