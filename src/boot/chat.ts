@@ -3,7 +3,7 @@ import { audit } from "./audit.ts"
 import type { Settings } from "./config.ts"
 import { ChatBodyMemory } from "../domain/chat/ChatBodyMemory.ts"
 import { UnverifiedSentences } from "../domain/chat/verifyAnswer.ts"
-import { ChatLimits } from "../domain/chat/ChatLimits.ts"
+import { ChatRateLimits } from "../domain/chat/ChatRateLimits.ts"
 import { Chats } from "../domain/chat/Chats.ts"
 import { LanguageModel } from "../domain/chat/LanguageModel.ts"
 import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
@@ -36,7 +36,7 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
     Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit]),
     Layer.provide([DocsQuestionsSql.layer, ProjectDocsSql.layer]),
     Layer.provide(Documents.layer({ maxBytes: caches.documents })),
-    Layer.provideMerge(Layer.mergeAll(ChatLimits.layer, DocsWakeup.layer, indexes)),
+    Layer.provideMerge(Layer.mergeAll(ChatRateLimits.layer, DocsWakeup.layer, indexes)),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
   )
 }

@@ -8,7 +8,7 @@ import { CurrentPrincipal, type Principal, tenantOf } from "../Principal.ts"
 import type { AnswerPart, ChatRequest } from "./Chat.ts"
 import { limits as chatLimits, recentTurns, textOf } from "./Chat.ts"
 import { makeChatDocs } from "./chatDocs.ts"
-import { ChatLimits, limitKeyOf } from "./ChatLimits.ts"
+import { ChatRateLimits, limitKeyOf } from "./ChatRateLimits.ts"
 import { chatPrompt } from "./chatPrompt.ts"
 import { chatTools } from "./chatTools.ts"
 import { embeddedAnswer, type EmbeddedQuestion, insteadOfModel } from "./embeddedAnswer.ts"
@@ -110,7 +110,7 @@ export class Chats extends Context.Service<
     Chats,
     Effect.gen(function* () {
       const model = yield* LanguageModel
-      const limits = yield* ChatLimits
+      const limits = yield* ChatRateLimits
       const { ofProject } = yield* StoredDocs
       const openDocs = yield* makeChatDocs
       const unverified = yield* UnverifiedSentences

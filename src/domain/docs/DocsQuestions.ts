@@ -1,5 +1,5 @@
 import { Context, DateTime, Effect, Layer } from "effect"
-import { ChatLimits } from "../chat/ChatLimits.ts"
+import { ChatRateLimits } from "../chat/ChatRateLimits.ts"
 import type { TooManyRequests, Unavailable } from "../Errors.ts"
 import { Forbidden, NotFound, Unauthorized } from "../Errors.ts"
 import { nextCursor, type Page } from "../Page.ts"
@@ -57,7 +57,7 @@ export class DocsQuestions extends Context.Service<
     Effect.gen(function* () {
       const repository = yield* DocsQuestionRepository
       const docs = yield* ProjectDocsRepository
-      const limits = yield* ChatLimits
+      const limits = yield* ChatRateLimits
       const days = yield* RetentionDays
       const unwritten = new Map<string, NewQuestion>()
       let dropped = 0

@@ -1,5 +1,5 @@
 import { Context, Effect, Layer } from "effect"
-import { ChatLimits } from "../chat/ChatLimits.ts"
+import { ChatRateLimits } from "../chat/ChatRateLimits.ts"
 import { docsTools } from "../chat/chatTools.ts"
 import { DocsIndexes } from "../chat/DocsIndexes.ts"
 import { pageUrl } from "../chat/docsQuote.ts"
@@ -49,7 +49,7 @@ export class DocsReaders extends Context.Service<
     DocsReaders,
     Effect.gen(function* () {
       const stored = yield* StoredDocs
-      const limits = yield* ChatLimits
+      const limits = yield* ChatRateLimits
       const indexes = yield* DocsIndexes
 
       return DocsReaders.of({

@@ -85,7 +85,7 @@ export interface Claim {
 /** The claimed deliveries of a lane in this process. */
 export interface LaneShare {
   readonly count: number
-  /** The limit of `count`. */
+  /** The most deliveries of the lane that may be claimed in this process at the same time. */
   readonly cap: number
   /** Whether its last attempt succeeded. Such a lane keeps its slots when its org runs out of them. */
   readonly works: boolean

@@ -71,20 +71,3 @@ export const EventPatterns = Schema.Array(EventPattern)
       "event except the service's own, which need their type or their first word: key.created, key.*. null: as *.",
     examples: [["invoice.*", "job.failed"]],
   })
-
-/** The patterns of an endpoint without `event_types`. */
-export const defaultPatterns: ReadonlyArray<string> = ["*"]
-
-/**
- * All patterns that match an event type: `invoice.paid.eu` has itself, `invoice.paid.*`, `invoice.*` and `*`. An event of the
- * service's own has no `*`. An endpoint receives an event if it has one of the event's topics as a pattern.
- */
-export const topicsOf = (type: string): ReadonlyArray<string> => {
-  const segments = type.split(".")
-  const below = segments.slice(1).map((_, n) => `${segments.slice(0, n + 1).join(".")}.*`)
-  return [type, ...below.toReversed(), ...(isServiceEvent(type) ? [] : ["*"])]
-}
-
-/** Whether an endpoint with these patterns receives an event with these topics. SQL does the same with `&&`. */
-export const receives = (patterns: ReadonlyArray<string> | null, topics: ReadonlyArray<string>) =>
-  (patterns ?? defaultPatterns).some((pattern) => topics.includes(pattern))

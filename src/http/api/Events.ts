@@ -8,7 +8,7 @@ import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
-import { LimitReached, NotFound } from "./webhookErrorBodies.ts"
+import { LimitReached, NotFound } from "./webhookErrorShape.ts"
 import { Done } from "./webhookResponses.ts"
 
 export class EventsGroup extends HttpApiGroup.make("events")

@@ -17,7 +17,7 @@ import { Id } from "../../domain/Schemas.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
-import { Conflict, LimitReached, NotFound } from "./webhookErrorBodies.ts"
+import { Conflict, LimitReached, NotFound } from "./webhookErrorShape.ts"
 import { Done } from "./webhookResponses.ts"
 
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })

@@ -12,7 +12,7 @@ import {
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
-import { Conflict, LimitReached, NotFound } from "./webhookErrorBodies.ts"
+import { Conflict, LimitReached, NotFound } from "./webhookErrorShape.ts"
 import { Done } from "./webhookResponses.ts"
 
 const PublicKeys = Schema.Struct({

@@ -1,6 +1,6 @@
 import { HttpApiMiddleware } from "effect/http-api"
 import type { CurrentPrincipal } from "../../domain/Principal.ts"
-import * as WebhookErrors from "./webhookErrorBodies.ts"
+import * as WebhookErrors from "./webhookErrorShape.ts"
 import {
   Conflict,
   IdempotencyKeyReused,

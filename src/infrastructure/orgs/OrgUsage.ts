@@ -21,14 +21,15 @@ export interface Counted {
 }
 
 /**
- * Free rows below a limit with which a creation takes no lock. It covers the creations in flight, which do not see each
+ * A creation takes no lock while more rows than this are free below the limit.
+ * They cover the creations in flight, which do not see each
  * other: two batches of 64 in each of two replicas.
  */
 export const lockFreeMargin = 256
 
 /** How long a count is valid, in milliseconds. */
 const maxAgeMillis = 10_000
-/** How long a count below half of its limit is valid while `confirm` renews it, in milliseconds. */
+/** `confirm` renews a count below half of its limit only until the count is this old, in milliseconds. */
 const maxConfirmedMillis = 60_000
 /** Entries of each cache. */
 const maxCacheEntries = 10_000

@@ -1,6 +1,6 @@
 import { Context, Effect } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
-import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
+import { topicsOf } from "../../domain/webhooks/eventRouting.ts"
 import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
 import { Bucket, bucketsOf, byBucket } from "../database/buckets.ts"

@@ -1,5 +1,5 @@
 import type { SqlClient, Statement } from "effect/sql"
-import { defaultPatterns, topicsOf } from "../../domain/webhooks/EventPatterns.ts"
+import { defaultPatterns, topicsOf } from "../../domain/webhooks/eventRouting.ts"
 import { texts } from "../database/arrays.ts"
 
 /** Whether an endpoint has one of the topics as a pattern; reads its column `event_types`. */

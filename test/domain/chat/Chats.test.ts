@@ -4,7 +4,7 @@ import { Effect, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Principal } from "#src/domain/Principal.ts"
 import { type AnswerPart, type ChatRequest, ChatRates, limits, recentTurns } from "#src/domain/chat/Chat.ts"
-import { ChatLimits } from "#src/domain/chat/ChatLimits.ts"
+import { ChatRateLimits } from "#src/domain/chat/ChatRateLimits.ts"
 import { Chats } from "#src/domain/chat/Chats.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { DocsQuestions } from "#src/domain/docs/DocsQuestions.ts"
@@ -33,7 +33,7 @@ const documents = Layer.succeed(Documents, {
 })
 
 const storedDocs = Layer.merge(DocsQuestions.layer, StoredDocs.layer).pipe(
-  Layer.provide(ChatLimits.layer),
+  Layer.provide(ChatRateLimits.layer),
   Layer.provide([AuditLog.layer, DocsWakeup.layer]),
   Layer.provide(fakes.layer),
   Layer.provide(crypto.layer),
@@ -50,7 +50,7 @@ const chats = (
       crypto.layer,
       DocsIndexes.layer,
       Layer.succeed(LanguageModel, { answer: model }),
-      ChatLimits.layer.pipe(Layer.provide(Layer.succeed(ChatRates, rates))),
+      ChatRateLimits.layer.pipe(Layer.provide(Layer.succeed(ChatRates, rates))),
       storedDocs,
     ]),
   )

@@ -4,7 +4,7 @@ import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { ChatRates } from "#src/domain/chat/Chat.ts"
-import { ChatLimits } from "#src/domain/chat/ChatLimits.ts"
+import { ChatRateLimits } from "#src/domain/chat/ChatRateLimits.ts"
 import { DocsReaders } from "#src/domain/docs/DocsReaders.ts"
 import { DocsWakeup } from "#src/domain/docs/DocsWakeup.ts"
 import { StoredDocs } from "#src/domain/docs/StoredDocs.ts"
@@ -17,7 +17,7 @@ import { as, asAnonymous } from "../support.ts"
 const readers = DocsReaders.layer.pipe(
   Layer.provide(StoredDocs.layer),
   Layer.provide([AuditLog.layer, DocsWakeup.layer, DocsIndexes.layer]),
-  Layer.provide(ChatLimits.layer.pipe(Layer.provide(Layer.succeed(ChatRates, { projectKey: 3, address: 2 })))),
+  Layer.provide(ChatRateLimits.layer.pipe(Layer.provide(Layer.succeed(ChatRates, { projectKey: 3, address: 2 })))),
   Layer.provide(fakes.layer),
   Layer.provide(crypto.layer),
 )

@@ -19,8 +19,8 @@ export const limitKeyOf = (principal: Principal, address: string) =>
   "keyId" in principal ? `key ${principal.keyId}` : `address ${address}`
 
 /** The rate limits of chats, and of everything else that searches documentation. */
-export class ChatLimits extends Context.Service<
-  ChatLimits,
+export class ChatRateLimits extends Context.Service<
+  ChatRateLimits,
   {
     /**
      * Takes one use. Fails when there were too many.
@@ -32,13 +32,13 @@ export class ChatLimits extends Context.Service<
       address: string,
     ) => Effect.Effect<void, TooManyRequests>
   }
->()("gatehouse/domain/chat/ChatLimits") {
+>()("gatehouse/domain/chat/ChatRateLimits") {
   static readonly layer = Layer.effect(
-    ChatLimits,
+    ChatRateLimits,
     Effect.gen(function* () {
       const limiter = yield* RateLimiter.RateLimiter
       const rates = yield* ChatRates
-      return ChatLimits.of({
+      return ChatRateLimits.of({
         take: (principal, address) => {
           const limit = "keyId" in principal ? rates.projectKey : rates.address
           const key = limitKeyOf(principal, address)
