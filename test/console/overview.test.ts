@@ -15,7 +15,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
         const orgId = yield* createOrg("Kestrel Payments")
         const { page, at } = yield* signedInTab("/")
         yield* Effect.promise(() => page.getByText("No attempt has failed").waitFor())
-        const { webhook_endpoint_id } = yield* callFor(orgId, "webhooks/create", { url: nowhere, signing_secret: "s" })
+        const { webhook_endpoint_id } = yield* callFor(orgId, "webhooks/create", {
+          url: nowhere,
+          signing_secret: "s",
+          retry_delays: [3_600],
+        })
         const events = Array.from({ length: 12 }, (_, id) => ({ type: "invoice.paid", data: { id } }))
         yield* callFor(orgId, "events/publish-batch", { events })
         yield* Effect.promise(async () => {

@@ -45,7 +45,8 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
     "activity.failing",
     { limit: 10, ...(since === undefined ? {} : { since }) },
     ({ endpoints }) => endpoints,
-    { keepsPrevious: true },
+    // Failed attempts are counted some seconds after the live event that announces them.
+    { refetchMillis: 10_000, keepsPrevious: true },
   )
   return (
     <Card title="Endpoints that fail most" isPadded={false}>

@@ -13,7 +13,7 @@ const none = "–"
 const Verdict = ({ overview }: { readonly overview: Overview }) => {
   const now = useNow()
   const { data: ready, error } = useData("system.readyz", {}, { refetchMillis: 15_000 })
-  const { data: failing } = useData("activity.failing", { limit: 100 })
+  const { data: failing } = useData("activity.failing", { limit: 100 }, { refetchMillis: 15_000 })
   const isWritable = error === null && ready?.writable !== false
   const problems = problemsOf(overview, failing?.endpoints ?? [], isWritable, now)
   if (problems.length === 0) {
