@@ -96,7 +96,7 @@ export const app = (settings: Settings) =>
     Layer.provideMerge(workers),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     // Deliveries and documents share one connection pool.
-    Layer.provide(SafeHttp.layer({ allowPrivateNetworks: settings.allowPrivateNetworks })),
+    Layer.provide(SafeHttp.layer(settings)),
     Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(LiveChannel.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),

@@ -12,6 +12,7 @@ import {
   bytes,
   days,
   duration,
+  egressProxy,
   encryptionKey,
   httpUrl,
   indexMemory,
@@ -188,6 +189,8 @@ export const load = Effect.gen(function* () {
     githubKeysUrl:
       (yield* read("GITHUB_SECRET_SCANNING_KEYS_URL", issuerUrl, { example: defaultKeysUrl })) ?? defaultKeysUrl,
     allowPrivateNetworks: (yield* read("ALLOW_PRIVATE_NETWORKS", boolean, { example: "true" })) ?? isOpen,
+    /** `undefined`: requests to tenants' URLs go directly. */
+    egressProxy: yield* read("EGRESS_PROXY", egressProxy, { example: "http://proxy.internal:3128" }),
     trustedProxies: (yield* read("TRUST_PROXY", integer(0, 10), { example: "1" })) ?? 0,
     /** Number of keys; `undefined`: derived from the memory limit. */
     keyCacheSize: yield* read("KEY_CACHE_SIZE", integer(0, 10_000_000), { example: "100000" }),

@@ -1,5 +1,6 @@
 import { Duration, Redacted, Result } from "effect"
 import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiProvider.ts"
+import { type EgressProxy, egressProxyOf } from "../infrastructure/net/EgressProxy.ts"
 
 // Effect's Config parsers accept other spellings (Port refuses 0, Duration refuses 5s, ByteSize refuses a plain number;
 // 3e3, yes and 1.5GiB are accepted), and their errors take more than one line.
@@ -113,5 +114,13 @@ export const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
   /^postgres(ql)?:\/\/./.test(value) && URL.canParse(value)
     ? Result.succeed(Redacted.make(value))
     : Result.fail("must be a PostgreSQL URL that starts with postgres://")
+
+export const egressProxy: Parse<EgressProxy> = (value) => {
+  const fault =
+    "must be an http or https URL with a host, and no path; a user and password may be in it, percent-encoded"
+  return /^https?:\/\/[^/?#\\\s]+\/?$/.test(value)
+    ? Result.try({ try: () => egressProxyOf(value), catch: () => fault })
+    : Result.fail(fault)
+}
 
 export const isLoopback = (host: string) => host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host)

@@ -49,13 +49,14 @@ const expectsCi = (settings: Config.Settings) => {
 }
 
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
-  const { ciProviders, databaseUrl, dataDir, encryptionKeys, retentionDays } = settings
+  const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, retentionDays } = settings
   // Imported here: the other commands start faster without the service's modules.
-  const [postgres, embedded, issuer, clock] = yield* Effect.promise(() =>
+  const [postgres, embedded, issuer, proxy, clock] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/checks/postgres.ts"),
       import("../infrastructure/checks/embedded.ts"),
       import("../infrastructure/checks/issuer.ts"),
+      import("../infrastructure/checks/egressProxy.ts"),
       import("../infrastructure/checks/clock.ts"),
     ]),
   )
@@ -65,7 +66,8 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
       : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [], retentionDays)
   const needed = expectsCi(settings)
   const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
-  const checks = (yield* Effect.all([database, ...ci], { concurrency: 4 })).flat()
+  const proxies = egressProxy === undefined ? [] : [proxy.checkEgressProxy(egressProxy)]
+  const checks = (yield* Effect.all([database, ...ci, ...proxies], { concurrency: 4 })).flat()
   const isClockCompared = checks.some(({ name }) => name === "clock")
   const plausibility = isClockCompared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
   return [...configurationChecks(settings), ...checks, ...plausibility]
@@ -97,6 +99,6 @@ export const doctor = Command.make(
   }),
 ).pipe(
   Command.withDescription(
-    "Check configuration, database, its growth, clocks, CI issuer and encryption; reads the environment variables of serve",
+    "Check configuration, database, its growth, clocks, CI issuer, egress proxy and encryption; reads the environment variables of serve",
   ),
 )

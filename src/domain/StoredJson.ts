@@ -17,12 +17,6 @@ export class StoredJson {
 /** The stored text of a JSON value; `null` for `null` and `undefined`. */
 export const toJsonText = (value: unknown) => (value === null || value === undefined ? null : JSON.stringify(value))
 
-/** A JSON value as `StoredJson`; `null` for `null` and `undefined`. */
-export const toStoredJson = (value: unknown) => {
-  const text = toJsonText(value)
-  return text === null ? null : new StoredJson(text)
-}
-
 /** Whether a field of an object contains a stored value, directly or in an array of objects. */
 const holdsStored = (value: object): boolean =>
   Object.values(value).some(

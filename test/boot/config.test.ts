@@ -22,6 +22,8 @@ const refusal = (environment: Environment) =>
 const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 const token = "0123456789abcdef-token"
 
+const proxyWithoutUser = ["http://proxy.internal:3128", undefined]
+
 interface Variable {
   /** Valid values, with the setting that each becomes. */
   readonly good: ReadonlyArray<readonly [value: string, field: (settings: Settings) => unknown, expected: unknown]>
@@ -137,6 +139,24 @@ const variables: Record<string, Variable> = {
       ["FALSE", (_) => _.allowPrivateNetworks, false],
     ],
     bad: ["yes", "1", "truee"],
+  },
+  EGRESS_PROXY: {
+    good: [
+      ["http://proxy.internal:3128", (_) => [_.egressProxy?.origin, _.egressProxy?.authorization], proxyWithoutUser],
+      ["https://proxy.internal/", (_) => _.egressProxy?.origin, "https://proxy.internal"],
+      ["http://u:p%40%2F@[::1]:3128", (_) => _.egressProxy?.origin, "http://[::1]:3128"],
+      ["http://u:p%40%2F@[::1]:3128", (_) => secretOf(_.egressProxy?.authorization), `Basic ${btoa("u:p@/")}`],
+    ],
+    bad: [
+      "proxy.internal:3128",
+      "socks5://proxy.internal",
+      "http://",
+      "http://u:secret-password@proxy:3128/path",
+      "http://u:secret-password@proxy:99999",
+      "http://u:secret%zz@proxy:3128",
+      "http://u:secret password@proxy:3128",
+      "http://proxy:3128?secret",
+    ],
   },
   ...Object.fromEntries(
     Object.entries({

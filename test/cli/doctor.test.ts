@@ -10,6 +10,7 @@ import { keyId } from "#src/infrastructure/crypto/Cipher.ts"
 import * as DataFolder from "#src/infrastructure/database/embedded/DataFolder.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { runCli } from "../support/cli.ts"
+import { makeConnectProxy, proxySecrets } from "../support/connectProxy.ts"
 import { freshFolder, freshPostgres } from "../support/databases.ts"
 import { makeOidcProvider } from "../support/oidc.ts"
 import { closedPort } from "../support/receiver.ts"
@@ -224,6 +225,31 @@ it.live("an issuer that publishes no keys", () =>
     })
     provider.behave("error")
     expect((yield* doctor(env)).of("issuer")[0]!.message).toContain("answers the request for its keys with status 500")
+  }),
+)
+
+it.live("the egress proxy answers, refuses the credentials, takes no CONNECT, or is down", () =>
+  Effect.gen(function* () {
+    const proxy = yield* makeConnectProxy({ authenticated: true })
+    const look = Effect.fnUntraced(function* (EGRESS_PROXY: string) {
+      const { of, out } = yield* doctor({ DATA_DIR: "memory", EGRESS_PROXY })
+      for (const secret of proxySecrets) expect(out).not.toContain(secret)
+      const [{ message, state }, ...others] = of("egress proxy") as [Report["checks"][0]]
+      expect(others).toEqual([])
+      return `${state}: ${message}`
+    })
+    // A name that does not exist.
+    proxy.behave(503)
+    expect(yield* look(proxy.urlWithCredentials)).toBe(`ok: ${proxy.url} answers`)
+    expect(proxy.connected).toEqual([])
+    expect(yield* look(proxy.url)).toBe(`fail: ${proxy.url} refuses the credentials`)
+    proxy.behave(405)
+    expect(yield* look(proxy.urlWithCredentials)).toBe(`fail: ${proxy.url} does not take CONNECT`)
+    const down = `http://127.0.0.1:${yield* closedPort}`
+    expect(yield* look(down)).toBe(
+      `fail: ${down} does not answer: The connection to the egress proxy failed (ECONNREFUSED).`,
+    )
+    expect((yield* doctor({ DATA_DIR: "memory" })).of("egress proxy")).toEqual([])
   }),
 )
 

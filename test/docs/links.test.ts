@@ -68,7 +68,7 @@ const ofTests: Readonly<Record<string, string>> = {
 const ofUsers = ["XDG_CONFIG_HOME", "NO_COLOR"]
 
 /** Variables that Node reads. */
-const ofNode = ["NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
+const ofNode = ["NODE_EXTRA_CA_CERTS", "NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
 
 it("something reads every named environment variable", () => {
   for (const page of pages) {

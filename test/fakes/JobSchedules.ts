@@ -9,7 +9,7 @@ import {
   scheduleNotFound,
 } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { StoredSchedule } from "./WebhookWorld.ts"
-import { toStoredJson } from "#src/domain/StoredJson.ts"
+import { toStoredJson } from "./storedJson.ts"
 import { storedJob } from "./Jobs.ts"
 import { batchOf } from "./turns.ts"
 import { byteLength, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"

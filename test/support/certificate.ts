@@ -1,4 +1,6 @@
+import { Effect } from "effect"
 import { createHash, generateKeyPairSync, sign } from "node:crypto"
+import { getCACertificates, setDefaultCACertificates } from "node:tls"
 
 /** A tag, the length and the content, in the distinguished encoding of ASN.1 (X.690). */
 const der = (tag: number, ...parts: ReadonlyArray<Uint8Array | string>): Buffer => {
@@ -45,4 +47,17 @@ export const selfSigned = ({ names, until = "20991231235959Z" }: CertificateOpti
     cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
     key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
   }
+}
+
+/** A self-signed certificate that this process trusts until the scope closes. */
+export const trusted = (options: CertificateOptions) => {
+  const tls = selfSigned(options)
+  const before = getCACertificates("default")
+  return Effect.acquireRelease(
+    Effect.sync(() => {
+      setDefaultCACertificates([...before, tls.cert])
+      return tls
+    }),
+    () => Effect.sync(() => setDefaultCACertificates(before)),
+  )
 }

@@ -1,5 +1,5 @@
 import { Client } from "undici"
-import { type ConnectorOptions, pinnedConnector } from "./pinnedConnector.ts"
+import { makeConnector, type OpenConnection } from "./connector.ts"
 
 /** A connection that is open or connecting, and serves one request at a time. */
 export interface Connection {
@@ -14,7 +14,8 @@ export interface Connection {
 /** Limit of idle connections of all origins: as many as a busy worker has attempts in flight. */
 const maxIdle = 1_024
 
-export interface ConnectionPoolOptions extends ConnectorOptions {
+export interface ConnectionPoolOptions {
+  readonly open: OpenConnection
   /** How long a connection takes new requests, in milliseconds; then the host is resolved and checked again. */
   readonly maxAgeMillis: number
 }
@@ -61,7 +62,7 @@ const openConnection = (
   options: ConnectionPoolOptions,
   retire: (connection: Connection) => void,
 ): Connection => {
-  const { connect, abort } = pinnedConnector(options)
+  const { connect, abort } = makeConnector(options.open)
   const client = new Client(origin, { ...clientOptions, connect })
   const ageTimer = setTimeout(() => {
     connection.isTooOld = true
@@ -76,7 +77,7 @@ const openConnection = (
 }
 
 /**
- * A pool of keep-alive connections, checked by `pinnedConnector`. A request takes an idle connection of its origin or opens
+ * A pool of keep-alive connections. A request takes an idle connection of its origin or opens
  * one. It never waits for another request, so a slow path of a shared host delays nobody else. The caller bounds the
  * requests in flight; the pool bounds the number and the time of idle connections. undici's Agent does not: it keeps any
  * number of idle connections, and beyond `maxOrigins` it refuses a new origin instead of closing an idle connection.

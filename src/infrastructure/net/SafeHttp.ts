@@ -1,10 +1,13 @@
 import { Context, Data, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
+import { addressFault, type AddressRules } from "../../domain/addresses.ts"
 import { urlFault } from "../../domain/webhooks/WebhookUrl.ts"
 import { makeAnswerReader } from "./answerReader.ts"
 import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
 import { type Connection, type ConnectionPool, makeConnectionPool } from "./ConnectionPool.ts"
+import { type EgressProxy, proxiedConnection } from "./EgressProxy.ts"
+import { pinnedConnection } from "./pinnedConnection.ts"
 import { makeResolveHost, type ResolveHost } from "./resolveHost.ts"
 
 /** A request to a URL that a user chose. */
@@ -44,9 +47,9 @@ export class SafeHttpError extends Data.TaggedError("SafeHttpError")<{
   readonly partial: SafeAnswer | undefined
 }> {}
 
-export interface SafeHttpOptions {
-  /** Whether private, loopback, unique-local and carrier-grade NAT addresses may be called. */
-  readonly allowPrivateNetworks: boolean
+export interface SafeHttpOptions extends AddressRules {
+  /** All requests go through it, and it resolves and checks the names of hosts. Default: requests go directly. */
+  readonly egressProxy?: EgressProxy | undefined
   /** Resolves host names. Default: DNS (see `resolveHost.ts`). */
   readonly resolve?: ResolveHost
   /** How long a connection takes new requests. Then the host is resolved again, because it may move. Default: 60 s. */
@@ -56,8 +59,8 @@ export interface SafeHttpOptions {
 /** The connection target of a URL, or what is wrong with the URL. */
 type Target = { readonly origin: string; readonly path: string } | { readonly fault: string }
 
-const targetOf = (url: string): Target => {
-  const fault = urlFault(url, { httpsOnly: false })
+const targetOf = (url: string, rules: AddressRules): Target => {
+  const fault = urlFault(url, { httpsOnly: false }) ?? addressFault(url, rules)
   if (fault !== undefined) return { fault }
   const { origin, pathname, search } = new URL(url)
   return { origin, path: pathname + search }
@@ -119,7 +122,7 @@ const exchange = (
 
 /**
  * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks every
- * address and connects to a checked address. It keeps connections for further requests, by default for at most 60 s.
+ * address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps connections for further requests, by default for at most 60 s.
  */
 export class SafeHttp extends Context.Service<
   SafeHttp,
@@ -135,13 +138,18 @@ export class SafeHttp extends Context.Service<
     Layer.effect(
       SafeHttp,
       Effect.gen(function* () {
-        const { allowPrivateNetworks, resolve = makeResolveHost({ askSystemToo: allowPrivateNetworks }) } = options
+        const { egressProxy, resolve = makeResolveHost({ askSystemToo: options.allowPrivateNetworks }) } = options
+        const open =
+          egressProxy === undefined ? pinnedConnection({ ...options, resolve }) : proxiedConnection(egressProxy)
         const maxAgeMillis = Duration.toMillis(Duration.fromInputUnsafe(options.maxConnectionAge ?? "60 seconds"))
         const pool = yield* Effect.acquireRelease(
-          Effect.sync(() => makeConnectionPool({ allowPrivateNetworks, resolve, maxAgeMillis })),
+          Effect.sync(() => makeConnectionPool({ open, maxAgeMillis })),
           (pool) => Effect.sync(pool.discardAll),
         )
-        const targets = new LRUCache<string, Target>({ max: maxCachedTargets, memoMethod: targetOf })
+        const targets = new LRUCache<string, Target>({
+          max: maxCachedTargets,
+          memoMethod: (url) => targetOf(url, options),
+        })
 
         return SafeHttp.of({
           request: (request) => {

@@ -1,6 +1,6 @@
 import { errors } from "undici"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
-import { codeOf, ConnectFault } from "./pinnedConnector.ts"
+import { codeOf, ConnectFault } from "./ConnectFault.ts"
 
 /** Why a request has no complete answer. `message` is a sentence for the user who chose the URL. */
 export interface ConnectionFault {

@@ -7,7 +7,7 @@ import type { JobScheduleChanges, NewJobSchedule } from "#src/domain/jobs/JobSch
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { nextFiring } from "#src/domain/jobs/firings.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { toStoredJson } from "#src/domain/StoredJson.ts"
+import { toStoredJson } from "../../fakes/storedJson.ts"
 import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
 import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardJson } from "./jobs.ts"

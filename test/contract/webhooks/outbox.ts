@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { toStoredJson } from "#src/domain/StoredJson.ts"
+import { toStoredJson } from "../../fakes/storedJson.ts"
 import { eventsOf } from "./events.ts"
 import { awkwardJson } from "../jobs/jobs.ts"
 import { awkwardTexts, failureOf, insertOrg, newId } from "../support.ts"

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { outcomeOf } from "../../domain/support.ts"
-import { toStoredJson } from "#src/domain/StoredJson.ts"
+import { toStoredJson } from "../../fakes/storedJson.ts"
 import { eventsOf } from "./events.ts"
 import { insertOrg } from "../support.ts"
 import type { It } from "./webhookSupport.ts"

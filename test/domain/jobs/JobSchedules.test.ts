@@ -5,7 +5,7 @@ import { Cipher } from "#src/domain/Cipher.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
-import { toStoredJson } from "#src/domain/StoredJson.ts"
+import { toStoredJson } from "../../fakes/storedJson.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 

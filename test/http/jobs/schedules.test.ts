@@ -142,6 +142,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("schedules"
         [{ unknown: 1 }, 400],
         [{ cron: "nonsense" }, 400],
         [{ timezone: "Mars/Base" }, 400],
+        [{ timezone: null }, 400],
         [{ overlap: "maybe" }, 400],
         [{ active: null }, 400],
         [{ callback_url: "ftp://example.com" }, 400],

@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { getCACertificates, setDefaultCACertificates } from "node:tls"
 import type { FailureKind } from "#src/domain/webhooks/WebhookSender.ts"
-import { selfSigned } from "../../support/certificate.ts"
+import { selfSigned, trusted } from "../../support/certificate.ts"
 import { type Behaviour, closedPort, makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient, text } from "../../support/safeHttp.ts"
 
@@ -133,13 +132,7 @@ describe("SafeHttp fails", () => {
 describe("SafeHttp over TLS", () => {
   it.live("accepts a trusted certificate, for its names only", () =>
     Effect.gen(function* () {
-      const tls = selfSigned({ names: ["receiver.test"] })
-      const receiver = yield* makeReceiver({ tls })
-      const before = getCACertificates("default")
-      yield* Effect.acquireRelease(
-        Effect.sync(() => setDefaultCACertificates([...before, tls.cert])),
-        () => Effect.sync(() => setDefaultCACertificates(before)),
-      )
+      const receiver = yield* makeReceiver({ tls: yield* trusted({ names: ["receiver.test"] }) })
       const { post, fails } = yield* safeClient()
       receiver.behave({ status: 200, body: "over TLS" })
       const url = `https://receiver.test:${receiver.port}/`
