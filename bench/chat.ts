@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import * as DocsSearch from "../src/domain/chat/DocsSearch.ts"
-import { zipPages } from "../src/infrastructure/chat/zipPages.ts"
+import { ZipReader } from "../src/infrastructure/chat/ZipReader.ts"
 import { manyPages } from "../test/support/docs.ts"
 import { zip } from "../test/support/zip.ts"
 
@@ -22,13 +22,14 @@ const heap = () => {
 }
 
 const indexing = Effect.gen(function* () {
+  const zips = yield* ZipReader
   for (const count of [500, 2_000]) {
     const bytes = asZip(count)
     for (let round = 0; round < 3; round++) {
       const before = heap()
       const cpu = process.cpuUsage()
       const start = performance.now()
-      const unpacked = yield* zipPages(bytes)
+      const { pages: unpacked } = yield* zips.read(bytes)
       const middle = performance.now()
       const index = DocsSearch.make(unpacked)
       const end = performance.now()
@@ -83,5 +84,5 @@ const serving = async () => {
   host.close()
 }
 
-await Effect.runPromise(indexing)
+await Effect.runPromise(Effect.provide(indexing, ZipReader.layer))
 if (url !== undefined) await serving()

@@ -36,6 +36,8 @@ const answerTimes = async (scope: Scope, { quick, say }: RunOptions): Promise<Fo
   const { found, millis } = await smallChatsBeside(chat, () =>
     Promise.all(Array.from({ length: largeZips }, (_, n) => other({ docsZipUrl: `${docs}/large/${n}` }))),
   )
+  const refused = found.find(({ status }) => status !== 200 && status !== 503)
+  if (refused !== undefined) throw new Error(`A chat with a zip was answered ${refused.status}`)
   const answered = found.filter(({ status }) => status === 200).length
   const [beside50, slowest] = [percentile(millis, 0.5), Math.max(...millis)]
   say(

@@ -13,6 +13,7 @@ import { DocsWakeup } from "../domain/docs/DocsWakeup.ts"
 import { StoredDocs } from "../domain/docs/StoredDocs.ts"
 import * as DocsIndexes from "../infrastructure/chat/DocsIndexes.ts"
 import * as Documents from "../infrastructure/chat/Documents.ts"
+import { ZipReader } from "../infrastructure/chat/ZipReader.ts"
 import * as DocsQuestionsSql from "../infrastructure/docs/DocsQuestionRepository.ts"
 import * as ProjectDocsSql from "../infrastructure/docs/ProjectDocsRepository.ts"
 import { cachesWithin, memoryLimit } from "./memory.ts"
@@ -35,7 +36,7 @@ export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
     Layer.provideMerge(Layer.merge(DocsQuestions.layer, StoredDocs.layer)),
     Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit]),
     Layer.provide([DocsQuestionsSql.layer, ProjectDocsSql.layer]),
-    Layer.provide(Documents.layer({ maxBytes: caches.documents })),
+    Layer.provide(Layer.provide(Documents.layer({ maxBytes: caches.documents }), ZipReader.layer)),
     Layer.provideMerge(Layer.mergeAll(ChatRateLimits.layer, DocsWakeup.layer, indexes)),
     Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
   )

@@ -4,7 +4,7 @@ import { DocsIndexes, type DocsSource, type SearchableDocs } from "../../domain/
 import { expectedBytes } from "../../domain/chat/DocsSearch.ts"
 import { type Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import type { IndexSize } from "./IndexThread.ts"
-import * as IndexThreads from "./indexThreads.ts"
+import { type IndexThread, make as makeThread } from "./indexThreads.ts"
 
 /** Limit of a chat's wait for the memory of its index. */
 const indexMemoryDeadline = "10 seconds"
@@ -16,6 +16,8 @@ const smallShare = 1 / 32
 
 interface Entry {
   readonly owner: string
+  /** The thread that has it. */
+  readonly thread: IndexThread
   readonly ready: Deferred.Deferred<SearchableDocs, Unavailable>
   /** Holds the index's memory in the budget and in the thread. */
   readonly scope: Scope.Closeable
@@ -36,8 +38,8 @@ const reclaimable = (entries: ReadonlyMap<string, Entry>) => {
 }
 
 /**
- * Indexes in a thread of their own, by owner and version. All together, in use, being built and idle, they take at most
- * `maxBytes` of memory.
+ * Indexes by owner and version, in two threads: one for small indexes, which need not wait for what large ones do. All
+ * together, in use, being built and idle, they take at most `maxBytes` of memory.
  */
 export const layer = (maxBytes: number) =>
   Layer.effect(
@@ -73,12 +75,17 @@ export const layer = (maxBytes: number) =>
         error: "Too much documentation is being indexed; try again.",
         reclaim,
       })
-      const thread = yield* IndexThreads.make({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes }, () => {
-        for (const [key, entry] of entries) if (entry.bytes > 0) drop(key, entry)
-      })
+      const startThread = Effect.suspend(() =>
+        makeThread({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes }, (ended) => {
+          for (const [key, entry] of entries) if (entry.thread === ended && entry.bytes > 0) drop(key, entry)
+        }),
+      )
+      const [small, large] = [yield* startThread, yield* startThread]
+      const threadFor = ({ characters }: DocsSource) => (expectedBytes(characters) <= reserved.maxSmall ? small : large)
 
       const build = Effect.fnUntraced(function* (entry: Entry, { characters, pages }: DocsSource) {
         const lease = yield* budget.take(entry.owner, expectedBytes(characters))
+        const { thread } = entry
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
         // Other requests continue between the batches.
@@ -101,7 +108,8 @@ export const layer = (maxBytes: number) =>
       const start = Effect.fnUntraced(function* (key: string, source: DocsSource) {
         const { owner } = source
         const scope = Scope.makeUnsafe()
-        const entry: Entry = { owner, ready: Deferred.makeUnsafe(), scope, users: 0, bytes: 0, builder: undefined }
+        const [thread, ready] = [threadFor(source), Deferred.makeUnsafe<SearchableDocs, Unavailable>()]
+        const entry: Entry = { owner, thread, ready, scope, users: 0, bytes: 0, builder: undefined }
         entries.set(key, entry)
         entry.builder = yield* build(entry, source).pipe(
           Effect.onExit((exit) =>

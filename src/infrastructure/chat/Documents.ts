@@ -1,5 +1,4 @@
 import { type Duration, Effect, Layer } from "effect"
-import { Digest } from "effect/crypto"
 import { Yaml } from "effect/encoding"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import * as BoundedCache from "../../domain/BoundedCache.ts"
@@ -9,7 +8,7 @@ import { Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { FetchFault, type Fetched, fetchDocument } from "./fetchDocument.ts"
 import { SafeHttp } from "../net/SafeHttp.ts"
-import { zipPages } from "./zipPages.ts"
+import { type ZipFault, ZipReader } from "./ZipReader.ts"
 
 const MiB = 1024 * 1024
 /** Limits of a document's bytes as sent (contract 8). A skill is one text file. */
@@ -29,6 +28,7 @@ const maxUnpackingsOfOwner = 1
 const maxWaitingFetches = 64
 
 const tooLate = new FetchFault({ message: "cannot be fetched in time", isTransient: true })
+const tooBusy = new Unavailable({ error: "Too many documents are being loaded; try again." })
 
 interface Document<A> {
   readonly value: A
@@ -71,7 +71,7 @@ interface Kind<A> {
   /** The request field of its URLs, for errors. */
   readonly field: string
   readonly maxBytes: number
-  readonly parse: (bytes: Uint8Array) => Effect.Effect<A, { readonly message: string }>
+  readonly parse: (bytes: Uint8Array) => Effect.Effect<A, FetchFault | ZipFault | Unavailable>
   /** The memory of a value in bytes. */
   readonly size: (value: A) => number
 }
@@ -112,7 +112,7 @@ const slots = (all: number, perOwner: number, deadline: Duration.Input) =>
     perOwner,
     deadline,
     maxWaiting: maxWaitingFetches,
-    error: "Too many documents are being loaded; try again.",
+    error: tooBusy.error,
   })
 
 interface ReaderOptions {
@@ -131,7 +131,12 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
   const unprocessable = (url: string, message: string) =>
     new UnprocessableContent({ error: `${field}: ${url.slice(0, 300)} ${message}.` })
 
-  const load = Effect.fnUntraced(function* (owner: string, url: string, now: number, previous?: Document<A>) {
+  /** Fetches and reads a document, unless its server says that `previous` is the newest. Calls `onFetched` in between. */
+  const load = Effect.fnUntraced(function* (
+    { owner, url, now }: { readonly owner: string; readonly url: string; readonly now: number },
+    previous: Document<A> | undefined,
+    onFetched: () => void,
+  ) {
     const fetched = yield* fetching
       .take(owner, 1)
       .pipe(
@@ -140,15 +145,19 @@ const makeReader = Effect.fnUntraced(function* <A>({ field, maxBytes, parse, siz
         Effect.scoped,
       )
     if (fetched === undefined) return { ...previous!, answeredAt: now, checkedAt: now }
+    onFetched()
     const { bytes, etag, lastModified } = fetched
     const value = yield* unpacking.take(owner, 1).pipe(Effect.andThen(parse(bytes)), Effect.scoped)
     return { value, fetched: { etag, lastModified }, answeredAt: now, checkedAt: now }
   })
 
   const refresh = (owner: string, url: string, now: number) => (previous: Document<A> | undefined) =>
-    load(owner, url, now, previous).pipe(
+    Effect.suspend(() => {
+      let late: FetchFault | Unavailable = tooLate
+      const loading = load({ owner, url, now }, previous, () => (late = tooBusy))
       // The time in queues counts.
-      Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(tooLate) }),
+      return Effect.timeoutOrElse(loading, { duration: timeout, orElse: () => Effect.fail(late) })
+    }).pipe(
       Effect.catchIf(
         (error) =>
           (error instanceof Unavailable || (error instanceof FetchFault && error.isTransient)) &&
@@ -187,16 +196,11 @@ export const layer = ({ maxBytes = 128 * MiB, timeout = "10 seconds" }: Document
   Layer.effect(
     Documents,
     Effect.gen(function* () {
-      const digest = yield* Digest.Digest
+      const zips = yield* ZipReader
       const fetching = slots(maxFetches, maxFetchesOfOwner, timeout)
       const unpacking = slots(maxUnpackings, maxUnpackingsOfOwner, timeout)
       const shared = { timeout, fetching, unpacking }
-      const parseArchive = (bytes: Uint8Array) =>
-        Effect.all({ version: digest.digestHex(Digest.sha256, bytes), pages: zipPages(bytes) })
-      const archive = yield* makeReader<Archive>(
-        { ...archives, parse: parseArchive },
-        { ...shared, cacheBytes: maxBytes },
-      )
+      const archive = yield* makeReader<Archive>({ ...archives, parse: zips.read }, { ...shared, cacheBytes: maxBytes })
       const skill = yield* makeReader<Skill>(skills, { ...shared, cacheBytes: maxBytes / 8 })
       return Documents.of({
         archive: Effect.fn("Documents.archive")(archive.cached),

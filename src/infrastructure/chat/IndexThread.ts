@@ -1,6 +1,7 @@
 import { parentPort, workerData } from "node:worker_threads"
 import type { Page } from "../../domain/chat/DocsPassages.ts"
 import { type DocsIndex, indexing, type SearchOptions } from "../../domain/chat/DocsSearch.ts"
+import type { ThreadCall, ThreadReply } from "./workerThread.ts"
 
 /**
  * The data of the thread that indexes and searches documentation, which takes seconds of CPU time. The thread has a heap limit
@@ -23,16 +24,6 @@ export type IndexTask =
 /** The size of a finished index. */
 export type IndexSize = Pick<DocsIndex, "bytes" | "isWhole">
 
-export interface IndexCall {
-  readonly call: number
-  readonly id: number
-  readonly task: IndexTask
-}
-/** The answer to a call; `lost` if the index does not exist. */
-export type IndexReply =
-  | { readonly call: number; readonly value: unknown }
-  | { readonly call: number; readonly lost: true }
-
 /** Indexing pauses for other tasks after this time. */
 const sliceMillis = 10
 
@@ -45,7 +36,7 @@ const unfinished = new Set<number>()
 
 const otherTasks = () => new Promise((resolve) => setImmediate(resolve))
 
-const reply = (message: IndexReply) => parentPort!.postMessage(message)
+const reply = (message: ThreadReply) => parentPort!.postMessage(message)
 
 /** Builds an index, unless it is dropped before the end. */
 const build = async (id: number, count: number) => {
@@ -67,7 +58,7 @@ const build = async (id: number, count: number) => {
   }
 }
 
-parentPort!.on("message", async ({ call, id, task }: IndexCall) => {
+parentPort!.on("message", async ({ call, id, task }: ThreadCall<IndexTask>) => {
   if (task.op === "add") {
     const pages = added.get(id) ?? []
     pages.push(...task.pages)

@@ -1,22 +1,25 @@
-import { Data, Effect } from "effect"
 import { on } from "node:events"
 import type { Readable } from "node:stream"
 import { promisify } from "node:util"
 import { crc32 } from "node:zlib"
 import { type Entry, fromBuffer, type Options, type ZipFile } from "yauzl"
-import { limits } from "../../domain/chat/Chat.ts"
-import type { Page } from "../../domain/chat/DocsPassages.ts"
 
 /** Limit of the unpacked bytes of all pages of a zip (contract 6). */
 const maxUnpackedBytes = 50 * 1024 * 1024
-/** Limit of the entries of a zip, other files and folders included. */
-const maxZipEntries = 50 * limits.pages
+/** Limit of the entries of a zip for each page that it may have: other files and folders count, too. */
+const entriesPerPage = 50
 /** Limit of the characters of a path. */
 const maxPathLength = 512
 
+/** A page as the zip has it: markdown in UTF-8. */
+export interface ZippedPage {
+  readonly slug: string
+  readonly content: Uint8Array<ArrayBuffer>
+}
+
 /** The zip is refused. `message` follows the URL in a sentence. */
-export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
-const fault = (message: string) => new ZipFault({ message })
+class RefusedZip extends Error {}
+const fault = (message: string) => new RefusedZip(message)
 const broken = fault("is not a zip, or is damaged")
 
 const isMarkdown = (path: string) => /\.mdx?$/i.test(path)
@@ -66,38 +69,42 @@ const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
     chunks.push(chunk)
   }
   if (sum !== entry.crc32 || bytes !== entry.uncompressedSize) throw broken
-  return Buffer.concat(chunks)
+  // In memory of its own, which can be transferred to another thread.
+  const content = new Uint8Array(bytes)
+  chunks.reduce((at, chunk) => (content.set(chunk, at), at + chunk.length), 0)
+  return content
 }
 
-const readPages = async (bytes: Uint8Array, signal: AbortSignal): Promise<ReadonlyArray<Page>> => {
+/**
+ * The markdown pages of a zip, each unpacked when it is asked for. Other files are not unpacked and count toward no limit but
+ * that of the entries. Throws when the zip is refused: `refusalOf`.
+ *
+ * @param maxPages limit of the pages
+ */
+export async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<ZippedPage> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const zip = await open(buffer, { lazyEntries: true, autoClose: false, decodeStrings: false })
-  const pages = new Map<string, Page>()
   const paths = new Set<string>()
+  const slugs = new Set<string>()
   let entries = 0
   let left = maxUnpackedBytes
   for await (const entry of entriesOf(zip)) {
-    signal.throwIfAborted()
     const path = pathOf(entry)
-    if (++entries > maxZipEntries) throw fault("has too many entries")
+    if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
     if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
     if (!isMarkdown(path) || isHidden(path)) continue
     if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
     paths.add(path)
-    if (paths.size > limits.pages) throw fault("has more than 2,000 files")
+    if (paths.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
     const content = await unpack(zip, entry, left)
     left -= content.length
     const slug = slugOf(path)
-    if (!pages.has(slug)) pages.set(slug, { slug, markdown: new TextDecoder().decode(content) })
+    if (slugs.has(slug)) continue
+    slugs.add(slug)
+    yield { slug, content }
   }
-  if (pages.size === 0) throw fault("has no .md or .mdx files")
-  return [...pages.values()]
+  if (paths.size === 0) throw fault("has no .md or .mdx files")
 }
 
-/** Returns the markdown pages of a zip. Other files are not unpacked and count toward no limit but that of the entries. */
-export const zipPages = Effect.fn("Documents.unpack")((bytes: Uint8Array) =>
-  Effect.tryPromise({
-    try: (signal) => readPages(bytes, signal),
-    catch: (error) => (error instanceof ZipFault ? error : broken),
-  }),
-)
+/** Why a zip is refused, from what reading it threw. */
+export const refusalOf = (error: unknown): string => (error instanceof RefusedZip ? error : broken).message

@@ -14,6 +14,13 @@ const pagesOf = (word: string, bytes: number): ReadonlyArray<Page> => [
   { slug: word, markdown: `# ${word}` + `\n\n${word} and ${"other ".repeat(200)}`.repeat(bytes / 8 / 1_210) },
 ]
 
+/** A page of words that are similar to those of a question, and to compare with them takes time. */
+const manyWords: Page = {
+  slug: "words",
+  markdown: Array.from({ length: 10_000 }, (_, n) => `abcdef${n.toString(36).replaceAll(/\d/g, "x")}`).join(" "),
+}
+const misspelled = Array.from({ length: 32 }, (_, n) => `abcdeg${String.fromCharCode(97 + (n % 26))}yz${n}w`).join(" ")
+
 const open = (owner: string, version: string, pages: ReadonlyArray<Page>) =>
   DocsIndexesPort.use((indexes) => indexes.open(inMemory(owner, version, pages)))
 /** The words that are found in documentation that stays open for a time. */
@@ -75,6 +82,21 @@ describe("indexes of documentation", () => {
       expect(waits).toMatchObject({ _tag: "Unavailable" })
       expect(yield* find("b", "1", large, "large")).toBe("large")
     }).pipe(Effect.provide(layer)),
+  )
+
+  // Seen failing with one thread: the small search waited for all the large ones that were sent before it.
+  it.effect("small documentation is indexed and searched beside large documentation, and does not wait for it", () =>
+    Effect.gen(function* () {
+      const large = yield* open("a", "large", [...pagesOf("large", 4 * MiB), manyWords])
+      yield* find("b", "warm", docs, "keys")
+      const searches = Effect.forEach(Array.from({ length: 20 }), () => large.search(misspelled, { limit: 1 }), {
+        concurrency: "unbounded",
+      })
+      const searching = yield* Effect.forkChild(searches, { startImmediately: true })
+      expect(yield* find("b", "small", pagesOf("small", 10_000), "small")).toBe("small")
+      expect(searching.pollUnsafe(), "the large searches have not ended").toBeUndefined()
+      yield* Fiber.interrupt(searching)
+    }).pipe(Effect.scoped, Effect.provide(layer)),
   )
 
   it.effect("a chat that ends stops its indexing", () =>

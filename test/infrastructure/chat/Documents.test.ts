@@ -1,10 +1,10 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { NodeCrypto } from "@effect/platform-node"
 import { describe, expect, it } from "@effect/vitest"
-import { Context, Duration, Effect, Fiber, Layer } from "effect"
+import { Context, Deferred, Duration, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { Documents as DocumentsPort } from "#src/domain/chat/Documents.ts"
 import * as Documents from "#src/infrastructure/chat/Documents.ts"
+import { ZipReader } from "#src/infrastructure/chat/ZipReader.ts"
 import { SafeHttp } from "#src/infrastructure/net/SafeHttp.ts"
 import { closedPort, makeReceiver, type Received } from "../../support/receiver.ts"
 import { zip } from "../../support/zip.ts"
@@ -15,13 +15,17 @@ const skillText = "---\nname: deploy\ndescription: >\n  How to\n  deploy\n---\n\
 
 /** Documents, and a server for them; private addresses may be called by default. */
 const world = Effect.fnUntraced(function* (
-  options: { readonly allowPrivateNetworks?: boolean; readonly timeout?: Duration.Input } = {},
+  options: {
+    readonly allowPrivateNetworks?: boolean
+    readonly timeout?: Duration.Input
+    readonly zips?: Layer.Layer<ZipReader>
+  } = {},
 ) {
-  const { allowPrivateNetworks = true, timeout = "30 seconds" } = options
+  const { allowPrivateNetworks = true, timeout = "30 seconds", zips = ZipReader.layer } = options
   const server = yield* makeReceiver()
   server.behave({ status: 200, body: docs() })
   const http = SafeHttp.layer({ allowPrivateNetworks, resolve: async () => ["127.0.0.1"] })
-  const context = yield* Layer.build(Documents.layer({ timeout }).pipe(Layer.provide([http, NodeCrypto.layer])))
+  const context = yield* Layer.build(Documents.layer({ timeout }).pipe(Layer.provide([http, zips])))
   const documents = Context.get(context, DocumentsPort)
   const url = `${server.url}/docs.zip`
   const archive = (url: string, orgId?: string) => documents.archive({ url, orgId })
@@ -310,6 +314,20 @@ describe("fetches", () => {
       yield* TestClock.adjust("10 seconds")
       const exits = yield* Fiber.join(hanging)
       expect(exits.filter((exit) => exit._tag === "Success")).toEqual([])
+    }),
+  )
+})
+
+describe("a zip that is not unpacked in time", () => {
+  it.effect("is a 503, because its server is not the reason", () =>
+    Effect.gen(function* () {
+      const begun = yield* Deferred.make<void>()
+      const read = () => Effect.andThen(Deferred.succeed(begun, undefined), Effect.never)
+      const { url, archive } = yield* world({ timeout: "10 seconds", zips: Layer.succeed(ZipReader, { read }) })
+      const loading = yield* Effect.forkChild(Effect.flip(archive(url)))
+      yield* Deferred.await(begun)
+      yield* TestClock.adjust("10 seconds")
+      expect(yield* Fiber.join(loading)).toMatchObject({ _tag: "Unavailable" })
     }),
   )
 })

@@ -1,0 +1,52 @@
+import { Context, Data, Effect, Layer } from "effect"
+import { limits } from "../../domain/chat/Chat.ts"
+import type { Page } from "../../domain/chat/DocsPassages.ts"
+import type { Archive } from "../../domain/chat/Documents.ts"
+import type { Unavailable } from "../../domain/Errors.ts"
+import type { ZipBatch, ZipTask, ZipThreadData } from "./ZipThread.ts"
+import * as WorkerThread from "./workerThread.ts"
+
+/** Heap of the thread. The bytes of zips and pages are outside of it. */
+const maxHeapMiB = 48
+
+/** The zip is refused. `message` follows the URL in a sentence. */
+export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
+
+const decoder = new TextDecoder()
+
+/** Unpacks zips in a thread of its own, so that other requests continue. */
+export class ZipReader extends Context.Service<
+  ZipReader,
+  {
+    /** Returns the markdown pages of a zip and the digest of the zip. */
+    readonly read: (bytes: Uint8Array) => Effect.Effect<Archive, ZipFault | Unavailable>
+  }
+>()("gatehouse/infrastructure/ZipReader") {
+  static readonly layer = Layer.effect(
+    ZipReader,
+    Effect.gen(function* () {
+      const thread = yield* WorkerThread.make<ZipTask>({
+        module: "ZipThread",
+        workerData: { maxPages: limits.pages } satisfies ZipThreadData,
+        resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
+        lost: "The zip could not be unpacked; try again.",
+      })
+      let ids = 0
+
+      const read = Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
+        const id = ids++
+        yield* Effect.addFinalizer(() => Effect.sync(() => thread.tellIfRunning(id, { op: "close" })))
+        const version = yield* thread.ask<string>(id, { op: "open", bytes })
+        const pages: Array<Page> = []
+        for (;;) {
+          const batch = yield* thread.ask<ZipBatch>(id, { op: "next" })
+          if (batch.fault !== undefined) return yield* new ZipFault({ message: batch.fault })
+          if (batch.pages.length === 0) return { version, pages }
+          for (const { slug, content } of batch.pages) pages.push({ slug, markdown: decoder.decode(content) })
+        }
+      }, Effect.scoped)
+
+      return ZipReader.of({ read })
+    }),
+  )
+}

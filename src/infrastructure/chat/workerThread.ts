@@ -1,0 +1,85 @@
+import { Deferred, Effect } from "effect"
+import { type ResourceLimits, Worker } from "node:worker_threads"
+import { Unavailable } from "../../domain/Errors.ts"
+
+/** A call of a task. A task without an answer has the call -1. */
+export interface ThreadCall<Task> {
+  readonly call: number
+  /** What the task is for. */
+  readonly id: number
+  readonly task: Task
+}
+/** The answer to a call; `lost` if the thread has nothing with the id. */
+export type ThreadReply =
+  | { readonly call: number; readonly value: unknown }
+  | { readonly call: number; readonly lost: true }
+
+export interface ThreadOptions {
+  /** The module of the thread, without its extension, beside this file. */
+  readonly module: string
+  readonly workerData?: unknown
+  readonly resourceLimits: ResourceLimits
+  /** The error of the calls that a thread did not answer. */
+  readonly lost: string
+  /** Called after a thread has ended. */
+  readonly onEnd?: () => void
+}
+
+/**
+ * A thread that does tasks. The first task starts it, and the scope ends it. If it runs out of memory it ends, its calls fail
+ * with a 503, and the next task starts a new thread.
+ */
+export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
+  const { module, workerData, resourceLimits, onEnd = () => {} } = options
+  const source = new URL(`./${module}.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url)
+  const lost = Effect.fail(new Unavailable({ error: options.lost }))
+  let thread: Worker | undefined
+  let calls = 0
+  // Bounded by the number of chats: each has one task at a time.
+  const waiting = new Map<number, Deferred.Deferred<unknown, Unavailable>>()
+
+  const start = () => {
+    const worker = new Worker(source, { workerData, resourceLimits })
+    worker.on("message", (reply: ThreadReply) => {
+      const answer = waiting.get(reply.call)
+      if (answer === undefined) return
+      Deferred.doneUnsafe(answer, "lost" in reply ? lost : Effect.succeed(reply.value))
+    })
+    // Without a listener the error would be an uncaught exception. `exit` follows.
+    worker.on("error", () => {})
+    worker.on("exit", () => {
+      thread = undefined
+      for (const answer of waiting.values()) Deferred.doneUnsafe(answer, lost)
+      onEnd()
+    })
+    worker.unref()
+    return worker
+  }
+  const post = (message: ThreadCall<Task>) => (thread ??= start()).postMessage(message)
+
+  yield* Effect.addFinalizer(() => Effect.promise(async () => thread?.terminate()))
+
+  return {
+    /** Sends a task to the thread and waits for its answer. */
+    ask: <A>(id: number, task: Task): Effect.Effect<A, Unavailable> =>
+      Effect.suspend(() => {
+        const call = calls++
+        const answer = Deferred.makeUnsafe<unknown, Unavailable>()
+        waiting.set(call, answer)
+        post({ call, id, task })
+        // The process does not end while a call waits.
+        thread?.ref()
+        return Effect.ensuring(
+          Deferred.await(answer) as Effect.Effect<A, Unavailable>,
+          Effect.sync(() => {
+            waiting.delete(call)
+            if (waiting.size === 0) thread?.unref()
+          }),
+        )
+      }),
+    /** Sends a task that has no answer. */
+    tell: (id: number, task: Task) => post({ call: -1, id, task }),
+    /** Sends a task that has no answer and that a thread without anything need not get. */
+    tellIfRunning: (id: number, task: Task) => thread?.postMessage({ call: -1, id, task } satisfies ThreadCall<Task>),
+  }
+})
