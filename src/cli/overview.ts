@@ -1,6 +1,7 @@
 import { Command, Flag } from "effect/cli"
 import type { Overview } from "../domain/activity/Activity.ts"
-import { call } from "./call.ts"
+import { measureNames } from "../domain/activity/ActiveOrg.ts"
+import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"
 
@@ -63,10 +64,29 @@ const failing = Command.make("failing", page, ({ cursor, limit }) =>
   ),
 ).pipe(Command.withDescription("List the endpoints with the most failed attempts in the last 24 hours"))
 
+const by = Flag.Literals("by", measureNames).pipe(
+  Flag.withDescription("What the orgs are ranked by (default: attempts)"),
+  Flag.withDefault("attempts" as const),
+)
+
+const orgs = Command.make("orgs", { ...page, by }, ({ by, ...page }) =>
+  callPages(
+    page,
+    (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by } }),
+    ({ nextCursor, orgs }) => ({
+      table: table(
+        ["ORG", "NAME", "ATTEMPTS", "FAILED", "VALIDATIONS", "JOBS"],
+        orgs.map((one) => [one.orgId, one.name, one.attempts, one.failedAttempts, one.validations, one.jobs]),
+      ),
+      next: nextCursor,
+    }),
+  ),
+).pipe(Command.withDescription("List the orgs that use most in the last 24 hours"))
+
 /** Shows what happens in the service. */
 export const overview = Command.make("overview", { every, org }, ({ every, org }) =>
   call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org }) } }), output),
 ).pipe(
   Command.withDescription("Deliveries, validations and jobs by minute, hour or day, and the backlog"),
-  Command.withSubcommands([failing]),
+  Command.withSubcommands([failing, orgs]),
 )

@@ -1,12 +1,14 @@
 import { DateTime, Effect, Layer } from "effect"
 import { type ActivityCount, ActivityRepository, type FailureCount } from "#src/domain/activity/ActivityRepository.ts"
+import { measures } from "#src/domain/activity/ActiveOrg.ts"
 import { orgOf } from "#src/infrastructure/database/fragments.ts"
+import { World } from "./World.ts"
 
 const added = <A extends { readonly count: number }>(rows: Map<string, A>, key: string, row: A) =>
   void rows.set(key, { ...row, count: row.count + (rows.get(key)?.count ?? 0) })
 
 /** Counts in memory. There are no endpoints here: each counts as deleted. */
-export const layer = Layer.sync(ActivityRepository, () => {
+function make({ orgs }: World["Service"]) {
   const counts = new Map<string, ActivityCount>()
   const failures = new Map<string, FailureCount>()
   const replicas = new Map<string, DateTime.Utc>()
@@ -61,6 +63,37 @@ export const layer = Layer.sync(ActivityRepository, () => {
         const [id, n] = ranked[limit - 1] ?? []
         return { endpoints: ranked.slice(0, limit).map(() => null), next: ranked.length > limit ? `${n}.${id}` : null }
       }),
+    activeOrgs: ({ after, by, every, limit, since }) =>
+      Effect.sync(() => {
+        const rows = [...counts.values()].filter(
+          (row) => row.orgId !== "" && row.every === every && row.at >= since.epochMilliseconds,
+        )
+        const sumOf = (orgId: string, measure: keyof typeof measures) => {
+          const { kind, outcomes } = measures[measure]
+          const own = rows.filter(
+            (row) => row.orgId === orgId && row.kind === kind && outcomes.some((outcome) => outcome === row.outcome),
+          )
+          return own.reduce((sum, { count }) => sum + count, 0)
+        }
+        const ranked = [...new Set(rows.map(({ orgId }) => orgId))]
+          .map((orgId) => ({
+            orgId,
+            name: orgs.get(orgId)?.name ?? null,
+            attempts: sumOf(orgId, "attempts"),
+            failedAttempts: sumOf(orgId, "failedAttempts"),
+            validations: sumOf(orgId, "validations"),
+            jobs: sumOf(orgId, "jobs"),
+          }))
+          .filter((org) => org[by] > 0)
+          .sort((a, b) => b[by] - a[by] || (a.orgId < b.orgId ? -1 : 1))
+          .filter(
+            (org) =>
+              after === undefined || org[by] < after.count || (org[by] === after.count && org.orgId > after.orgId),
+          )
+        const page = ranked.slice(0, limit)
+        const last = ranked.length > limit ? page.at(-1) : undefined
+        return { orgs: page, next: last === undefined ? null : `${last[by]}.${last.orgId}` }
+      }),
     heartbeat: (id, _, now) => Effect.sync(() => void replicas.set(id, now)),
     leave: (id) => Effect.sync(() => void replicas.delete(id)),
     removeOld: (every, before, limit) =>
@@ -71,4 +104,6 @@ export const layer = Layer.sync(ActivityRepository, () => {
     removeReplicas: (before) =>
       Effect.sync(() => replicas.forEach((at, id) => DateTime.isLessThan(at, before) && replicas.delete(id))),
   })
-})
+}
+
+export const layer = Layer.effect(ActivityRepository, Effect.map(World, make))

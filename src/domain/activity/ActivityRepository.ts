@@ -2,6 +2,7 @@ import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
+import type { ActiveOrg, Measure } from "./ActiveOrg.ts"
 import type { ActivityKind, ActivityOutcome, CountedActivity, Every, FailingEndpoint } from "./Activity.ts"
 
 /** What happened in an interval, to be added to what is counted there. */
@@ -27,6 +28,11 @@ export interface FailureCount {
   readonly lastAt: number
   readonly lastStatus: number | null
   readonly lastFailure: string | null
+}
+
+/** An org in a ranking. */
+export interface RankedOrg extends Omit<ActiveOrg, "name"> {
+  readonly name: string | null
 }
 
 /** The state of the queue now. */
@@ -71,6 +77,17 @@ export class ActivityRepository extends Context.Service<
       { readonly endpoints: ReadonlyArray<FailingEndpoint | null>; readonly next: string | null },
       Unavailable
     >
+    /**
+     * Orgs by a measure in intervals from `since`, the most first. The name is `null` for an org that was deleted. `next` is
+     * the place of the last row; `null` on the last page.
+     */
+    readonly activeOrgs: (query: {
+      readonly by: Measure
+      readonly every: "hour" | "day"
+      readonly since: DateTime.Utc
+      readonly limit: number
+      readonly after: { readonly count: number; readonly orgId: string } | undefined
+    }) => Effect.Effect<{ readonly orgs: ReadonlyArray<RankedOrg>; readonly next: string | null }, Unavailable>
     /** Notes that a replica is alive. */
     readonly heartbeat: (
       replicaId: string,

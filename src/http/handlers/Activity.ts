@@ -7,6 +7,7 @@ export const layer = HttpApiBuilder.group(Api, "activity", (handlers) =>
   Effect.map(Activities, (activities) =>
     handlers.handleAll({
       overview: ({ query }) => activities.overview(query),
+      activeOrgs: ({ query }) => activities.activeOrgs(query),
       failing: ({ query }) => activities.failing(query),
     }),
   ),

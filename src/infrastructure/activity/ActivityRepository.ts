@@ -14,6 +14,7 @@ import { bucketsOf, eachBucket, inOrg } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { earliest } from "../webhooks/bucketQueues.ts"
 import { countDue } from "../webhooks/countDue.ts"
+import { activeOrgs } from "./activeOrgs.ts"
 import { failingEndpoints } from "./failingEndpoints.ts"
 
 const decodeCounts = decodeRows(
@@ -61,6 +62,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const failing = failingEndpoints(sql)
+    const ranked = activeOrgs(sql)
 
     return ActivityRepository.of({
       add: (rows) =>
@@ -121,6 +123,7 @@ export const layer = Layer.effect(
             }),
 
       failing: (query) => orUnavailable(failing(query)),
+      activeOrgs: (query) => orUnavailable(ranked(query)),
 
       heartbeat: (replicaId, startedAt, now) =>
         sql`

@@ -1,8 +1,9 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
+import type { Measure } from "#src/domain/activity/ActiveOrg.ts"
 import { type ActivityCount, ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import type { It } from "../support.ts"
-import { at, everyOrg, newId, oneOrg } from "../support.ts"
+import { at, everyOrg, insertOrg, newId, oneOrg } from "../support.ts"
 
 const hour = Date.UTC(2026, 10, 20, 17)
 const utc = (millis: number) => DateTime.makeUnsafe(millis)
@@ -74,6 +75,50 @@ export const activity = (it: It) => {
       const first = yield* page()
       assert.deepStrictEqual(first, { endpoints: [null, null], next: `5.${ids[1]}` })
       assert.deepStrictEqual(yield* page({ failures: 5, endpointId: ids[1]! }), { endpoints: [null], next: null })
+    }),
+  )
+
+  it.effect("the orgs that use most of what is asked for are listed first, page by page", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const since = Date.UTC(2032, 0, 1)
+      const { orgId: loud } = yield* insertOrg("Loud")
+      const { orgId: quiet } = yield* insertOrg("Quiet")
+      const gone = yield* newId
+      const done = (orgId: string, count: number, more: Partial<ActivityCount> = {}) =>
+        countOf(orgId, { at: since, count, ...more })
+      yield* repository.add([
+        ...[done(loud, 5), done(loud, 2, { outcome: "retried" }), done(loud, 1, { at: since + 3_600_000 })],
+        ...[
+          done(quiet, 1),
+          done(quiet, 7, { outcome: "failed" }),
+          done(quiet, 2, { kind: "validations", outcome: "valid" }),
+        ],
+        ...[done(gone, 1), done(gone, 4, { kind: "jobs", outcome: "completed" })],
+        ...[done("", 99), done(gone, 50, { at: since - 1 }), done(gone, 50, { every: "day" })],
+      ])
+      const figures = { attempts: 8, failedAttempts: 2, validations: 0, jobs: 0 }
+      const loudRow = { orgId: loud, name: "Loud", ...figures }
+      const quietRow = { orgId: quiet, name: "Quiet", attempts: 8, failedAttempts: 7, validations: 2, jobs: 0 }
+      const goneRow = { orgId: gone, name: null, attempts: 1, failedAttempts: 0, validations: 0, jobs: 4 }
+      const ranked = (by: Measure, after?: { readonly count: number; readonly orgId: string }) =>
+        repository.activeOrgs({ by, every: "hour", since: utc(since), limit: 2, after })
+      assert.deepStrictEqual(yield* ranked("attempts"), { orgs: [loudRow, quietRow], next: `8.${quiet}` })
+      const rest = yield* ranked("attempts", { count: 8, orgId: quiet })
+      assert.deepStrictEqual(rest, { orgs: [goneRow], next: null })
+      assert.deepStrictEqual(yield* ranked("failedAttempts"), { orgs: [quietRow, loudRow], next: null })
+      assert.deepStrictEqual(yield* ranked("validations"), { orgs: [quietRow], next: null })
+      assert.deepStrictEqual(yield* ranked("jobs"), { orgs: [goneRow], next: null })
+      const byDay = repository.activeOrgs({
+        by: "attempts",
+        every: "day",
+        since: utc(since),
+        limit: 1,
+        after: undefined,
+      })
+      assert.deepStrictEqual((yield* byDay).orgs, [
+        { orgId: gone, name: null, attempts: 50, failedAttempts: 0, validations: 0, jobs: 0 },
+      ])
     }),
   )
 

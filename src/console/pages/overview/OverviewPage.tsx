@@ -1,6 +1,7 @@
 import { useMemo } from "preact/hooks"
 import { Page } from "../../components/Page.tsx"
 import { Segments } from "../../components/Tabs.tsx"
+import { ActiveOrgs } from "./ActiveOrgs.tsx"
 import { Activity } from "./Activity.tsx"
 import { FailingEndpoints } from "./FailingEndpoints.tsx"
 import { Health } from "./Health.tsx"
@@ -21,6 +22,7 @@ export default () => {
     >
       <Health />
       <FailingEndpoints since={since} />
+      <ActiveOrgs since={since} />
       <Activity every={every} />
     </Page>
   )
