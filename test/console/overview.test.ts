@@ -62,6 +62,31 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
       }),
     )
 
+    it.effect("shows how fast requests and the database are, and each replica", () =>
+      Effect.gen(function* () {
+        yield* createOrg("Swift")
+        yield* inTab("/", async (page) => {
+          const stat = (label: string) => page.locator("dl").filter({ has: page.getByText(label, { exact: true }) })
+          // Replicas write their figures every 20 seconds.
+          await stat("Requests p99")
+            .getByText(/\d (ms|s)$/)
+            .first()
+            .waitFor()
+          await stat("Database p99")
+            .getByText(/\d (ms|s)$/)
+            .first()
+            .waitFor()
+          await stat("Database size")
+            .getByText(/[\d.]+ MiB/)
+            .waitFor()
+          await stat("Database size").getByText("writable").waitFor()
+          const row = page.getByRole("region", { name: "Replicas" }).getByRole("row").nth(1)
+          await row.getByText(/^\d+ of \d+$/).waitFor()
+          expect(await page.getByRole("region", { name: "Replicas" }).getByRole("row").count()).toBe(2)
+        })
+      }),
+    )
+
     it.effect("orgs show what they use and which limits they near", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Nordlicht")

@@ -1,6 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { type ActivityCount, ActivityRepository, type FailureCount } from "#src/domain/activity/ActivityRepository.ts"
 import { measures } from "#src/domain/activity/ActiveOrg.ts"
+import type { Replica } from "#src/domain/activity/Replica.ts"
 import { orgOf } from "#src/infrastructure/database/fragments.ts"
 import { World } from "./World.ts"
 
@@ -11,7 +12,7 @@ const added = <A extends { readonly count: number }>(rows: Map<string, A>, key: 
 function make({ orgs }: World["Service"]) {
   const counts = new Map<string, ActivityCount>()
   const failures = new Map<string, FailureCount>()
-  const replicas = new Map<string, DateTime.Utc>()
+  const replicas = new Map<string, Replica>()
 
   const removeOld = <A extends Pick<ActivityCount, "every" | "at">>(
     rows: Map<string, A>,
@@ -23,6 +24,13 @@ function make({ orgs }: World["Service"]) {
     old.forEach(([key]) => rows.delete(key))
     return old.length
   }
+
+  const present = (now: DateTime.Utc) =>
+    [...replicas.values()]
+      .filter(({ seenAt }) => DateTime.isGreaterThan(seenAt, DateTime.subtract(now, { seconds: 60 })))
+      .sort(
+        (a, b) => a.startedAt.epochMilliseconds - b.startedAt.epochMilliseconds || (a.replicaId < b.replicaId ? -1 : 1),
+      )
 
   return ActivityRepository.of({
     add: (rows) =>
@@ -44,9 +52,7 @@ function make({ orgs }: World["Service"]) {
       ),
     queueState: (_, now) =>
       Effect.sync(() => {
-        const since = DateTime.subtract(now, { seconds: 60 })
-        const seen = [...replicas.values()].filter((at) => DateTime.isGreaterThan(at, since)).length
-        return { backlog: 0, oldestDueAt: null, sweeps: 0, replicas: seen }
+        return { backlog: 0, oldestDueAt: null, sweeps: 0, replicas: present(now).length }
       }),
     failing: ({ after, every, limit, since }) =>
       Effect.sync(() => {
@@ -94,7 +100,8 @@ function make({ orgs }: World["Service"]) {
         const last = ranked.length > limit ? page.at(-1) : undefined
         return { orgs: page, next: last === undefined ? null : `${last[by]}.${last.orgId}` }
       }),
-    heartbeat: (id, _, now) => Effect.sync(() => void replicas.set(id, now)),
+    heartbeat: (replica) => Effect.sync(() => void replicas.set(replica.replicaId, replica)),
+    replicas: (now) => Effect.sync(() => present(now)),
     leave: (id) => Effect.sync(() => void replicas.delete(id)),
     removeOld: (every, before, limit) =>
       Effect.sync(() => {
@@ -102,7 +109,9 @@ function make({ orgs }: World["Service"]) {
         return Math.max(removeOld(counts, every, at, limit), removeOld(failures, every, at, limit))
       }),
     removeReplicas: (before) =>
-      Effect.sync(() => replicas.forEach((at, id) => DateTime.isLessThan(at, before) && replicas.delete(id))),
+      Effect.sync(() =>
+        replicas.forEach(({ seenAt }, id) => DateTime.isLessThan(seenAt, before) && replicas.delete(id)),
+      ),
   })
 }
 

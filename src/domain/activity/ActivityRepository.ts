@@ -4,6 +4,7 @@ import type { Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
 import type { ActiveOrg, Measure } from "./ActiveOrg.ts"
 import type { ActivityKind, ActivityOutcome, CountedActivity, Every, FailingEndpoint } from "./Activity.ts"
+import type { Replica } from "./Replica.ts"
 
 /** What happened in an interval, to be added to what is counted there. */
 export interface ActivityCount {
@@ -47,6 +48,7 @@ export interface QueueState {
 
 export const maxBacklog = 10_000
 export const maxSweeps = 1_000
+export const maxReplicas = 100
 
 /** Counts of what happened, and the replicas that are alive. */
 export class ActivityRepository extends Context.Service<
@@ -88,12 +90,10 @@ export class ActivityRepository extends Context.Service<
       readonly limit: number
       readonly after: { readonly count: number; readonly orgId: string } | undefined
     }) => Effect.Effect<{ readonly orgs: ReadonlyArray<RankedOrg>; readonly next: string | null }, Unavailable>
-    /** Notes that a replica is alive. */
-    readonly heartbeat: (
-      replicaId: string,
-      startedAt: DateTime.Utc,
-      now: DateTime.Utc,
-    ) => Effect.Effect<void, Unavailable>
+    /** Notes that a replica is alive, and what it measured. */
+    readonly heartbeat: (replica: Replica) => Effect.Effect<void, Unavailable>
+    /** The replicas that were seen in the last minute, oldest first, up to `maxReplicas`. */
+    readonly replicas: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<Replica>, Unavailable>
     readonly leave: (replicaId: string) => Effect.Effect<void, Unavailable>
     /** Removes intervals that began before a time, up to the limit, and returns their number. */
     readonly removeOld: (every: Every, before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>

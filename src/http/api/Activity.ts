@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ActiveOrg, measureQuery } from "../../domain/activity/ActiveOrg.ts"
 import { FailingEndpoint, Overview, overviewQuery, RankCursor } from "../../domain/activity/Activity.ts"
+import { ServiceState } from "../../domain/activity/Replica.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { pageQuery } from "../../domain/Page.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
@@ -51,6 +52,14 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
       .annotateMerge(access.administrator)
       .annotate(OpenApi.Summary, "List the endpoints that fail most")
       .annotate(OpenApi.Description, "Endpoints of every org by their failed attempts, the most first."),
+    HttpApiEndpoint.get("replicas", "/api/v0/replicas", { success: ServiceState, error: Forbidden })
+      .annotateMerge(access.administrator)
+      .annotate(OpenApi.Summary, "Read how fast the replicas are")
+      .annotate(
+        OpenApi.Description,
+        "What each replica measured in the last minutes: requests, validations, attempts, and operations of the database; and the " +
+          "size of the database. Each replica writes its figures every 20 seconds, so any of them can answer.",
+      ),
     HttpApiEndpoint.get("activeOrgs", "/api/v0/orgs/active", {
       query: { by: measureQuery, ...rankingQuery },
       success: Schema.Struct({ orgs: Schema.Array(ActiveOrg), nextCursor }).annotate({

@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { Measure } from "#src/domain/activity/ActiveOrg.ts"
 import { type ActivityCount, ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
+import type { ReplicaFigures } from "#src/domain/activity/Replica.ts"
 import type { It } from "../support.ts"
 import { at, everyOrg, insertOrg, newId, oneOrg } from "../support.ts"
 
@@ -17,6 +18,13 @@ const countOf = (orgId: string, more: Partial<ActivityCount> = {}): ActivityCoun
   count: 1,
   ...more,
 })
+
+const durations = { perMinute: 0.2, p50Millis: 1.25, p99Millis: null }
+const figures: ReplicaFigures = {
+  ...{ requests: durations, validations: durations, attempts: durations, database: durations },
+  databaseInFlight: 1,
+  databaseConnections: 10,
+}
 
 /** The contract of the counts of activity, and of the list of replicas. */
 export const activity = (it: It) => {
@@ -150,14 +158,26 @@ export const activity = (it: It) => {
       const replicas = (seconds: number) =>
         Effect.map(repository.queueState(everyOrg, at(seconds)), (state) => state.replicas)
       const before = yield* replicas(0)
-      yield* repository.heartbeat(one, at(0), at(0))
-      yield* repository.heartbeat(two, at(0), at(0))
+      const beat = (replicaId: string, seconds: number, figures: ReplicaFigures | null = null) =>
+        repository.heartbeat({ replicaId, startedAt: at(0), seenAt: at(seconds), figures })
+      yield* beat(one, 0)
+      yield* beat(two, 0)
       assert.strictEqual(yield* replicas(59), before + 2)
-      yield* repository.heartbeat(one, at(0), at(30))
+      yield* beat(one, 30, figures)
       assert.strictEqual(yield* replicas(60), before + 1)
+      const own = (seconds: number) =>
+        Effect.map(repository.replicas(at(seconds)), (all) =>
+          all.filter(({ replicaId }) => [one, two].includes(replicaId)),
+        )
+      const first = { replicaId: one, startedAt: at(0), seenAt: at(30), figures }
+      assert.deepStrictEqual(yield* own(60), [first])
+      assert.deepStrictEqual(yield* own(59), [
+        first,
+        { replicaId: two, startedAt: at(0), seenAt: at(0), figures: null },
+      ])
       yield* repository.leave(one)
       assert.strictEqual(yield* replicas(60), before)
-      yield* repository.heartbeat(one, at(0), at(30))
+      yield* beat(one, 30)
       yield* repository.removeReplicas(at(31))
       assert.strictEqual(yield* replicas(31), before)
     }),

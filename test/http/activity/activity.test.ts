@@ -3,6 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ActiveOrg } from "#src/domain/activity/ActiveOrg.ts"
 import type { FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
+import type { ServiceState } from "#src/domain/activity/Replica.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
@@ -133,6 +134,33 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
           }
           yield* must(send, "DELETE", `/api/v0/orgs/${idle.orgId}`, { as: adminToken })
           expect(of((yield* active("?by=jobs&limit=100")).orgs).map(({ orgId }) => orgId)).toEqual([busy.orgId])
+        }),
+      )
+
+      it.effect("only the administrator sees how fast each replica and the database are", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          yield* tenant.endpoint("https://localhost:9/")
+          yield* tenant.finished()
+          yield* send("POST", "/api/v0/keys/validate", { json: { key: tenant.key }, as: adminToken })
+          const read = Effect.map(
+            must(send, "GET", "/api/v0/replicas", { as: adminToken }),
+            (answer) => answer as unknown as typeof ServiceState.Encoded,
+          )
+          // Written with the heartbeat, every 20 seconds.
+          const { database: state, replicas } = yield* until("figures", read, ({ replicas }) => {
+            const { attempts, requests, validations } = replicas[0]?.figures ?? {}
+            return [attempts, requests, validations].every((one) => (one?.p99Millis ?? 0) > 0)
+          })
+          expect(replicas).toHaveLength(1)
+          const { database: operations, databaseConnections, requests } = replicas[0]!.figures!
+          expect(operations.p99Millis).toBeGreaterThanOrEqual(operations.p50Millis!)
+          expect(requests.perMinute).toBeGreaterThan(0)
+          expect(databaseConnections).toBe(database === "embedded" ? 1 : 10)
+          expect(state.writable).toBe(true)
+          expect(state.bytes).toBeGreaterThan(1_000_000)
+          expect((yield* send("GET", "/api/v0/replicas", { as: tenant.key })).status).toBe(403)
         }),
       )
 

@@ -5,6 +5,7 @@ import { ActiveOrgs } from "./ActiveOrgs.tsx"
 import { Activity } from "./Activity.tsx"
 import { FailingEndpoints } from "./FailingEndpoints.tsx"
 import { Health } from "./Health.tsx"
+import { Replicas } from "./Replicas.tsx"
 import { type Every, ranges, useRange } from "./range.ts"
 
 const hourMillis = 3_600_000
@@ -24,6 +25,7 @@ export default () => {
       <FailingEndpoints since={since} />
       <ActiveOrgs since={since} />
       <Activity every={every} />
+      <Replicas />
     </Page>
   )
 }
