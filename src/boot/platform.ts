@@ -10,6 +10,7 @@ import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
 import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
 import { Activities } from "../domain/activity/Activities.ts"
+import { ServiceStates } from "../domain/activity/ServiceStates.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
 import { Deployments } from "../domain/deployments/Deployments.ts"
 import { Projects } from "../domain/projects/Projects.ts"
@@ -57,9 +58,9 @@ export const platform = (settings: Settings) => {
     LeakedKeys.layer,
     Orgs.layer,
     Projects.layer,
-    Readiness.layer,
-    DatabaseSize.layer,
   ).pipe(
+    Layer.provideMerge(ServiceStates.layer),
+    Layer.provideMerge(Layer.mergeAll(Readiness.layer, DatabaseSize.layer)),
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
     Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),

@@ -1,8 +1,12 @@
 import { Command, Flag } from "effect/cli"
 import type { Overview } from "../domain/activity/Activity.ts"
-import { call } from "./call.ts"
+import { measureNames } from "../domain/activity/ActiveOrg.ts"
+import { inBytes } from "../infrastructure/checks/storage.ts"
+import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"
+
+const measuredNames = ["requests", "validations", "attempts", "database"] as const
 
 const every = Flag.Literals("every", ["minute", "hour", "day"]).pipe(
   Flag.withDescription("The length of an interval (default: minute, for the last hour)"),
@@ -63,10 +67,56 @@ const failing = Command.make("failing", page, ({ cursor, limit }) =>
   ),
 ).pipe(Command.withDescription("List the endpoints with the most failed attempts in the last 24 hours"))
 
+const by = Flag.Literals("by", measureNames).pipe(
+  Flag.withDescription("What the orgs are ranked by (default: attempts)"),
+  Flag.withDefault("attempts" as const),
+)
+
+const orgs = Command.make("orgs", { ...page, by }, ({ by, ...page }) =>
+  callPages(
+    page,
+    (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by } }),
+    ({ nextCursor, orgs }) => ({
+      table: table(
+        ["ORG", "NAME", "ATTEMPTS", "FAILED", "VALIDATIONS", "JOBS"],
+        orgs.map((one) => [one.orgId, one.name, one.attempts, one.failedAttempts, one.validations, one.jobs]),
+      ),
+      next: nextCursor,
+    }),
+  ),
+).pipe(Command.withDescription("List the orgs that use most in the last 24 hours"))
+
+const replicas = Command.make("replicas", {}, () =>
+  call(
+    (gatehouse) => gatehouse.activity.replicas(),
+    ({ database, replicas }) => ({
+      out: table(
+        ["REPLICA", "STARTED", "MEASURED", "A MINUTE", "P50 MS", "P99 MS"],
+        replicas.flatMap(({ figures, replicaId, startedAt }) =>
+          measuredNames.map((name) => {
+            const { p50Millis, p99Millis, perMinute } = figures?.[name] ?? {}
+            return [replicaId, startedAt, name, perMinute, p50Millis, p99Millis]
+          }),
+        ),
+      ),
+      note: [
+        `Database ${database.writable ? "writable" : "read-only"}, ${database.bytes === null ? "of unknown size" : inBytes(database.bytes)}`,
+        ...replicas.flatMap(({ figures, replicaId }) =>
+          figures === null
+            ? []
+            : [
+                `${replicaId} has ${figures.databaseInFlight} operations in flight for ${figures.databaseConnections} connections`,
+              ],
+        ),
+      ].join("\n"),
+    }),
+  ),
+).pipe(Command.withDescription("How fast each replica and the database were in the last five minutes"))
+
 /** Shows what happens in the service. */
 export const overview = Command.make("overview", { every, org }, ({ every, org }) =>
   call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org }) } }), output),
 ).pipe(
   Command.withDescription("Deliveries, validations and jobs by minute, hour or day, and the backlog"),
-  Command.withSubcommands([failing]),
+  Command.withSubcommands([failing, orgs, replicas]),
 )

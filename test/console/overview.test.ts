@@ -39,6 +39,54 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
       }).pipe(Effect.scoped),
     )
 
+    it.effect("says which orgs use most, by what one asks for, with links to the cause", () =>
+      Effect.gen(function* () {
+        const [busy, failing] = [yield* createOrg("Busy Jobs"), yield* createOrg("Failing Hooks")]
+        for (const workflow of ["a", "b"]) {
+          const { job_id } = yield* callFor(busy, "jobs/create", { workflow })
+          yield* callFor(busy, "jobs/complete", { job_id })
+        }
+        yield* callFor(failing, "webhooks/create", { url: nowhere, signing_secret: "s", retry_delays: [3_600] })
+        yield* callFor(failing, "events/publish", { type: "invoice.paid", data: {} })
+        yield* inTab("/?by=jobs", async (page, at) => {
+          const card = page.getByRole("region", { name: "Orgs that use most" })
+          const row = (name: string) => card.getByRole("row").filter({ has: page.getByRole("link", { name }) })
+          await row("Busy Jobs").waitFor()
+          expect(await card.getByRole("button", { pressed: true }).textContent()).toBe("Jobs")
+          await row("Failing Hooks").waitFor({ state: "detached" })
+          await card.getByRole("button", { name: "Failed" }).click()
+          await page.waitForURL((url) => url.search === "?by=failedAttempts")
+          await row("Failing Hooks").getByRole("link", { name: "1", exact: true }).last().click()
+          await page.waitForURL(at(`/orgs/${failing}/endpoints`))
+        })
+      }),
+    )
+
+    it.effect("shows how fast requests and the database are, and each replica", () =>
+      Effect.gen(function* () {
+        yield* createOrg("Swift")
+        yield* inTab("/", async (page) => {
+          const stat = (label: string) => page.locator("dl").filter({ has: page.getByText(label, { exact: true }) })
+          // Replicas write their figures every 20 seconds.
+          await stat("Requests p99")
+            .getByText(/\d (ms|s)$/)
+            .first()
+            .waitFor()
+          await stat("Database p99")
+            .getByText(/\d (ms|s)$/)
+            .first()
+            .waitFor()
+          await stat("Database size")
+            .getByText(/[\d.]+ MiB/)
+            .waitFor()
+          await stat("Database size").getByText("writable").waitFor()
+          const row = page.getByRole("region", { name: "Replicas" }).getByRole("row").nth(1)
+          await row.getByText(/^\d+ of \d+$/).waitFor()
+          expect(await page.getByRole("region", { name: "Replicas" }).getByRole("row").count()).toBe(2)
+        })
+      }),
+    )
+
     it.effect("orgs show what they use and which limits they near", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Nordlicht")

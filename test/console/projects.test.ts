@@ -37,6 +37,18 @@ describe.skipIf(!hasBrowser).each(Object.entries(consolesWithCi))("projects, ove
           await dialog.getByRole("button", { name: "Roll back" }).click()
           await page.getByRole("status").getByText("The project is rolled back.").waitFor()
           await current.filter({ hasText: "aaaaaaa" }).waitFor()
+        })
+        const back = yield* call("GET", `/api/v0/projects/${projectId}`)
+        const { deployments: all } = yield* call("GET", `/api/v0/projects/${projectId}/deployments`)
+        const later = (all as unknown as ReadonlyArray<{ readonly id: string; readonly sha: string }>).find(
+          ({ sha }) => sha === "b".repeat(40),
+        )!
+        // Somebody else makes the later one current: the open timeline shows it by a live event.
+        yield* call("POST", `/api/v0/projects/${projectId}/deployments/${later.id}/promote`)
+        yield* Effect.promise(() => current.filter({ hasText: "bbbbbbb" }).waitFor())
+        yield* call("POST", `/api/v0/projects/${projectId}/deployments/${back["currentDeploymentId"]}/promote`)
+        yield* Effect.promise(async () => {
+          await current.filter({ hasText: "aaaaaaa" }).waitFor()
 
           await page.getByLabel("Kind").selectOption("Previews")
           await page.waitForURL((url) => url.search === "?kind=preview")

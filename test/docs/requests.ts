@@ -6,6 +6,8 @@ const operations = describedBy(OpenApi.fromApi(Api) as unknown as Document)
 
 /** The operation of the definition that a request would reach. */
 export const operationOf = (method: string, path: string): Described | undefined =>
+  // A path without parameters first, as the router does.
+  operations.find((operation) => operation.method === method && operation.path === path) ??
   operations.find(
     (operation) =>
       operation.method === method && new RegExp(`^${operation.path.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(path),

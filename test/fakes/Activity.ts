@@ -1,15 +1,18 @@
 import { DateTime, Effect, Layer } from "effect"
 import { type ActivityCount, ActivityRepository, type FailureCount } from "#src/domain/activity/ActivityRepository.ts"
+import { measures } from "#src/domain/activity/ActiveOrg.ts"
+import type { Replica } from "#src/domain/activity/Replica.ts"
 import { orgOf } from "#src/infrastructure/database/fragments.ts"
+import { World } from "./World.ts"
 
 const added = <A extends { readonly count: number }>(rows: Map<string, A>, key: string, row: A) =>
   void rows.set(key, { ...row, count: row.count + (rows.get(key)?.count ?? 0) })
 
 /** Counts in memory. There are no endpoints here: each counts as deleted. */
-export const layer = Layer.sync(ActivityRepository, () => {
+function make({ orgs }: World["Service"]) {
   const counts = new Map<string, ActivityCount>()
   const failures = new Map<string, FailureCount>()
-  const replicas = new Map<string, DateTime.Utc>()
+  const replicas = new Map<string, Replica>()
 
   const removeOld = <A extends Pick<ActivityCount, "every" | "at">>(
     rows: Map<string, A>,
@@ -21,6 +24,13 @@ export const layer = Layer.sync(ActivityRepository, () => {
     old.forEach(([key]) => rows.delete(key))
     return old.length
   }
+
+  const present = (now: DateTime.Utc) =>
+    [...replicas.values()]
+      .filter(({ seenAt }) => DateTime.isGreaterThan(seenAt, DateTime.subtract(now, { seconds: 60 })))
+      .sort(
+        (a, b) => a.startedAt.epochMilliseconds - b.startedAt.epochMilliseconds || (a.replicaId < b.replicaId ? -1 : 1),
+      )
 
   return ActivityRepository.of({
     add: (rows) =>
@@ -42,9 +52,7 @@ export const layer = Layer.sync(ActivityRepository, () => {
       ),
     queueState: (_, now) =>
       Effect.sync(() => {
-        const since = DateTime.subtract(now, { seconds: 60 })
-        const seen = [...replicas.values()].filter((at) => DateTime.isGreaterThan(at, since)).length
-        return { backlog: 0, oldestDueAt: null, sweeps: 0, replicas: seen }
+        return { backlog: 0, oldestDueAt: null, sweeps: 0, replicas: present(now).length }
       }),
     failing: ({ after, every, limit, since }) =>
       Effect.sync(() => {
@@ -61,7 +69,39 @@ export const layer = Layer.sync(ActivityRepository, () => {
         const [id, n] = ranked[limit - 1] ?? []
         return { endpoints: ranked.slice(0, limit).map(() => null), next: ranked.length > limit ? `${n}.${id}` : null }
       }),
-    heartbeat: (id, _, now) => Effect.sync(() => void replicas.set(id, now)),
+    activeOrgs: ({ after, by, every, limit, since }) =>
+      Effect.sync(() => {
+        const rows = [...counts.values()].filter(
+          (row) => row.orgId !== "" && row.every === every && row.at >= since.epochMilliseconds,
+        )
+        const sumOf = (orgId: string, measure: keyof typeof measures) => {
+          const { kind, outcomes } = measures[measure]
+          const own = rows.filter(
+            (row) => row.orgId === orgId && row.kind === kind && outcomes.some((outcome) => outcome === row.outcome),
+          )
+          return own.reduce((sum, { count }) => sum + count, 0)
+        }
+        const ranked = [...new Set(rows.map(({ orgId }) => orgId))]
+          .map((orgId) => ({
+            orgId,
+            name: orgs.get(orgId)?.name ?? null,
+            attempts: sumOf(orgId, "attempts"),
+            failedAttempts: sumOf(orgId, "failedAttempts"),
+            validations: sumOf(orgId, "validations"),
+            jobs: sumOf(orgId, "jobs"),
+          }))
+          .filter((org) => org[by] > 0)
+          .sort((a, b) => b[by] - a[by] || (a.orgId < b.orgId ? -1 : 1))
+          .filter(
+            (org) =>
+              after === undefined || org[by] < after.count || (org[by] === after.count && org.orgId > after.orgId),
+          )
+        const page = ranked.slice(0, limit)
+        const last = ranked.length > limit ? page.at(-1) : undefined
+        return { orgs: page, next: last === undefined ? null : `${last[by]}.${last.orgId}` }
+      }),
+    heartbeat: (replica) => Effect.sync(() => void replicas.set(replica.replicaId, replica)),
+    replicas: (now) => Effect.sync(() => present(now)),
     leave: (id) => Effect.sync(() => void replicas.delete(id)),
     removeOld: (every, before, limit) =>
       Effect.sync(() => {
@@ -69,6 +109,10 @@ export const layer = Layer.sync(ActivityRepository, () => {
         return Math.max(removeOld(counts, every, at, limit), removeOld(failures, every, at, limit))
       }),
     removeReplicas: (before) =>
-      Effect.sync(() => replicas.forEach((at, id) => DateTime.isLessThan(at, before) && replicas.delete(id))),
+      Effect.sync(() =>
+        replicas.forEach(({ seenAt }, id) => DateTime.isLessThan(seenAt, before) && replicas.delete(id)),
+      ),
   })
-})
+}
+
+export const layer = Layer.effect(ActivityRepository, Effect.map(World, make))

@@ -2,6 +2,7 @@ import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { InvalidRequest, type Forbidden, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type CurrentPrincipal, managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
+import type { ActiveOrg, Measure } from "./ActiveOrg.ts"
 import {
   countIntervals,
   type Every,
@@ -9,6 +10,7 @@ import {
   fill,
   intervalsOf,
   type Overview,
+  rankOf,
   startOf,
 } from "./Activity.ts"
 import { ActivityRepository } from "./ActivityRepository.ts"
@@ -33,18 +35,31 @@ export interface OverviewQuery {
 
 type Refused = Unauthorized | Forbidden | InvalidRequest | Unavailable
 
+/** The query of a ranking. */
+interface RankingQuery {
+  readonly since?: DateTime.Utc | undefined
+  readonly limit: number
+  readonly cursor?: string | undefined
+}
+
 /** What happened, for people: in the whole service, or in one org. */
 export class Activities extends Context.Service<
   Activities,
   {
     readonly overview: (query: OverviewQuery) => Effect.Effect<Overview, NotFound | Refused, CurrentPrincipal>
     /** Endpoints by their failed attempts, for the administrator. */
-    readonly failing: (query: {
-      readonly since?: DateTime.Utc | undefined
-      readonly limit: number
-      readonly cursor?: string | undefined
-    }) => Effect.Effect<
+    readonly failing: (
+      query: RankingQuery,
+    ) => Effect.Effect<
       { readonly endpoints: ReadonlyArray<FailingEndpoint>; readonly nextCursor: string | null },
+      Refused,
+      CurrentPrincipal
+    >
+    /** Orgs by what they did, for the administrator. */
+    readonly activeOrgs: (
+      query: RankingQuery & { readonly by: Measure },
+    ) => Effect.Effect<
+      { readonly orgs: ReadonlyArray<ActiveOrg>; readonly nextCursor: string | null },
       Refused,
       CurrentPrincipal
     >
@@ -93,31 +108,51 @@ export class Activities extends Context.Service<
         }
       })
 
-      const failing = Effect.fn("Activities.failing")(function* ({
-        cursor,
-        limit,
-        since,
-      }: Parameters<Activities["Service"]["failing"]>[0]) {
+      const failing = Effect.fn("Activities.failing")(function* ({ cursor, limit, since }: RankingQuery) {
         yield* requireAdministrator
-        const now = yield* DateTime.now
-        const from = since ?? DateTime.subtract(now, { hours: 24 })
-        const age = now.epochMilliseconds - from.epochMilliseconds
-        if (age > Duration.toMillis(Duration.days(30))) {
-          return yield* new InvalidRequest({ error: "since must be at most 30 days ago." })
-        }
-        // Less than what is kept, because an interval begins before `since`.
-        const every = age < Duration.toMillis(maxFailureHours) - 3_600_000 ? ("hour" as const) : ("day" as const)
-        const [failures, endpointId] = cursor?.split(".") ?? []
+        const after = rankOf(cursor)
         const { endpoints, next } = yield* repository.failing({
-          every,
-          since: DateTime.makeUnsafe(startOf(every, from.epochMilliseconds)),
+          ...(yield* rangeOf(since)),
           limit,
-          after: endpointId === undefined ? undefined : { failures: Number(failures), endpointId },
+          after: after && { failures: after.count, endpointId: after.id },
         })
         return { endpoints: endpoints.filter((endpoint) => endpoint !== null), nextCursor: next }
       })
 
-      return Activities.of({ overview, failing })
+      const activeOrgs = Effect.fn("Activities.activeOrgs")(function* ({
+        by,
+        cursor,
+        limit,
+        since,
+      }: Parameters<Activities["Service"]["activeOrgs"]>[0]) {
+        yield* requireAdministrator
+        const after = rankOf(cursor)
+        const { next, orgs } = yield* repository.activeOrgs({
+          ...(yield* rangeOf(since)),
+          by,
+          limit,
+          after: after && { count: after.count, orgId: after.id },
+        })
+        return {
+          orgs: orgs.flatMap(({ name, ...org }) => (name === null ? [] : [{ ...org, name }])),
+          nextCursor: next,
+        }
+      })
+
+      return Activities.of({ activeOrgs, overview, failing })
     }),
   )
 }
+
+/** The intervals of a ranking, from the start of the one that `since` is in. */
+const rangeOf = Effect.fnUntraced(function* (since: DateTime.Utc | undefined) {
+  const now = yield* DateTime.now
+  const from = since ?? DateTime.subtract(now, { hours: 24 })
+  const age = now.epochMilliseconds - from.epochMilliseconds
+  if (age > Duration.toMillis(Duration.days(30))) {
+    return yield* new InvalidRequest({ error: "since must be at most 30 days ago." })
+  }
+  // Less than what is kept, because an interval begins before `since`.
+  const every = age < Duration.toMillis(maxFailureHours) - 3_600_000 ? ("hour" as const) : ("day" as const)
+  return { every, since: DateTime.makeUnsafe(startOf(every, from.epochMilliseconds)) }
+})

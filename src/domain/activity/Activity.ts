@@ -104,11 +104,17 @@ export const FailingEndpoint = Schema.Struct({
 }).annotate({ identifier: "FailingEndpoint" })
 export interface FailingEndpoint extends Schema.Schema.Type<typeof FailingEndpoint> {}
 
-/** A place in the list of failing endpoints: `<failed attempts>.<endpoint>`. */
-export const FailingCursor = Schema.String.check(
+/** A place in a ranking: `<count>.<id>`. */
+export const RankCursor = Schema.String.check(
   // With the flag u, the pattern is also in the OpenAPI document.
   Schema.isPattern(/^\d{1,15}\.[0-7][0-9A-HJKMNP-TV-Z]{25}$/u, { expected: "the cursor of an earlier answer" }),
 )
+
+/** The count and the id of a cursor; `undefined` at the first page. */
+export const rankOf = (cursor: string | undefined) => {
+  const [count, id] = cursor?.split(".") ?? []
+  return id === undefined ? undefined : { count: Number(count), id }
+}
 
 /** The number of intervals of a range. A range of all years has a thousand million minutes. */
 export const countIntervals = (every: Every, from: number, to: number): number =>

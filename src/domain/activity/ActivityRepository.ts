@@ -2,7 +2,9 @@ import type { DateTime, Effect } from "effect"
 import { Context } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
+import type { ActiveOrg, Measure } from "./ActiveOrg.ts"
 import type { ActivityKind, ActivityOutcome, CountedActivity, Every, FailingEndpoint } from "./Activity.ts"
+import type { Replica } from "./Replica.ts"
 
 /** What happened in an interval, to be added to what is counted there. */
 export interface ActivityCount {
@@ -29,6 +31,11 @@ export interface FailureCount {
   readonly lastFailure: string | null
 }
 
+/** An org in a ranking. */
+export interface RankedOrg extends Omit<ActiveOrg, "name"> {
+  readonly name: string | null
+}
+
 /** The state of the queue now. */
 export interface QueueState {
   /** Counted up to `maxBacklog`. */
@@ -41,6 +48,7 @@ export interface QueueState {
 
 export const maxBacklog = 10_000
 export const maxSweeps = 1_000
+export const maxReplicas = 100
 
 /** Counts of what happened, and the replicas that are alive. */
 export class ActivityRepository extends Context.Service<
@@ -71,12 +79,21 @@ export class ActivityRepository extends Context.Service<
       { readonly endpoints: ReadonlyArray<FailingEndpoint | null>; readonly next: string | null },
       Unavailable
     >
-    /** Notes that a replica is alive. */
-    readonly heartbeat: (
-      replicaId: string,
-      startedAt: DateTime.Utc,
-      now: DateTime.Utc,
-    ) => Effect.Effect<void, Unavailable>
+    /**
+     * Orgs by a measure in intervals from `since`, the most first. The name is `null` for an org that was deleted. `next` is
+     * the place of the last row; `null` on the last page.
+     */
+    readonly activeOrgs: (query: {
+      readonly by: Measure
+      readonly every: "hour" | "day"
+      readonly since: DateTime.Utc
+      readonly limit: number
+      readonly after: { readonly count: number; readonly orgId: string } | undefined
+    }) => Effect.Effect<{ readonly orgs: ReadonlyArray<RankedOrg>; readonly next: string | null }, Unavailable>
+    /** Notes that a replica is alive, and what it measured. */
+    readonly heartbeat: (replica: Replica) => Effect.Effect<void, Unavailable>
+    /** The replicas that were seen in the last minute, oldest first, up to `maxReplicas`. */
+    readonly replicas: (now: DateTime.Utc) => Effect.Effect<ReadonlyArray<Replica>, Unavailable>
     readonly leave: (replicaId: string) => Effect.Effect<void, Unavailable>
     /** Removes intervals that began before a time, up to the limit, and returns their number. */
     readonly removeOld: (every: Every, before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>

@@ -1,12 +1,14 @@
-import { DateTime, Effect, Layer, Schema } from "effect"
+import { DateTime, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { outcomesOf } from "../../domain/activity/Activity.ts"
 import {
   ActivityRepository,
   type FailureCount,
   maxBacklog,
+  maxReplicas,
   maxSweeps,
 } from "../../domain/activity/ActivityRepository.ts"
+import { ReplicaFigures } from "../../domain/activity/Replica.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { date, decodeRows, inScope, orgOf, Time } from "../database/fragments.ts"
@@ -14,6 +16,7 @@ import { bucketsOf, eachBucket, inOrg } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { earliest } from "../webhooks/bucketQueues.ts"
 import { countDue } from "../webhooks/countDue.ts"
+import { activeOrgs } from "./activeOrgs.ts"
 import { failingEndpoints } from "./failingEndpoints.ts"
 
 const decodeCounts = decodeRows(
@@ -24,6 +27,13 @@ const decodeCounts = decodeRows(
     count: Schema.Int,
   }),
 )
+
+const decodeReplicas = decodeRows(
+  Schema.Struct({ replicaId: Schema.String, startedAt: Time, seenAt: Time, figures: Schema.NullOr(Schema.String) }),
+)
+/** The figures of another version may have other fields; then there are none. */
+const decodeFigures = Schema.decodeUnknownOption(Schema.fromJsonString(ReplicaFigures))
+const encodeFigures = Schema.encodeSync(Schema.fromJsonString(ReplicaFigures))
 
 const timesOf = (rows: ReadonlyArray<FailureCount>, f: (row: FailureCount) => number) =>
   times(rows.map((row) => DateTime.makeUnsafe(f(row))))
@@ -46,14 +56,14 @@ const stateOfBuckets = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sc
   return yield* eachBucket(sql, state)
 })
 
+const isPresent = (sql: SqlClient.SqlClient, now: DateTime.Utc) =>
+  sql`seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}`
+
 /** The open sweeps of a scope, and the replicas that were seen lately. */
 const countOpen = (sql: SqlClient.SqlClient, scope: OrgScope, now: DateTime.Utc) =>
   sql<{ sweeps: number; replicas: number }>`
     SELECT ${countSweeps(sql, scope)} AS sweeps,
-      (SELECT count(*)::int FROM replicas
-       WHERE seen_at > ${date(DateTime.subtract(now, { seconds: replicaSeconds }))}) AS replicas`.pipe(
-    Effect.map(([row]) => row!),
-  )
+      (SELECT count(*)::int FROM replicas WHERE ${isPresent(sql, now)}) AS replicas`.pipe(Effect.map(([row]) => row!))
 
 /** Counts of what happened, in PostgreSQL. */
 export const layer = Layer.effect(
@@ -61,6 +71,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const failing = failingEndpoints(sql)
+    const ranked = activeOrgs(sql)
 
     return ActivityRepository.of({
       add: (rows) =>
@@ -121,11 +132,25 @@ export const layer = Layer.effect(
             }),
 
       failing: (query) => orUnavailable(failing(query)),
+      activeOrgs: (query) => orUnavailable(ranked(query)),
 
-      heartbeat: (replicaId, startedAt, now) =>
+      heartbeat: ({ figures, replicaId, seenAt, startedAt }) =>
         sql`
-          INSERT INTO replicas (id, started_at, seen_at) VALUES (${replicaId}, ${date(startedAt)}, ${date(now)})
-          ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
+          INSERT INTO replicas (id, started_at, seen_at, figures)
+          VALUES (${replicaId}, ${date(startedAt)}, ${date(seenAt)}, ${figures && encodeFigures(figures)}::text)
+          ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, figures = excluded.figures`.pipe(
+          Effect.asVoid,
+          orUnavailableWithin("sweep"),
+        ),
+
+      replicas: (now) =>
+        sql`
+          SELECT id AS "replicaId", started_at AS "startedAt", seen_at AS "seenAt", figures FROM replicas
+          WHERE ${isPresent(sql, now)} ORDER BY started_at, id LIMIT ${maxReplicas}`.pipe(
+          decodeReplicas,
+          Effect.map((rows) => rows.map((row) => ({ ...row, figures: Option.getOrNull(decodeFigures(row.figures)) }))),
+          orUnavailable,
+        ),
 
       leave: (replicaId) =>
         sql`DELETE FROM replicas WHERE id = ${replicaId}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),

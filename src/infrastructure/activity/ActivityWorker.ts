@@ -6,6 +6,7 @@ import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
 import { ActivityRepository } from "../../domain/activity/ActivityRepository.ts"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { RetentionDays } from "../../domain/Retention.ts"
+import * as ReplicaFigures from "../telemetry/replicaFigures.ts"
 
 const flushInterval = Duration.seconds(5)
 const heartbeatInterval = Duration.seconds(20)
@@ -40,7 +41,7 @@ const removeOld = Effect.gen(function* () {
   yield* repository.removeReplicas(DateTime.subtract(now, replicaMemory))
 })
 
-/** Writes what was counted every five seconds and at the stop, notes that this replica is alive, and removes what is old. */
+/** Writes what was counted every five seconds and at the stop, notes that this replica is alive and what it measured, and removes what is old. */
 export const layer = Layer.effectDiscard(
   Effect.gen(function* () {
     const repository = yield* ActivityRepository
@@ -48,7 +49,11 @@ export const layer = Layer.effectDiscard(
     const { ulid } = yield* SecureRandom.SecureRandom
     const [replicaId, startedAt] = [yield* ulid, yield* DateTime.now]
     const flush = quietly("Activity is not counted yet")(recorder.flush)
-    const beat = Effect.flatMap(DateTime.now, (now) => repository.heartbeat(replicaId, startedAt, now))
+    const measure = yield* ReplicaFigures.make
+    const beat = Effect.gen(function* () {
+      const figures = yield* measure
+      yield* repository.heartbeat({ replicaId, startedAt, seenAt: yield* DateTime.now, figures })
+    })
     yield* Effect.addFinalizer(() =>
       Effect.andThen(flush, quietly("This replica counts as alive for a minute")(repository.leave(replicaId))),
     )

@@ -93,16 +93,18 @@ export const endpoints = Layer.effect(
   }),
 )
 
-/** Decorates the deployments: tells people who watch of those that CI registers. */
+/** Decorates the deployments: publishes those that CI registers or somebody promotes to the live feed. */
 export const deployments = Layer.effect(
   DeploymentRepository,
   Effect.gen(function* () {
     const repository = yield* DeploymentRepository
     const projects = yield* ProjectRepository
     const { isWatched, publish } = yield* LiveFeed
+    const changed = (orgId: string, projectId: string, deploymentId: string) =>
+      publish([{ topic: "deployment", orgId, data: { projectId, deploymentId } }])
     const registered = (projectId: string, deploymentId: string) =>
       projects.find(OrgScope.EveryOrg(), projectId).pipe(
-        Effect.map(({ orgId }) => publish([{ topic: "deployment", orgId, data: { projectId, deploymentId } }])),
+        Effect.map(({ orgId }) => changed(orgId, projectId, deploymentId)),
         Effect.ignore,
       )
     return DeploymentRepository.of({
@@ -112,6 +114,10 @@ export const deployments = Layer.effect(
           outcome._tag === "Registered" && isWatched()
             ? registered(outcome.projectId, deployment.deploymentId)
             : Effect.void,
+        ),
+      promote: (scope, projectId, deploymentId, now, entry) =>
+        Effect.tap(repository.promote(scope, projectId, deploymentId, now, entry), ({ orgId }) =>
+          Effect.sync(() => isWatched() && changed(orgId, projectId, deploymentId)),
         ),
     })
   }),

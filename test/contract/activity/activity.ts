@@ -1,8 +1,10 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
+import type { Measure } from "#src/domain/activity/ActiveOrg.ts"
 import { type ActivityCount, ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
+import type { ReplicaFigures } from "#src/domain/activity/Replica.ts"
 import type { It } from "../support.ts"
-import { at, everyOrg, newId, oneOrg } from "../support.ts"
+import { at, everyOrg, insertOrg, newId, oneOrg } from "../support.ts"
 
 const hour = Date.UTC(2026, 10, 20, 17)
 const utc = (millis: number) => DateTime.makeUnsafe(millis)
@@ -16,6 +18,13 @@ const countOf = (orgId: string, more: Partial<ActivityCount> = {}): ActivityCoun
   count: 1,
   ...more,
 })
+
+const durations = { perMinute: 0.2, p50Millis: 1.25, p99Millis: null }
+const figures: ReplicaFigures = {
+  ...{ requests: durations, validations: durations, attempts: durations, database: durations },
+  databaseInFlight: 1,
+  databaseConnections: 10,
+}
 
 /** The contract of the counts of activity, and of the list of replicas. */
 export const activity = (it: It) => {
@@ -77,6 +86,50 @@ export const activity = (it: It) => {
     }),
   )
 
+  it.effect("the orgs that use most of what is asked for are listed first, page by page", () =>
+    Effect.gen(function* () {
+      const repository = yield* ActivityRepository
+      const since = Date.UTC(2032, 0, 1)
+      const { orgId: loud } = yield* insertOrg("Loud")
+      const { orgId: quiet } = yield* insertOrg("Quiet")
+      const gone = yield* newId
+      const done = (orgId: string, count: number, more: Partial<ActivityCount> = {}) =>
+        countOf(orgId, { at: since, count, ...more })
+      yield* repository.add([
+        ...[done(loud, 5), done(loud, 2, { outcome: "retried" }), done(loud, 1, { at: since + 3_600_000 })],
+        ...[
+          done(quiet, 1),
+          done(quiet, 7, { outcome: "failed" }),
+          done(quiet, 2, { kind: "validations", outcome: "valid" }),
+        ],
+        ...[done(gone, 1), done(gone, 4, { kind: "jobs", outcome: "completed" })],
+        ...[done("", 99), done(gone, 50, { at: since - 1 }), done(gone, 50, { every: "day" })],
+      ])
+      const figures = { attempts: 8, failedAttempts: 2, validations: 0, jobs: 0 }
+      const loudRow = { orgId: loud, name: "Loud", ...figures }
+      const quietRow = { orgId: quiet, name: "Quiet", attempts: 8, failedAttempts: 7, validations: 2, jobs: 0 }
+      const goneRow = { orgId: gone, name: null, attempts: 1, failedAttempts: 0, validations: 0, jobs: 4 }
+      const ranked = (by: Measure, after?: { readonly count: number; readonly orgId: string }) =>
+        repository.activeOrgs({ by, every: "hour", since: utc(since), limit: 2, after })
+      assert.deepStrictEqual(yield* ranked("attempts"), { orgs: [loudRow, quietRow], next: `8.${quiet}` })
+      const rest = yield* ranked("attempts", { count: 8, orgId: quiet })
+      assert.deepStrictEqual(rest, { orgs: [goneRow], next: null })
+      assert.deepStrictEqual(yield* ranked("failedAttempts"), { orgs: [quietRow, loudRow], next: null })
+      assert.deepStrictEqual(yield* ranked("validations"), { orgs: [quietRow], next: null })
+      assert.deepStrictEqual(yield* ranked("jobs"), { orgs: [goneRow], next: null })
+      const byDay = repository.activeOrgs({
+        by: "attempts",
+        every: "day",
+        since: utc(since),
+        limit: 1,
+        after: undefined,
+      })
+      assert.deepStrictEqual((yield* byDay).orgs, [
+        { orgId: gone, name: null, attempts: 50, failedAttempts: 0, validations: 0, jobs: 0 },
+      ])
+    }),
+  )
+
   it.effect("old intervals are removed in batches, and newer ones stay", () =>
     Effect.gen(function* () {
       const repository = yield* ActivityRepository
@@ -105,14 +158,26 @@ export const activity = (it: It) => {
       const replicas = (seconds: number) =>
         Effect.map(repository.queueState(everyOrg, at(seconds)), (state) => state.replicas)
       const before = yield* replicas(0)
-      yield* repository.heartbeat(one, at(0), at(0))
-      yield* repository.heartbeat(two, at(0), at(0))
+      const beat = (replicaId: string, seconds: number, figures: ReplicaFigures | null = null) =>
+        repository.heartbeat({ replicaId, startedAt: at(0), seenAt: at(seconds), figures })
+      yield* beat(one, 0)
+      yield* beat(two, 0)
       assert.strictEqual(yield* replicas(59), before + 2)
-      yield* repository.heartbeat(one, at(0), at(30))
+      yield* beat(one, 30, figures)
       assert.strictEqual(yield* replicas(60), before + 1)
+      const own = (seconds: number) =>
+        Effect.map(repository.replicas(at(seconds)), (all) =>
+          all.filter(({ replicaId }) => [one, two].includes(replicaId)),
+        )
+      const first = { replicaId: one, startedAt: at(0), seenAt: at(30), figures }
+      assert.deepStrictEqual(yield* own(60), [first])
+      assert.deepStrictEqual(yield* own(59), [
+        first,
+        { replicaId: two, startedAt: at(0), seenAt: at(0), figures: null },
+      ])
       yield* repository.leave(one)
       assert.strictEqual(yield* replicas(60), before)
-      yield* repository.heartbeat(one, at(0), at(30))
+      yield* beat(one, 30)
       yield* repository.removeReplicas(at(31))
       assert.strictEqual(yield* replicas(31), before)
     }),

@@ -1,7 +1,9 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import type { ActiveOrg } from "#src/domain/activity/ActiveOrg.ts"
 import type { FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
+import type { ServiceState } from "#src/domain/activity/Replica.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
@@ -19,6 +21,12 @@ const failing = Effect.fnUntraced(function* (query = "") {
   const { send } = yield* TestServer
   const page = yield* must(send, "GET", `/api/v0/endpoints/failing${query}`, { as: adminToken })
   return page["endpoints"] as unknown as ReadonlyArray<typeof FailingEndpoint.Encoded>
+})
+type Org = typeof ActiveOrg.Encoded
+const active = Effect.fnUntraced(function* (query = "") {
+  const { send } = yield* TestServer
+  const page = yield* must(send, "GET", `/api/v0/orgs/active${query}`, { as: adminToken })
+  return page as unknown as { readonly orgs: ReadonlyArray<Org>; readonly nextCursor: string | null }
 })
 
 for (const [database, variables] of Object.entries({ embedded: environment, PostgreSQL: onPostgres(environment) })) {
@@ -93,6 +101,66 @@ for (const [database, variables] of Object.entries({ embedded: environment, Post
           expect(yield* ask("orgId=01KAHBMKZ3D2X7S5QN8W4V6R9T")).toBe(404)
           const rows = yield* overview(`?${to}&from=2026-11-20T16:58:30.000Z`)
           expect(rows.jobs.map(({ at }) => at)).toEqual(["2026-11-20T16:58:00.000Z", "2026-11-20T16:59:00.000Z"])
+        }),
+      )
+
+      it.effect("only the administrator sees which orgs use most, with what they did", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const [busy, idle] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+          yield* busy.endpoint("https://localhost:9/")
+          yield* Effect.forEach([1, 2], () => busy.finished())
+          yield* idle.finished()
+          yield* send("POST", "/api/v0/keys/validate", { json: { key: busy.key }, as: adminToken })
+          yield* must(send, "PATCH", `/api/v0/orgs/${busy.orgId}`, { json: { name: "Busy" }, as: adminToken })
+          const of = (orgs: ReadonlyArray<Org>) =>
+            orgs.filter(({ orgId }) => orgId === busy.orgId || orgId === idle.orgId)
+          const ranked = yield* until("counts", active("?by=jobs&limit=100"), ({ orgs }) => {
+            const [first, second] = of(orgs)
+            return first?.jobs === 2 && first.failedAttempts >= 2 && first.validations >= 1 && second?.jobs === 1
+          })
+          const [first, second] = of(ranked.orgs)
+          expect(first).toMatchObject({ orgId: busy.orgId, name: "Busy" })
+          expect(first!.attempts).toBe(first!.failedAttempts)
+          expect(second).toMatchObject({ orgId: idle.orgId, attempts: 0, failedAttempts: 0 })
+          const page = yield* active("?by=jobs&limit=1")
+          expect(page.orgs).toHaveLength(1)
+          const next = yield* active(`?by=jobs&limit=1&cursor=${page.nextCursor}`)
+          expect(next.orgs[0]!.orgId).not.toBe(page.orgs[0]!.orgId)
+          const refused = yield* send("GET", "/api/v0/orgs/active", { as: busy.key })
+          expect(refused.status).toBe(403)
+          for (const query of ["by=money", "since=2020-01-01T00:00:00Z", "cursor=1", "limit=101"]) {
+            expect((yield* send("GET", `/api/v0/orgs/active?${query}`, { as: adminToken })).status, query).toBe(400)
+          }
+          yield* must(send, "DELETE", `/api/v0/orgs/${idle.orgId}`, { as: adminToken })
+          expect(of((yield* active("?by=jobs&limit=100")).orgs).map(({ orgId }) => orgId)).toEqual([busy.orgId])
+        }),
+      )
+
+      it.effect("only the administrator sees how fast each replica and the database are", () =>
+        Effect.gen(function* () {
+          const { send } = yield* TestServer
+          const tenant = yield* makeTenant(adminToken)
+          yield* tenant.endpoint("https://localhost:9/")
+          yield* tenant.finished()
+          yield* send("POST", "/api/v0/keys/validate", { json: { key: tenant.key }, as: adminToken })
+          const read = Effect.map(
+            must(send, "GET", "/api/v0/replicas", { as: adminToken }),
+            (answer) => answer as unknown as typeof ServiceState.Encoded,
+          )
+          // Written with the heartbeat, every 20 seconds.
+          const { database: state, replicas } = yield* until("figures", read, ({ replicas }) => {
+            const { attempts, requests, validations } = replicas[0]?.figures ?? {}
+            return [attempts, requests, validations].every((one) => (one?.p99Millis ?? 0) > 0)
+          })
+          expect(replicas).toHaveLength(1)
+          const { database: operations, databaseConnections, requests } = replicas[0]!.figures!
+          expect(operations.p99Millis).toBeGreaterThanOrEqual(operations.p50Millis!)
+          expect(requests.perMinute).toBeGreaterThan(0)
+          expect(databaseConnections).toBe(database === "embedded" ? 1 : 10)
+          expect(state.writable).toBe(true)
+          expect(state.bytes).toBeGreaterThan(1_000_000)
+          expect((yield* send("GET", "/api/v0/replicas", { as: tenant.key })).status).toBe(403)
         }),
       )
 

@@ -172,6 +172,11 @@ for (const [database, server] of Object.entries({
             event: "deployment",
             data: { orgId: tenant.orgId, projectId, deploymentId },
           })
+          yield* must(send, "POST", `/api/v0/projects/${projectId}/deployments/${deploymentId}/promote`, {
+            as: adminToken,
+          })
+          const promoted = (yield* seen(own.events, 3))[2]!
+          expect([promoted.event, promoted.data]).toEqual([told!.event, told!.data])
           // What comes later has come, so what came before would have.
           yield* other.finished()
           expect((yield* seen(foreign.events, 3)).map(({ event }) => event)).toEqual(["reset", "job", "job"])

@@ -4,7 +4,8 @@ import { Notice } from "../../components/ErrorBox.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { Stat } from "../../components/Page.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
-import { percentText, problemsOf, recentOf } from "./health.ts"
+import { databaseMillisOf, percentText, problemsOf, recentOf } from "./health.ts"
+import { Speed, useServiceState } from "./Speed.tsx"
 
 type Overview = Answer<"activity.overview">
 const none = "–"
@@ -14,8 +15,15 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   const now = useNow()
   const { data: ready, error } = useData("system.readyz", {}, { refetchMillis: 15_000 })
   const { data: failing } = useData("activity.failing", { limit: 100 }, { refetchMillis: 15_000 })
+  const state = useServiceState()
   const isWritable = error === null && ready?.writable !== false
-  const problems = problemsOf(overview, failing?.endpoints ?? [], isWritable, now)
+  const problems = problemsOf(
+    overview,
+    failing?.endpoints ?? [],
+    isWritable,
+    now,
+    databaseMillisOf(state?.replicas ?? []),
+  )
   if (problems.length === 0) {
     return (
       <Notice tone="good">
@@ -36,7 +44,7 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   )
 }
 
-/** The state of the service now: what is wrong, and five figures. */
+/** The state of the service now: what is wrong, what happens, and how fast it is. */
 export const Health = () => {
   const { data } = useData("activity.overview", { every: "minute" }, { refetchMillis: 10_000 })
   const recent = data && recentOf(data)
@@ -76,6 +84,7 @@ export const Health = () => {
           {data?.replicas ?? none}
         </Stat>
       </div>
+      <Speed />
     </>
   )
 }

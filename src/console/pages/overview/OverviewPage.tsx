@@ -1,9 +1,11 @@
 import { useMemo } from "preact/hooks"
 import { Page } from "../../components/Page.tsx"
 import { Segments } from "../../components/Tabs.tsx"
+import { ActiveOrgs } from "./ActiveOrgs.tsx"
 import { Activity } from "./Activity.tsx"
 import { FailingEndpoints } from "./FailingEndpoints.tsx"
 import { Health } from "./Health.tsx"
+import { Replicas } from "./Replicas.tsx"
 import { type Every, ranges, useRange } from "./range.ts"
 
 const hourMillis = 3_600_000
@@ -21,7 +23,9 @@ export default () => {
     >
       <Health />
       <FailingEndpoints since={since} />
+      <ActiveOrgs since={since} />
       <Activity every={every} />
+      <Replicas />
     </Page>
   )
 }

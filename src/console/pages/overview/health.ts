@@ -3,6 +3,7 @@ import { durationText } from "../../components/Time.tsx"
 import { counted, numberText } from "../../components/numbers.ts"
 
 type Overview = Answer<"activity.overview">
+type Replica = Answer<"activity.replicas">["replicas"][number]
 type Failing = Answer<"activity.failing">["endpoints"][number]
 
 export interface Problem {
@@ -16,6 +17,8 @@ const recentMinutes = 10
 /** Shares and waits from which on they are a problem: the first needs a look, the second hurts receivers. */
 const shares = { warn: 0.05, bad: 0.25 }
 const waits = { warn: 60_000, bad: 300_000 }
+/** The median of the database's operations from which on everything is slow, in milliseconds. */
+const slowDatabase = { warn: 100, bad: 1_000 }
 /** Fewer attempts say nothing about a share. */
 const minimumAttempts = 10
 
@@ -42,6 +45,10 @@ export const recentOf = ({ deliveries, validations }: Overview) => {
 const toneOf = (value: number, from: { readonly warn: number; readonly bad: number }) =>
   value >= from.bad ? "bad" : value >= from.warn ? "warn" : undefined
 
+/** The median of the database's operations at the slowest replica, in milliseconds. */
+export const databaseMillisOf = (replicas: ReadonlyArray<Replica>) =>
+  Math.max(0, ...replicas.map(({ figures }) => figures?.database.p50Millis ?? 0))
+
 export const percentText = (share: number) => `${Number((share * 100).toFixed(share < 0.1 ? 1 : 0))} %`
 
 /** What is wrong now, the worst first. */
@@ -50,11 +57,13 @@ export const problemsOf = (
   failing: ReadonlyArray<Failing>,
   isWritable: boolean,
   now: number,
+  databaseMillis: number,
 ): ReadonlyArray<Problem> => {
   const { attempts, failedShare, unavailable } = recentOf(overview)
   const wait = overview.oldestDueAt === null ? 0 : now - Date.parse(overview.oldestDueAt)
   const waitTone = toneOf(wait, waits)
   const shareTone = attempts < minimumAttempts ? undefined : toneOf(failedShare, shares)
+  const databaseTone = toneOf(databaseMillis, slowDatabase)
   const ended = failing.filter(({ active, deactivatedReason }) => !active && deactivatedReason !== "by_request").length
   const problems: Array<Problem | undefined> = [
     isWritable
@@ -71,6 +80,12 @@ export const problemsOf = (
           text: `${counted(unavailable, "validation")} had no answer in the last ${recentMinutes} minutes.`,
           remedy: "The database did not answer in time. The log and /readyz say why.",
         },
+    databaseTone && {
+      tone: databaseTone,
+      text: `Half of the operations of the database take ${durationText(databaseMillis)} or more.`,
+      remedy:
+        "See which replica below. Look at the load and the disk of the database, and at long transactions of others.",
+    },
     shareTone && {
       tone: shareTone,
       text: `${percentText(failedShare)} of ${numberText(attempts)} attempts failed in the last ${recentMinutes} minutes.`,

@@ -1,0 +1,50 @@
+import { Card, Empty } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { type Measured, millisText, type Replica, useServiceState } from "./Speed.tsx"
+
+/** The median and the 99th percentile of a replica. */
+const durations = (title: string, name: Measured) => ({
+  title,
+  align: "end" as const,
+  cell: ({ figures }: Replica) => (
+    <span title="The median, and what 99 of 100 were faster than">
+      {millisText(figures?.[name].p50Millis)} · {millisText(figures?.[name].p99Millis)}
+    </span>
+  ),
+})
+
+/** Each process of the service, with how fast it was in the last five minutes: median and 99th percentile. */
+export const Replicas = () => {
+  const state = useServiceState()
+  return (
+    <Card title="Replicas" isPadded={false}>
+      <Table
+        caption="Replicas, with the median and the 99th percentile of what they measured"
+        rows={state?.replicas}
+        rowKey={({ replicaId }) => replicaId}
+        empty={<Empty icon="activity" title="No replica was seen in the last minute" />}
+        columns={[
+          { title: "Replica", cell: ({ replicaId }) => <code>{replicaId}</code> },
+          { title: "Started", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
+          durations("Requests", "requests"),
+          durations("Validations", "validations"),
+          durations("Receivers", "attempts"),
+          durations("Database", "database"),
+          {
+            title: "In flight",
+            align: "end",
+            cell: ({ figures }) =>
+              figures === null ? (
+                "–"
+              ) : (
+                <span title="Operations of the database in flight; with more than it has connections, some wait">
+                  {figures.databaseInFlight} of {figures.databaseConnections}
+                </span>
+              ),
+          },
+        ]}
+      />
+    </Card>
+  )
+}
