@@ -1,8 +1,7 @@
 import { Argument, Command, Flag } from "effect/cli"
-import { Timestamp } from "../domain/Schemas.ts"
 import { DeliveryState } from "../domain/webhooks/Delivery.ts"
 import { call, callPages } from "./call.ts"
-import { given, page } from "./flags.ts"
+import { given, page, time } from "./flags.ts"
 import { plain, table } from "./output.ts"
 
 /** Lists deliveries. */
@@ -88,8 +87,6 @@ export const delivery = Command.make(
       }),
     ),
 ).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's answer"))
-
-const time = (name: string) => Flag.String(name).pipe(Flag.withSchema(Timestamp))
 
 /** Resends what an endpoint missed. */
 export const recover = Command.make(

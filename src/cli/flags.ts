@@ -1,5 +1,6 @@
 import { Config, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
+import { Timestamp } from "../domain/Schemas.ts"
 
 /** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
@@ -60,6 +61,9 @@ export const wholeList = {
   ),
   cursor: page.cursor,
 }
+
+/** A time, such as 2026-11-20T17:00:00Z. */
+export const time = (name: string) => Flag.String(name).pipe(Flag.withSchema(Timestamp))
 
 /** The values of the flags that were given. A flag that was not given is absent, not `undefined`. */
 export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>>(flags: A) =>

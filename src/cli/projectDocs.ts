@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
 import { call, callPages } from "./call.ts"
-import { given, page } from "./flags.ts"
+import { given, page, time } from "./flags.ts"
 import { table } from "./output.ts"
 import { project } from "./projectLinks.ts"
 
@@ -74,14 +74,17 @@ const questions = Command.make(
     mostAsked: Flag.Boolean("most-asked").pipe(
       Flag.withDescription("Count equal questions, the most asked first; takes --limit"),
     ),
+    since: time("since").pipe(Flag.withDescription("Only questions from this time on"), Flag.optional),
+    until: time("until").pipe(Flag.withDescription("Only questions before this time"), Flag.optional),
     ...page,
   },
-  Effect.fnUntraced(function* ({ mostAsked, notFound, project, ...page }) {
+  Effect.fnUntraced(function* ({ mostAsked, notFound, project, since, until, ...page }) {
+    const filter = { ...found(notFound), ...given({ since, until }) }
     const params = { projectId: project }
     if (!mostAsked) {
       return yield* callPages(
         page,
-        (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...found(notFound) } }),
+        (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...filter } }),
         ({ nextCursor, questions }) => ({
           table: table(
             ["ASKED AT", "FOUND", "THUMB", "QUESTION"],
@@ -91,7 +94,7 @@ const questions = Command.make(
         }),
       )
     }
-    const query = { limit: page.limit, ...found(notFound) }
+    const query = { limit: page.limit, ...filter }
     return yield* call(
       (gatehouse) => gatehouse.docs.mostAsked({ params, query }),
       ({ questions }) => ({

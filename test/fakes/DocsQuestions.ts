@@ -10,10 +10,12 @@ const newestFirst = (a: NewQuestion, b: NewQuestion) => (a.id < b.id ? 1 : -1)
 export const layer = Layer.effect(
   DocsQuestionRepository,
   Effect.map(World, ({ docs, questions }) => {
-    const ofProject = ({ orgId, projectId }: DocsOf, { found, thumb }: QuestionFilter = {}) =>
+    const ofProject = ({ orgId, projectId }: DocsOf, { found, since, thumb, until }: QuestionFilter = {}) =>
       [...questions.values()]
         .filter((one) => one.orgId === orgId && one.projectId === projectId)
         .filter((one) => (found ?? one.found) === one.found && (thumb ?? one.thumb) === one.thumb)
+        .filter(({ askedAt }) => since === undefined || DateTime.isGreaterThanOrEqualTo(askedAt, since))
+        .filter(({ askedAt }) => until === undefined || DateTime.isLessThan(askedAt, until))
         .sort(newestFirst)
 
     return DocsQuestionRepository.of({

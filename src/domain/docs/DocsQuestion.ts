@@ -58,17 +58,26 @@ const found = Schema.optionalKey(
     description: "false: only questions that found nothing. true: only the others. Absent: all.",
   }),
 )
+const range = {
+  since: Schema.optionalKey(
+    Timestamp.annotate({ description: "Only questions that were asked at this time or later." }),
+  ),
+  until: Schema.optionalKey(Timestamp.annotate({ description: "Only questions that were asked before this time." })),
+}
 export const questionQuery = {
   ...pageQuery,
+  ...range,
   found,
   thumb: Schema.optionalKey(Thumb.annotate({ description: "Only answers with this feedback. Absent: all." })),
 }
-export const mostAskedQuery = { limit: pageQuery.limit, found }
+export const mostAskedQuery = { limit: pageQuery.limit, ...range, found }
 
 /** Which questions are listed. */
 export interface QuestionFilter {
   readonly found?: boolean | undefined
   readonly thumb?: Thumb | undefined
+  readonly since?: DateTime.Utc | undefined
+  readonly until?: DateTime.Utc | undefined
 }
 
 /** A question to keep. */

@@ -120,7 +120,7 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       .annotate(
         OpenApi.Description,
         "Counts questions that are equal but for case and punctuation, the most asked first. With found=false: those that found " +
-          "nothing.",
+          "nothing. With since and until: those of a range of time.",
       ),
     HttpApiEndpoint.delete("eraseQuestions", "/api/v0/projects/:projectId/docs/questions", {
       params,

@@ -20,9 +20,13 @@ const decodeAsked = decodeRows(
   }),
 )
 
-const matches = (sql: SqlClient.SqlClient, { found, thumb }: QuestionFilter) =>
-  sql`(${found ?? null}::boolean IS NULL OR found = ${found ?? null}::boolean)
-    AND (${thumb ?? null}::text IS NULL OR thumb = ${thumb ?? null}::text)`
+const matches = (sql: SqlClient.SqlClient, { found, since, thumb, until }: QuestionFilter) => {
+  const [from, to] = [since, until].map((time) => (time === undefined ? null : date(time)))
+  return sql`(${found ?? null}::boolean IS NULL OR found = ${found ?? null}::boolean)
+    AND (${thumb ?? null}::text IS NULL OR thumb = ${thumb ?? null}::text)
+    AND (${from}::timestamptz IS NULL OR asked_at >= ${from}::timestamptz)
+    AND (${to}::timestamptz IS NULL OR asked_at < ${to}::timestamptz)`
+}
 
 /** Inserts questions, and drops the oldest ones of each of their projects. */
 const insert = Effect.fnUntraced(function* (

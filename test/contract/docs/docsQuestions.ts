@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import type { NewQuestion } from "#src/domain/docs/DocsQuestion.ts"
+import type { NewQuestion, QuestionFilter } from "#src/domain/docs/DocsQuestion.ts"
 import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
 import { type DocsOf, ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { assertPages, at, everyOrg, insertTenant, type It, itemsOf, newEntry, newId } from "../support.ts"
@@ -23,7 +23,7 @@ const asked = Effect.fnUntraced(function* (docs: DocsOf, changes: Partial<NewQue
   return { ...made, ...changes } satisfies NewQuestion
 })
 
-const list = (docs: DocsOf, filter: { found?: boolean; thumb?: "up" | "down" } = {}) =>
+const list = (docs: DocsOf, filter: QuestionFilter = {}) =>
   DocsQuestionRepository.use((questions) => itemsOf(questions.list(docs, { limit: 100, ...filter })))
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>) => rows.map(({ id }) => id)
 
@@ -51,6 +51,20 @@ export const docsQuestions = (it: It) => {
       assert.strictEqual((yield* list(other)).length, 1)
       assert.deepStrictEqual(yield* list(off), [])
       assert.deepStrictEqual(yield* list({ orgId: other.orgId, projectId: docs.projectId }), [])
+    }),
+  )
+
+  it.effect("questions of a range have its start and not its end", () =>
+    Effect.gen(function* () {
+      const questions = yield* DocsQuestionRepository
+      const docs = yield* insertDocs()
+      const all = yield* Effect.forEach([0, 1, 2, 3], (seconds) => asked(docs, { askedAt: at(seconds) }))
+      yield* questions.insert(all, 100)
+      assert.deepStrictEqual(idsOf(yield* list(docs, { since: at(1), until: at(3) })), [all[2]!.id, all[1]!.id])
+      assert.deepStrictEqual(idsOf(yield* list(docs, { since: at(3) })), [all[3]!.id])
+      assert.deepStrictEqual(idsOf(yield* list(docs, { until: at(1) })), [all[0]!.id])
+      const [most] = yield* questions.mostAsked(docs, { limit: 10, since: at(1), until: at(3) })
+      assert.deepInclude(most, { times: 2, lastAskedAt: at(2) })
     }),
   )
 
