@@ -7,7 +7,8 @@ import { print } from "./output.ts"
 
 const number = new Intl.NumberFormat("en")
 
-const describe = ({ buckets, missing, nodes, rows }: Plan) => {
+const describe = ({ buckets, isDone, missing, nodes, rows }: Plan) => {
+  if (isDone) return `The database is distributed: ${buckets} buckets on ${nodes.join(", ")}. There is nothing to do.`
   const filled = rows.filter((table) => table.rows > 0)
   return [
     `${buckets} buckets on ${nodes.join(", ")}; ${missing.length} of them are to be created.`,
@@ -36,13 +37,13 @@ export const distribute = Command.make(
     const { run } = yield* Effect.promise(() => import("../infrastructure/database/citus/distribute.ts"))
     const logger = Logger.layer([Logger.withConsoleError(Logger.formatSimple)])
     const services = yield* Effect.context<Effect.Services<ReturnType<typeof print>>>()
-    yield* run(databaseUrl, {
+    const { isDone } = yield* run(databaseUrl, {
       buckets,
       isPlanOnly,
       onPlan: (plan) => Effect.provide(print(JSON.stringify(plan), { out: describe(plan) }), services),
       onStep: (step) => Effect.logInfo(step),
     }).pipe(Effect.provide(logger))
-    if (isPlanOnly) return
+    if (isPlanOnly || isDone) return
     yield* print(JSON.stringify({ distributed: true }), { out: "The database is distributed. Start the service." })
   }),
 ).pipe(

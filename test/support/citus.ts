@@ -48,8 +48,8 @@ const client = (url: string) =>
 /** The distributed database that fresh ones are copied from. */
 const templateOf = (kind: Kind) => `gatehouse_citus_template_${kind}`
 
-const prepareTemplate = Effect.fn("prepareTemplate")(function* (kind: Kind) {
-  const name = templateOf(kind)
+/** Creates a migrated database on every node, which knows the others. Returns its URLs, the coordinator's first. */
+const createDatabase = Effect.fn("createDatabase")(function* (name: string) {
   const urls = yield* nodeUrls(citusUrl!)
   yield* onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`)
   yield* onEach(urls, (admin) => admin`CREATE DATABASE ${admin(name)}`)
@@ -65,8 +65,15 @@ const prepareTemplate = Effect.fn("prepareTemplate")(function* (kind: Kind) {
       yield* sql`SELECT citus_add_node(${hostname}, ${Number(port)}::int)`
     }
     yield* Migrations.migrate
-    yield* Distribute.distribute(yield* Distribute.plan(bucketCounts[kind]))
   }).pipe(Effect.provide(client(coordinator!)))
+  return databases
+})
+
+const prepareTemplate = Effect.fn("prepareTemplate")(function* (kind: Kind) {
+  const [coordinator] = yield* createDatabase(templateOf(kind))
+  yield* Effect.flatMap(Distribute.plan(bucketCounts[kind]), Distribute.distribute).pipe(
+    Effect.provide(client(coordinator!)),
+  )
 })
 
 /** Makes the templates. */
@@ -75,20 +82,30 @@ export const prepareCitus = Effect.forEach(["one", "three"] as const, (kind) => 
 })
 
 let made = 0
+const newName = () => `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
+
+const drop = (urls: ReadonlyArray<string>, name: string) =>
+  Effect.orDie(onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`))
+
+/** A new migrated database that is not distributed, dropped when the scope closes. Returns the URL of its coordinator. */
+export const freshUndistributed = Effect.fn("freshUndistributed")(function* () {
+  const urls = yield* nodeUrls(citusUrl!)
+  const name = newName()
+  const databases = yield* Effect.acquireRelease(createDatabase(name), () => drop(urls, name))
+  return databases[0]!
+})
 
 /** A new distributed database, dropped when the scope closes. Gives the URLs of its nodes, the coordinator first. */
 export const freshCitusNodes = Effect.fn("freshCitus")(function* (kind: Kind) {
   const urls = yield* nodeUrls(citusUrl!)
-  const name = `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
+  const name = newName()
   const copy: Statement = (admin) =>
     // The maintenance of Citus is connected to the template, in which nothing else happens.
     Effect.andThen(
       admin`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${templateOf(kind)}`,
       admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(templateOf(kind))}`,
     ).pipe(Effect.retry({ times: 20 }))
-  yield* Effect.acquireRelease(onEach(urls, copy), () =>
-    Effect.orDie(onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`)),
-  )
+  yield* Effect.acquireRelease(onEach(urls, copy), () => drop(urls, name))
   return urls.map((url) => inDatabase(url, name))
 })
 

@@ -2,10 +2,13 @@ import { Clock, Effect, type Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { describeSqlError } from "../database/Database.ts"
+import { distributionOf } from "../database/citus/placements.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { type Check, fail, ok } from "./Check.ts"
 import { clockCheck } from "./clock.ts"
 import { checkMigrations } from "./migrations.ts"
+import { checkBuckets } from "./buckets.ts"
+import { checkSizes } from "./bucketSizes.ts"
 import { checkSecrets } from "./secrets.ts"
 import { checkStorage } from "./storage.ts"
 
@@ -67,10 +70,19 @@ export const checkPostgres = (
     const server = yield* database(checkServer)
     const migrations = yield* database(checkMigrations)
     const notifications = yield* checkNotifications(url, sql)
-    const stored = migrations.complete
-      ? [yield* database(checkSecrets(keys)), yield* database(checkStorage(retentionDays))]
+    const distribution = yield* database(distributionOf)
+    const buckets = distribution === null ? [] : yield* database(checkBuckets(url, distribution))
+    // The other checks need every bucket.
+    const isComplete = migrations.complete && buckets.every(({ state }) => state === "ok")
+    const isDistributed = distribution !== null
+    const stored = isComplete
+      ? [
+          ...(isDistributed ? yield* database(checkSizes) : []),
+          yield* database(checkSecrets(keys, distribution?.buckets)),
+          yield* database(checkStorage(retentionDays, { isDistributed })),
+        ]
       : []
-    return [...server, migrations.check, notifications, ...stored]
+    return [...server, migrations.check, notifications, ...buckets, ...stored]
   }).pipe(
     Effect.scoped,
     Effect.timeout("20 seconds"),

@@ -50,7 +50,10 @@ export const storageCheck = ({ bytes, freeBytes, retentionDays, rowsPerDay }: St
 }
 
 /** Checks what the retention will keep. Needs the migrations. */
-export const checkStorage = Effect.fnUntraced(function* (retentionDays: number | undefined, freeBytes?: number) {
+export const checkStorage = Effect.fnUntraced(function* (
+  retentionDays: number | undefined,
+  { freeBytes, isDistributed = false }: { readonly freeBytes?: number; readonly isDistributed?: boolean } = {},
+) {
   const sql = yield* SqlClient.SqlClient
   const today = Math.floor((yield* Clock.currentTimeMillis) / dayMillis) * dayMillis
   const day = (days: number) => date(DateTime.makeUnsafe(today - days * dayMillis))
@@ -58,5 +61,5 @@ export const checkStorage = Effect.fnUntraced(function* (retentionDays: number |
     SELECT coalesce(sum(count), 0)::float8 AS rows, count(DISTINCT at)::int AS days FROM activity_counts
     WHERE org_id = '' AND every = 'day' AND at >= ${day(rateDays)} AND at < ${day(0)} AND kind IN ('jobs', 'deliveries')`
   const rowsPerDay = counted!.rows / Math.max(1, counted!.days)
-  return storageCheck({ bytes: yield* databaseBytes(sql), freeBytes, retentionDays, rowsPerDay })
+  return storageCheck({ bytes: yield* databaseBytes(sql, isDistributed), freeBytes, retentionDays, rowsPerDay })
 })

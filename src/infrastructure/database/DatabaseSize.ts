@@ -1,12 +1,21 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DatabaseSize } from "../../domain/DatabaseSize.ts"
+import { bucketsOf } from "./buckets.ts"
 import { orUnavailable } from "./orUnavailable.ts"
 
-/** The size of the connected database, in bytes. PostgreSQL adds up the sizes of its files. */
-export const databaseBytes = (sql: SqlClient.SqlClient) =>
+/**
+ * The size of the connected database, in bytes. PostgreSQL adds up the sizes of its files.
+ *
+ * @param isDistributed whether it is on several nodes, whose sizes are added; of those that answer
+ */
+export const databaseBytes = (sql: SqlClient.SqlClient, isDistributed = bucketsOf(sql) !== undefined) =>
   Effect.map(
-    sql<{ bytes: number }>`SELECT pg_database_size(current_database())::float8 AS bytes`,
+    isDistributed
+      ? sql<{ bytes: number }>`
+          SELECT coalesce(sum(result::bigint) FILTER (WHERE success), 0)::float8 AS bytes
+          FROM run_command_on_all_nodes('SELECT pg_database_size(current_database())')`
+      : sql<{ bytes: number }>`SELECT pg_database_size(current_database())::float8 AS bytes`,
     ([row]) => row!.bytes,
   )
 

@@ -22,7 +22,7 @@ interface Place {
 }
 
 /** The URL of a node: that of the coordinator with the node's address. */
-const urlOf = (url: Redacted.Redacted<string>, node: Node) => {
+export const urlOf = (url: Redacted.Redacted<string>, node: Node) => {
   if (node === "coordinator") return url
   const at = new URL(Redacted.value(url))
   at.hostname = node.host

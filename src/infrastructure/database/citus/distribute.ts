@@ -2,9 +2,10 @@ import { Effect, Layer, type Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { StartupError } from "../../StartupError.ts"
-import { bucketSql, schemaOf } from "../buckets.ts"
+import { schemaOf } from "../buckets.ts"
 import * as Migrations from "../Migrations.ts"
 import * as PostgresDatabase from "../PostgresDatabase.ts"
+import { moveRows, ofTenants } from "./moveRows.ts"
 import { distributionOf } from "./placements.ts"
 import { tenantTables } from "./tables.ts"
 
@@ -17,6 +18,7 @@ export interface Plan {
   readonly missing: ReadonlyArray<number>
   /** The rows of each table that are not in a bucket, as PostgreSQL estimates them. */
   readonly rows: ReadonlyArray<{ readonly table: string; readonly rows: number }>
+  /** Whether nothing is left to do. */
   readonly isDone: boolean
 }
 
@@ -25,13 +27,17 @@ const refuse = (message: string) => Effect.fail(new StartupError({ message }))
 /** How lately a replica was seen that still runs, in seconds. */
 const replicaSeconds = 60
 
-/** Fails when the database cannot be distributed now. */
-const checkDatabase = Effect.gen(function* () {
+const checkExtension = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [extension] = yield* sql`SELECT extversion FROM pg_extension WHERE extname = 'citus'`
   if (extension === undefined) {
     return yield* refuse("The database does not have the extension citus. Create it on every node, and add the workers")
   }
+})
+
+/** Fails when a replica still runs, whose changes would be lost. */
+const checkReplicas = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
   const [running] = yield* sql<{ count: number }>`
     SELECT count(*)::int AS count FROM replicas WHERE seen_at > now() - make_interval(secs => ${replicaSeconds})`
   if (running!.count > 0) {
@@ -55,7 +61,7 @@ const findNodes = Effect.gen(function* () {
 /** Finds what is left to do. Changes nothing. */
 export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
   const sql = yield* SqlClient.SqlClient
-  yield* checkDatabase
+  yield* checkExtension
   const nodes = yield* findNodes
   const distribution = yield* distributionOf
   const buckets = distribution?.buckets ?? wanted
@@ -74,13 +80,16 @@ export const plan = Effect.fn("Distribute.plan")(function* (wanted: number) {
   const rows = yield* Effect.forEach(tenantTables, (table) =>
     Effect.map(
       sql<{ rows: number }>`
-        SELECT CASE WHEN EXISTS (SELECT FROM ${sql(`public.${table}`)}) THEN greatest(reltuples, 1) ELSE 0 END::float8 AS rows
+        SELECT CASE WHEN EXISTS (SELECT FROM ${sql(`public.${table}`)} WHERE ${ofTenants(sql, table)})
+          THEN greatest(reltuples, 1) ELSE 0 END::float8 AS rows
         FROM pg_class WHERE oid = to_regclass(${`public.${table}`})`,
       ([row]) => ({ table, rows: row?.rows ?? 0 }),
     ),
   )
   const missing = all.filter((bucket) => !made.has(schemaOf(bucket)))
-  return { buckets, nodes, missing, rows, isDone: distribution?.isDone === true } satisfies Plan
+  const isDone = distribution?.isDone === true && missing.length === 0 && rows.every((table) => table.rows === 0)
+  if (!isDone) yield* checkReplicas
+  return { buckets, nodes, missing, rows, isDone } satisfies Plan
 })
 
 /** From here on, a replica that does not know the buckets fails instead of writing where nobody reads. */
@@ -120,29 +129,6 @@ const createBucket = Effect.fnUntraced(function* (bucket: number) {
   yield* sql`SELECT citus_schema_distribute(${schema}::text::regnamespace)`
 })
 
-/** The columns of a table that can be inserted. */
-const columnsOf = Effect.fnUntraced(function* (table: string) {
-  const sql = yield* SqlClient.SqlClient
-  const columns = yield* sql<{ name: string }>`
-    SELECT attname AS name FROM pg_attribute
-    WHERE attrelid = to_regclass(${`public.${table}`}) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-    ORDER BY attnum`
-  return sql.literal(columns.map(({ name }) => `"${name}"`).join(", "))
-})
-
-/** Moves the rows of a bucket. A row that an interrupted run has copied and not deleted is not copied again. */
-const moveRows = Effect.fnUntraced(function* (table: string, bucket: number, buckets: number) {
-  const sql = yield* SqlClient.SqlClient
-  const columns = yield* columnsOf(table)
-  const [from, to] = [sql(`public.${table}`), sql(`${schemaOf(bucket)}.${table}`)]
-  const isOfBucket = sql.literal(`${bucketSql(table === "orgs" ? "id" : "org_id", buckets)} = ${bucket}`)
-  const stays = table === "sweeps" ? sql`AND kind <> 'erase'` : sql``
-  yield* sql`LOCK TABLE ${from} IN SHARE ROW EXCLUSIVE MODE`
-  yield* sql`
-    INSERT INTO ${to} (${columns}) SELECT ${columns} FROM ${from} WHERE ${isOfBucket} ${stays} ON CONFLICT DO NOTHING`
-  if (table !== "orgs") yield* sql`DELETE FROM ${from} WHERE ${isOfBucket} ${stays}`
-})
-
 /**
  * Distributes a migrated database: creates the buckets, and moves the tenants' rows into them. It can be interrupted at any
  * time and run again.
@@ -165,16 +151,27 @@ export const distribute = Effect.fn("Distribute.distribute")(function* (
     WHERE p.org_id = '' AND d.id = p.delivery_id`
   const filled = rows.filter((table) => table.rows > 0).map(({ table }) => table)
   for (const table of ["orgs", ...filled]) {
-    for (let bucket = 0; bucket < buckets; bucket++) {
-      yield* sql.withTransaction(moveRows(table, bucket, buckets))
-    }
+    yield* moveRows(table, buckets)
     yield* onStep(`The rows of ${table} are in their buckets`)
   }
   yield* sql`UPDATE public.gatehouse_distribution SET done_at = coalesce(done_at, now())`
 })
 
 /**
- * Plans, and distributes the database of a URL. Fails with a one-line `StartupError`.
+ * Waits until no other run works on the database: PostgreSQL still executes the last statement of a run that was killed. The
+ * lock ends with the connection.
+ */
+const waitForOtherRun = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const lock = sql.literal("hashtext('gatehouse distribute')")
+  const [row] = yield* sql<{ isFree: boolean }>`SELECT pg_try_advisory_lock(${lock}) AS "isFree"`
+  if (row!.isFree) return
+  yield* Effect.logInfo("Waits for another run of distribute to end")
+  yield* sql`SELECT pg_advisory_lock(${lock})`
+})
+
+/**
+ * Plans, and distributes the database of a URL. Returns the plan. Fails with a one-line `StartupError`.
  *
  * @param onPlan called with the plan before anything is changed
  */
@@ -188,9 +185,11 @@ export const run = (
   },
 ) =>
   Effect.gen(function* () {
+    if (!options.isPlanOnly) yield* waitForOtherRun
     const found = yield* plan(options.buckets)
     yield* options.onPlan(found)
-    if (!options.isPlanOnly) yield* distribute(found, options.onStep)
+    if (!options.isPlanOnly && !found.isDone) yield* distribute(found, options.onStep)
+    return found
   }).pipe(
     Effect.provide(
       Layer.effect(SqlClient.SqlClient, PostgresDatabase.migrationClient(url)).pipe(Layer.provide(Reactivity.layer)),

@@ -5,6 +5,12 @@ import { schemaOf } from "../buckets.ts"
 /** Where a bucket is: the address of a worker, or the coordinator, whose address is that of DATABASE_URL. */
 export type Node = "coordinator" | { readonly host: string; readonly port: number }
 
+/** The number of buckets of a database, and whether all rows are in them. */
+export interface Distribution {
+  readonly buckets: number
+  readonly isDone: boolean
+}
+
 /** The buckets of the database, and whether all rows are in them; `null` for a database on one PostgreSQL. */
 export const distributionOf = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -12,7 +18,7 @@ export const distributionOf = Effect.gen(function* () {
     exists: boolean
   }>`SELECT to_regclass('public.gatehouse_distribution') IS NOT NULL AS exists`
   if (!table!.exists) return null
-  const [row] = yield* sql<{ buckets: number; isDone: boolean }>`
+  const [row] = yield* sql<Distribution>`
     SELECT buckets, done_at IS NOT NULL AS "isDone" FROM public.gatehouse_distribution`
   return row ?? null
 })
