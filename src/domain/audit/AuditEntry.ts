@@ -53,6 +53,6 @@ export const AuditEntry = Schema.Struct({
   }),
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {
-  /** The event that announces the change. The repository writes both in one transaction; no list shows the event. */
+  /** The event about the change. The repository writes both in one transaction; no list shows the event. */
   readonly event?: ServiceEvent | undefined
 }

@@ -4,7 +4,7 @@ import type { AuditEntry } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
-import { type Announcement, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
+import { type NewServiceEvent, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
 
 /** The id of the current request; `null` outside a request. */
 export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {
@@ -13,8 +13,8 @@ export const RequestId = Context.Reference<string | null>("gatehouse/domain/Audi
 
 /** A change, without its actor and time. */
 export interface Change extends Pick<AuditEntry, "action" | "target" | "details"> {
-  /** The event that tells the org's endpoints of the change. */
-  readonly announces?: Announcement | undefined
+  /** The event that the org's endpoints get about the change. */
+  readonly event?: NewServiceEvent | undefined
 }
 
 /**
@@ -57,11 +57,11 @@ export class AuditLog extends Context.Service<
       const random = yield* SecureRandom.SecureRandom
 
       const entryBy = <R>(who: Effect.Effect<string, never, R>) =>
-        Effect.fnUntraced(function* ({ announces, ...change }: Change) {
+        Effect.fnUntraced(function* ({ event, ...change }: Change) {
           const [id, at, actor] = [yield* random.ulid, yield* DateTime.now, yield* who]
           const entry = { id, at, actor, ...change, requestId: yield* RequestId }
-          if (announces === undefined) return entry
-          return { ...entry, event: yield* makeServiceEvent(random, announces, at) }
+          if (event === undefined) return entry
+          return { ...entry, event: yield* makeServiceEvent(random, event, at) }
         })
 
       const list = Effect.fn("AuditLog.list")(function* (orgId: string, page: Page) {

@@ -14,12 +14,12 @@ import { CiTokenVerifier } from "./CiTokenVerifier.ts"
 import type { Deployment } from "./Deployment.ts"
 import { type DeploymentFilter, DeploymentRepository } from "./DeploymentRepository.ts"
 import type { Registration } from "./Registration.ts"
-import { type Announcement, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
+import { type NewServiceEvent, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
 import { RegistrationPolicy } from "./RegistrationPolicy.ts"
 
 type Refused = NotFound | Unauthorized | Forbidden | Unavailable
 
-const registeredBy = (run: CiRun, deployment_id: string, project_id: string): Announcement => {
+const registeredBy = (run: CiRun, deployment_id: string, project_id: string): NewServiceEvent => {
   const { actor, branch, owner, provider, ref, repo, runAttempt, runId, sha } = run
   const ids = { deployment_id, project_id, provider, repository: `${owner}/${repo}`, run_id: runId }
   return { type: "deployment.registered", data: { ...ids, run_attempt: runAttempt, branch, ref, sha, actor } }
@@ -80,12 +80,12 @@ export class Deployments extends Context.Service<
       const promote = Effect.fn("Deployments.promote")(function* (projectId: string, deploymentId: string) {
         const scope = yield* managedScope
         const data = { deployment_id: deploymentId, project_id: projectId }
-        const announces = { type: "deployment.promoted", data } as const
+        const event = { type: "deployment.promoted", data } as const
         const entry = yield* audit.entry({
           action: "deployment.promote",
           target: deploymentId,
           details: { projectId },
-          announces,
+          event,
         })
         return yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
       })

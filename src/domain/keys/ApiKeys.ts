@@ -62,7 +62,7 @@ const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]
       action: "key.create",
       target: id,
       details: { ...owner, ...auditedSettings(settings) },
-      announces: { type: "key.created", data },
+      event: { type: "key.created", data },
     })
     yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings }, entry)
     return { id, name, prefix, key }
@@ -166,8 +166,8 @@ export class ApiKeys extends Context.Service<
 
       const remove = Effect.fn("ApiKeys.remove")(function* (orgId: string, keyId: string) {
         yield* requireOrg(orgId)
-        const announces = { type: "key.deleted", data: { key_id: keyId } } as const
-        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, announces })
+        const event = { type: "key.deleted", data: { key_id: keyId } } as const
+        const entry = yield* audit.entry({ action: "key.delete", target: keyId, details: {}, event })
         yield* repository.remove(orgId, keyId, entry)
         yield* forget(keyId)
       })
@@ -212,8 +212,8 @@ export class ApiKeys extends Context.Service<
           replaced_key_id: keyId,
           replaced_key_valid_until: DateTime.formatIso(oldKeyUntil),
         }
-        const announces = { type: "key.rotated", data } as const
-        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, announces })
+        const event = { type: "key.rotated", data } as const
+        const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, event })
         const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
         const { name } = yield* repository.rotate(orgId, keyId, replacement, entry)
         yield* forget(keyId)

@@ -68,8 +68,8 @@ export class LeakedKeys extends Context.Service<
         if (!isWellFormed(token)) return false
         const details = { reporter: "github", type: cut(type), source: cut(source), url: cut(url) }
         const entryOf = (keyId: string) => {
-          const announces = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
-          return audit.entryOfService({ action: "key.leaked", target: keyId, details, announces })
+          const event = { type: "key.leaked", data: { key_id: keyId, url: details.url } } as const
+          return audit.entryOfService({ action: "key.leaked", target: keyId, details, event })
         }
         const leaked = yield* repository.disableLeaked(hashOf(token), entryOf)
         if (leaked === undefined) return false

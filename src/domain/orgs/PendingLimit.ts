@@ -46,7 +46,7 @@ export class PendingLimit extends Context.Service<
           action: "webhook_endpoint.deactivate",
           target: endpointId,
           details: { reason: "failing" },
-          announces: deactivated(endpointId, "failing"),
+          event: deactivated(endpointId, "failing"),
         } as const
         const entry = yield* audit.entryOfService(change)
         if (!(yield* endpoints.deactivate(orgId, endpointId, yield* DateTime.now, entry))) return

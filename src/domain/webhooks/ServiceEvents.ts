@@ -7,31 +7,31 @@ import type { ServiceEventType } from "./EventPatterns.ts"
 import type { DeactivatedReason } from "./WebhookEndpoint.ts"
 
 /** An event of the service's own, without its id and its time. */
-export interface Announcement {
+export interface NewServiceEvent {
   readonly type: ServiceEventType
   /** The ids concerned, and what a reader needs to act. */
   readonly data: Readonly<Record<string, unknown>>
-  /** The endpoint that the event is about: it is not told of itself. */
+  /** The endpoint that the event is about: it gets no delivery. */
   readonly except?: string | null | undefined
 }
 
 /** An event of the service's own. It is written only while another endpoint of the org names its type. */
 export interface ServiceEvent extends NewEvent {
-  /** The endpoint that is not told; `null` when the event is about none. */
+  /** The endpoint that gets no delivery; `null` when the event is about none. */
   readonly except: string | null
 }
 
-/** Announces that an endpoint was deactivated. */
-export const deactivated = (endpointId: string, reason: typeof DeactivatedReason.Type): Announcement => ({
+/** The event that an endpoint was deactivated. */
+export const deactivated = (endpointId: string, reason: typeof DeactivatedReason.Type): NewServiceEvent => ({
   type: "endpoint.deactivated",
   data: { webhook_endpoint_id: endpointId, reason },
   except: endpointId,
 })
 
-/** Makes an event of the service's own, for the repository that writes the change that it announces. */
+/** Makes an event of the service's own, for the repository that writes the change that it is about. */
 export const makeServiceEvent = Effect.fnUntraced(function* (
   random: SecureRandom.SecureRandom["Service"],
-  { type, data, except = null }: Announcement,
+  { type, data, except = null }: NewServiceEvent,
   createdAt: DateTime.Utc,
 ) {
   const event = { id: yield* random.ulid, type, createdAt }

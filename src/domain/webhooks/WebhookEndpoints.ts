@@ -148,8 +148,8 @@ export class WebhookEndpoints extends Context.Service<
         const settings = yield* settingsOf(cipher, id, input)
         if (settings.signature === "ed25519") yield* signingKeys.ensure
         const details = { ...updateDetails(input), ...settingDetails(settings), secretChanged: secret !== undefined }
-        const announces = active === false ? deactivated(id, "by_request") : undefined
-        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, announces })
+        const event = active === false ? deactivated(id, "by_request") : undefined
+        const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, event })
         const changes = { url, secret, previousSecretUntil, description, active, now, ...settings }
         yield* repository.update(orgId, id, changes, entry)
         if (active === false) yield* wakeups.sweeps
