@@ -1,6 +1,6 @@
 import { DateTime, Duration, Effect, Fiber, Metric } from "effect"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
-import { SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { SweepRepository } from "../../domain/sweeps/Sweeps.ts"
 
 const due = Metric.gauge("gatehouse_deliveries_due", {
   description: "Deliveries that are due and not claimed, of all replicas; counted up to 100000.",

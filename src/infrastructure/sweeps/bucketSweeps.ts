@@ -1,7 +1,7 @@
 import { Clock, Duration, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { LRUCache } from "lru-cache"
-import type { SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import type { SweepRepository } from "../../domain/sweeps/Sweeps.ts"
 import { bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
 
 /** How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some. */

@@ -1,16 +1,16 @@
 import { DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { isErased, type Sweep, SweepRepository } from "../../domain/webhooks/Sweeps.ts"
+import { isErased, type Sweep, SweepRepository } from "../../domain/sweeps/Sweeps.ts"
 import { eraseBatch } from "../orgs/erasure.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { sweepsOverBuckets } from "./bucketSweeps.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
-import { cancelBatch } from "./cancelLanes.ts"
-import { deliverAnnounced } from "./announce.ts"
-import { fanOut } from "./fanOut.ts"
-import { recoverBatch } from "./recoverDeliveries.ts"
+import { cancelBatch } from "../webhooks/cancelLanes.ts"
+import { deliverAnnounced } from "../webhooks/announce.ts"
+import { fanOut } from "../webhooks/fanOut.ts"
+import { recoverBatch } from "../webhooks/recoverDeliveries.ts"
 
 interface SweepRow {
   readonly id: string

@@ -2,18 +2,18 @@ import { assert, layer } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
-import { Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
-import * as SweepsSql from "#src/infrastructure/webhooks/SweepRepository.ts"
+import * as SweepsSql from "#src/infrastructure/sweeps/SweepRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
-import { insertMany } from "./deliveriesAtScale.ts"
+import { insertMany } from "../webhooks/deliveriesAtScale.ts"
 import { updateOrg } from "../orgs/orgLimits.ts"
 import { insertOrg } from "../support.ts"
 import {
@@ -30,7 +30,7 @@ import {
   removeEndpoint,
   retry,
   updateEndpoint,
-} from "./webhookSupport.ts"
+} from "../webhooks/webhookSupport.ts"
 
 const sql = Layer.mergeAll(
   DeliveryLogSql.layer,

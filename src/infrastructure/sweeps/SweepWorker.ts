@@ -1,5 +1,5 @@
 import { Duration, Effect, Layer, Queue, Stream } from "effect"
-import { Sweeps } from "../../domain/webhooks/Sweeps.ts"
+import { Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
 
 /** How often the worker looks for sweeps that other replicas started. */

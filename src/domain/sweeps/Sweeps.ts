@@ -1,7 +1,7 @@
 import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
 import { LRUCache } from "lru-cache"
 import type { Unavailable } from "../Errors.ts"
-import { Wakeups } from "./Wakeups.ts"
+import { Wakeups } from "../webhooks/Wakeups.ts"
 
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel

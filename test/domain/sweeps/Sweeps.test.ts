@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/webhooks/Sweeps.ts"
+import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
 
 interface Stored extends Sweep {
