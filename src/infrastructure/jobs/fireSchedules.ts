@@ -9,7 +9,7 @@ import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
 import type { JobRoom } from "./jobRoom.ts"
-import { nextOrg, orgsInTurn, share } from "../orgs/orgsInTurn.ts"
+import { pickDue } from "../orgs/orgsInTurn.ts"
 
 /** Bytes of inputs and callbacks after which a batch takes no further schedule. */
 const maxBatchBytes = 16 * 1024 * 1024
@@ -23,38 +23,14 @@ interface DueSchedule {
   readonly lastJobId: string | null
 }
 
-/** The CTE `picked`, which locks the schedules of a batch; and `next`, the org after which the next batch begins. */
-const pick = (sql: SqlClient.SqlClient, batch: FireBatch) => {
-  const { after, limit, now } = batch
-  const columns = sql.literal(`id, org_id, cron, timezone, overlap, last_job_id, next_at,
-    coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`)
-  if (after === null) {
-    return {
-      picked: sql`
-        WITH picked AS MATERIALIZED (
-          SELECT ${columns} FROM job_schedules WHERE next_at <= ${date(now)}
-          ORDER BY next_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
-        )`,
-      next: sql`
-        CASE WHEN (SELECT count(*) FROM picked) = ${limit}::int
-          OR (SELECT count(*) FROM picked) > (SELECT count(*) FROM fits) THEN '' END`,
-    }
-  }
-  return {
-    picked: sql`
-      WITH RECURSIVE ${orgsInTurn(sql, { table: "job_schedules", time: "next_at" }, batch)}, picked AS MATERIALIZED (
-        SELECT schedule.* FROM due CROSS JOIN LATERAL (
-          SELECT ${columns} FROM job_schedules WHERE org_id = due.org_id AND next_at <= ${date(now)}
-          ORDER BY next_at LIMIT ${share(sql, batch)} FOR UPDATE SKIP LOCKED
-        ) AS schedule
-      )`,
-    next: nextOrg(sql, batch),
-  }
-}
+const dueSchedules = { table: "job_schedules", time: "next_at" }
+const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
+  coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`
 
 /** Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of each org. */
 const lockDue = (sql: SqlClient.SqlClient, batch: FireBatch) => {
-  const { next, picked } = pick(sql, batch)
+  const isCut = sql`(SELECT count(*) FROM picked) > (SELECT count(*) FROM fits)`
+  const { next, picked } = pickDue(sql, dueSchedules, columns, batch, isCut)
   return sql<{ schedules: ReadonlyArray<DueSchedule>; next: string | null }>`
     ${picked}, ranked AS (
       SELECT *, row_number() OVER (PARTITION BY org_id ORDER BY next_at, id) AS rank FROM picked

@@ -1,7 +1,9 @@
 import type { DateTime } from "effect"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import type { TurnBatch } from "../../domain/orgs/Turns.ts"
 import { date } from "../database/fragments.ts"
+
+type DueBatch = TurnBatch & { readonly now: DateTime.Utc }
 
 /** Rows that a sweep takes when they are due. They need an index on `(org_id, time)`, which may be partial. */
 interface DueRows {
@@ -13,14 +15,10 @@ interface DueRows {
 }
 
 /**
- * The CTEs of a sweep's batch, after `WITH RECURSIVE`: `seen` has the next `limit` orgs with such rows, and `due` has those
- * with a due row. Reads one index entry for each org, however many rows it has.
+ * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those with a
+ * due row. Reads one index entry for each org, however many rows it has.
  */
-export const orgsInTurn = (
-  sql: SqlClient.SqlClient,
-  rows: DueRows,
-  { after, limit, now }: TurnBatch & { readonly now: DateTime.Utc },
-) => {
+const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
   const where = sql.literal(rows.where ?? "true")
   const [table, time] = [sql(rows.table), sql(rows.time)]
   return sql`
@@ -39,13 +37,39 @@ export const orgsInTurn = (
     )`
 }
 
-/** SQL: the rows of a batch for each of the `due` orgs. */
-export const share = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
-  sql`greatest(1, ${limit}::int / (SELECT count(*) FROM due))`
-
-/** SQL: the org after which the next batch begins; null after the last batch. */
-export const nextOrg = (sql: SqlClient.SqlClient, { limit }: TurnBatch) =>
-  sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`
+/**
+ * The beginning of the statement of a sweep's batch. `picked` is a WITH of the CTE `picked`, which locks the due rows of the
+ * batch; `next` is SQL for the org after which the next batch begins, null after the last batch.
+ *
+ * @param hasMore SQL: whether due rows are left although fewer than the limit were picked
+ */
+export const pickDue = (
+  sql: SqlClient.SqlClient,
+  rows: DueRows,
+  columns: string,
+  batch: DueBatch,
+  hasMore: Statement.Fragment = sql.literal("false"),
+) => {
+  const { after, limit, now } = batch
+  const pick = (ofOrg: Statement.Fragment, most: Statement.Fragment) => sql`
+    SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
+    WHERE ${ofOrg} AND ${sql.literal(rows.where ?? "true")} AND ${sql(rows.time)} <= ${date(now)}
+    ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`
+  if (after === null) {
+    return {
+      picked: sql`WITH picked AS MATERIALIZED (${pick(sql.literal("true"), sql`${limit}`)})`,
+      next: sql`CASE WHEN (SELECT count(*) FROM picked) = ${limit}::int OR ${hasMore} THEN '' END`,
+    }
+  }
+  const share = sql`greatest(1, ${limit}::int / (SELECT count(*) FROM due))`
+  return {
+    picked: sql`
+      WITH RECURSIVE ${orgsInTurn(sql, rows, batch)}, picked AS MATERIALIZED (
+        SELECT taken.* FROM due CROSS JOIN LATERAL (${pick(sql`org_id = due.org_id`, share)}) AS taken
+      )`,
+    next: sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`,
+  }
+}
 
 /** The org after which the next batch begins, when a batch was run in several buckets: the first of theirs. */
 export const mergeTurns = (parts: ReadonlyArray<{ readonly next: string | null }>) =>
