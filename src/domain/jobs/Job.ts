@@ -175,11 +175,8 @@ export const ClaimedJob = Schema.Struct({
 }).annotate({ identifier: "ClaimedJob" })
 export interface ClaimedJob extends Schema.Schema.Type<typeof ClaimedJob> {}
 
-/** A job without its callback secret. */
-export const Job = Schema.Struct({
-  job_id: Id,
-  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
-  status: JobStatus,
+/** The fields that a job has from its schedule, if one created it. */
+export const sharedFields = {
   input: Json,
   deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
   callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
@@ -187,6 +184,14 @@ export const Job = Schema.Struct({
   priority: Priority,
   max_attempts: Schema.Int.annotate({ examples: [3] }),
   retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
+}
+
+/** A job without its callback secret. */
+export const Job = Schema.Struct({
+  job_id: Id,
+  workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
+  status: JobStatus,
+  ...sharedFields,
   run_at: Schema.NullOr(Timestamp).annotate({
     description: "No claim takes the job before this time. null: it was queued without a delay.",
     examples: [null],

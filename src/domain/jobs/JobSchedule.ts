@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Json, jobFields, JobStatus, Priority } from "./Job.ts"
+import { jobFields, JobStatus, sharedFields } from "./Job.ts"
 import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
 const Cron = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
@@ -61,13 +61,7 @@ export const JobSchedule = Schema.Struct({
   workflow: Schema.String.annotate({ examples: ["nightly-report"] }),
   cron: Schema.String.annotate({ examples: ["0 4 * * *"] }),
   timezone: Schema.String.annotate({ examples: ["Europe/Berlin"] }),
-  input: Json,
-  deployment_id: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  callback_url: Schema.NullOr(Schema.String).annotate({ examples: [null] }),
-  skip_callbacks: Schema.Boolean.annotate({ examples: [false] }),
-  priority: Priority,
-  max_attempts: Schema.Int.annotate({ examples: [3] }),
-  retry_delay_seconds: Schema.Int.annotate({ examples: [10] }),
+  ...sharedFields,
   overlap: Overlap.annotate({ examples: ["allow"] }),
   active: Schema.Boolean.annotate({ examples: [true] }),
   next_at: Schema.NullOr(Timestamp).annotate({ description: "The next firing. null: the schedule is paused." }),

@@ -1,6 +1,6 @@
 import { Clock, DateTime, Effect } from "effect"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
-import { inTurns, type TurnBatch } from "../orgs/Turns.ts"
+import { alternateOrgs, inTurns, type TurnBatch } from "../orgs/Turns.ts"
 
 /** The request of one batch of expired leases. */
 export interface LeaseBatch extends TurnBatch {
@@ -29,13 +29,6 @@ const failConcurrency = 4
 /** How long a batch fails jobs, in milliseconds. The next batch returns the rest again. */
 const maxFailMillis = 500
 
-/** Returns the first job of each org, then the second of each. */
-const orgsInTurn = (jobs: ReadonlyArray<ExhaustedJob>): ReadonlyArray<ExhaustedJob> =>
-  [...Map.groupBy(jobs, ({ orgId }) => orgId).values()]
-    .flatMap((ofOrg) => ofOrg.map((job, rank) => ({ job, rank })))
-    .toSorted((a, b) => a.rank - b.rank)
-    .map(({ job }) => job)
-
 /**
  * Queues jobs with an expired lease again, and fails those without another attempt.
  *
@@ -63,7 +56,7 @@ export const makeExpiry = (
     const deadline = (yield* Clock.currentTimeMillis) + maxFailMillis
     const isInTime = Effect.map(Clock.currentTimeMillis, (now) => now < deadline)
     const counts = yield* Effect.forEach(
-      orgsInTurn(jobs),
+      alternateOrgs(jobs, ({ orgId }) => orgId),
       (job) => Effect.flatMap(isInTime, (inTime) => (inTime ? failOne(job) : Effect.succeed(0))),
       { concurrency: failConcurrency },
     )

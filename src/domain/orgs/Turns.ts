@@ -53,3 +53,10 @@ export const inTurns = <E, R>(maxLimit: number, take: (batch: TurnBatch) => Effe
     }
   })
 }
+
+/** Returns the first item of each org, then the second of each, so that no item is behind hundreds of another org. */
+export const alternateOrgs = <A>(items: ReadonlyArray<A>, orgOf: (item: A) => string): ReadonlyArray<A> =>
+  [...Map.groupBy(items, orgOf).values()]
+    .flatMap((ofOrg) => ofOrg.map((item, turn) => ({ item, turn })))
+    .toSorted((a, b) => a.turn - b.turn)
+    .map(({ item }) => item)

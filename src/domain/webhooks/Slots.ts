@@ -1,4 +1,5 @@
 import type { AttemptRecord, Claim, Claimed, ClaimedDelivery } from "./DeliveryQueue.ts"
+import { alternateOrgs } from "../orgs/Turns.ts"
 import { laneId } from "./lanes.ts"
 import { maxPaceLateMillis } from "./pace.ts"
 import type { SlotCommand, SlotEvent } from "./slotEvents.ts"
@@ -118,19 +119,8 @@ const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, startedAt: numb
     // The lane was full when the claim began, and has no attempt left whose end would cause the next claim.
     if (lane.mayHaveMore) commands.push({ _tag: "Claim" })
   }
-  const lanes = lanesInTurns([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
+  const lanes = alternateOrgs([...taken.keys()], (id) => slots.lanes.get(id)!.orgId)
   if (lanes.length > 0) commands.push({ _tag: "TakeTurns", lanes })
-}
-
-/** Returns the first lane of each org, then the second of each, so that no lane starts behind hundreds of another org. */
-const lanesInTurns = (ids: ReadonlyArray<string>, orgOf: (id: string) => string): ReadonlyArray<string> => {
-  const counts = new Map<string, number>()
-  const turns = ids.map((id) => {
-    const turn = counts.get(orgOf(id)) ?? 0
-    counts.set(orgOf(id), turn + 1)
-    return { id, turn }
-  })
-  return turns.sort((a, b) => a.turn - b.turn).map(({ id }) => id)
 }
 
 /** A success frees its slot at once, and a failure when it is recorded. */

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { inTurns, type TurnBatch, type TurnResult } from "#src/domain/orgs/Turns.ts"
+import { alternateOrgs, inTurns, type TurnBatch, type TurnResult } from "#src/domain/orgs/Turns.ts"
 
 /** A sweep with these results of its batches, one after the other, and the arguments of each batch. */
 const sweepOf = (...batches: ReadonlyArray<TurnResult | "down">) => {
@@ -54,3 +54,8 @@ it.effect("a failed batch is halved the next time, and starts with the org whose
     assert.deepStrictEqual(sweep.limits(), [8, 8, 8, 4, 2, 4, 8])
   }),
 )
+
+it("alternateOrgs returns the first item of each org, then the second of each", () => {
+  const turns = alternateOrgs(["a1", "a2", "a3", "b1", "c1", "b2"], ([org]) => org!)
+  assert.deepStrictEqual(turns, ["a1", "b1", "c1", "a2", "b2", "a3"])
+})
