@@ -6,8 +6,8 @@ import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Princi
 import { isSameOwner, type RepositoryOwner } from "../deployments/CiProvider.ts"
 import { RegistrationPolicy, unknownProvider } from "../deployments/RegistrationPolicy.ts"
 import type { PutRepositoryLink, RepositoryLink } from "../deployments/RepositoryLink.ts"
-import type { Conflict, InvalidRequest, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
-import { Forbidden, NotFound } from "../Errors.ts"
+import type { Conflict, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
+import { Forbidden, InvalidRequest, NotFound } from "../Errors.ts"
 import { KeyLookup } from "../keys/KeyLookup.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
@@ -81,6 +81,10 @@ export class ProjectRepository extends Context.Service<
 
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
 export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
+
+/** GitHub's workflows are all in a folder: no run would meet such a pin, and nothing would become current. */
+const workflowWithoutFolder = () =>
+  new InvalidRequest({ error: "workflow must be a path, such as .github/workflows/deploy.yml." })
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
@@ -193,6 +197,7 @@ export class Projects extends Context.Service<
         const { provider, hostOwner: owner, environment = null, workflow = null } = asked
         if (!rules.issuers.has(provider)) return yield* unknownProvider("provider", rules)
         yield* mayLink(scope, { provider, owner })
+        if (provider === "github" && workflow?.includes("/") === false) return yield* workflowWithoutFolder()
         const link = { ...asked, workflow, environment }
         const entry = yield* audit.entry({ action: "project.link", target: projectId, details: { ...link } })
         return yield* repository.putLink(scope, projectId, link, yield* DateTime.now, entry)
