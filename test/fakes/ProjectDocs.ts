@@ -57,6 +57,8 @@ export const layer = Layer.effect(
         if (project === undefined || !inScope(scope, project.orgId)) return yield* projectNotFound()
         keepEntry(world, project.orgId, entry)
         const before = docs.get(projectId)
+        const removed = [...world.questions.values()].filter((one) => one.projectId === projectId)
+        if (before?.docsZipUrl === null) for (const { id } of removed) world.questions.delete(id)
         docs.set(projectId, {
           orgId: project.orgId,
           projectId,

@@ -50,17 +50,24 @@ const listStart = /^ {0,3}(?:[-*+]|\d+[.)]) /
 /** Whether a paragraph continues a list: another item, or an indented paragraph of one. */
 const continuesList = (paragraph: string) => listStart.test(paragraph) || /^(?: {2}|\t)/.test(paragraph)
 
-/** Cuts a text into pieces of at most `length` characters, at a separator when possible. */
+/**
+ * Cuts a text into pieces of at most `length` characters, at a separator when possible. Each piece is a part of the text, and no
+ * other copy of it is made: a text can have megabytes.
+ */
 const cutAt = (text: string, length: number, separators: ReadonlyArray<string>): ReadonlyArray<string> => {
   const pieces: Array<string> = []
-  let rest = text
-  while (rest.length > length) {
-    const end = Math.max(...separators.map((separator) => rest.lastIndexOf(separator, length)))
+  const skipped = separators.includes(" ") ? /[ \n]*/y : /\n*/y
+  let start = 0
+  while (text.length - start > length) {
+    const next = text.slice(start, start + length + 1)
+    const end = Math.max(...separators.map((separator) => next.lastIndexOf(separator)))
     const at = end > length / 2 ? end : length
-    pieces.push(rest.slice(0, at).toWellFormed())
-    rest = rest.slice(at).replace(/^[ \n]+/, (space) => (separators.includes(" ") ? "" : space.replaceAll("\n", "")))
+    pieces.push(next.slice(0, at).toWellFormed())
+    skipped.lastIndex = start + at
+    skipped.test(text)
+    start = skipped.lastIndex
   }
-  return [...pieces, rest]
+  return [...pieces, text.slice(start)]
 }
 const cut = (paragraph: string): ReadonlyArray<string> => {
   if (!isBlock(paragraph)) return cutAt(paragraph, maxPassageLength, [" ", "\n"])

@@ -58,6 +58,12 @@ const build = async (id: number, count: number) => {
   }
 }
 
+const valueOf = (index: DocsIndex, task: IndexTask) => {
+  if (task.op === "search") return index.search(task.question, task.options)
+  if (task.op === "page") return index.page(task.slug)
+  return { bytes: index.bytes, isWhole: index.isWhole } satisfies IndexSize
+}
+
 parentPort!.on("message", async ({ call, id, task }: ThreadCall<IndexTask>) => {
   if (task.op === "add") {
     const pages = added.get(id) ?? []
@@ -71,10 +77,13 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<IndexTask>) => {
     indexes.delete(id)
     return
   }
-  if (task.op === "index") await build(id, task.pages)
-  const index = indexes.get(id)
-  if (index === undefined) reply({ call, lost: true })
-  else if (task.op === "search") reply({ call, value: index.search(task.question, task.options) })
-  else if (task.op === "page") reply({ call, value: index.page(task.slug) })
-  else reply({ call, value: { bytes: index.bytes, isWhole: index.isWhole } satisfies IndexSize })
+  try {
+    if (task.op === "index") await build(id, task.pages)
+    const index = indexes.get(id)
+    reply(index === undefined ? { call, lost: true } : { call, value: valueOf(index, task) })
+  } catch {
+    // An error would end the thread with the indexes of others.
+    unfinished.delete(id)
+    reply({ call, lost: true })
+  }
 })

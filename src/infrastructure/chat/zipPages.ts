@@ -1,7 +1,7 @@
 import { on } from "node:events"
 import type { Readable } from "node:stream"
 import { promisify } from "node:util"
-import { crc32 } from "node:zlib"
+import { crc32, inflateRawSync } from "node:zlib"
 import { type Entry, fromBuffer, type Options, type ZipFile } from "yauzl"
 
 /** Limit of the unpacked bytes of all pages of a zip (contract 6). */
@@ -21,6 +21,8 @@ export interface ZippedPage {
 class RefusedZip extends Error {}
 const fault = (message: string) => new RefusedZip(message)
 const broken = fault("is not a zip, or is damaged")
+
+const tooLarge = fault("is larger than 50 MiB unpacked")
 
 const isMarkdown = (path: string) => /\.mdx?$/i.test(path)
 /** Files of macOS and of version control. */
@@ -53,26 +55,35 @@ async function* entriesOf(zip: ZipFile) {
 /** The path of an entry. Zips without the flag for UTF-8 often contain it nevertheless. */
 const pathOf = ({ fileName }: Entry) => new TextDecoder().decode(fileName as unknown as Buffer)
 
-/** Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. */
+/** The bytes of an entry as they are in the zip. */
+const packedBytes = async (zip: ZipFile, entry: Entry) => {
+  const stream = await promisify<Entry, { decodeFileData: false }, Readable>((each, how, done) =>
+    zip.openReadStream(each, how, done),
+  )(entry, { decodeFileData: false })
+  return Buffer.concat((await stream.toArray()) as Array<Buffer>)
+}
+
+const inflate = (packed: Buffer, maxBytes: number) => {
+  try {
+    return inflateRawSync(packed, { maxOutputLength: Math.max(maxBytes, 1) })
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE" ? tooLarge : broken
+  }
+}
+
+/**
+ * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. Does it in this thread: the threads
+ * for Node's asynchronous work have other work.
+ */
 const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
   if ((entry.generalPurposeBitFlag & 1) !== 0 || ![0, 8].includes(entry.compressionMethod))
     throw fault("is encrypted, or uses an unsupported compression")
-  const stream = await promisify<Entry, Readable>((each, done) => zip.openReadStream(each, done))(entry)
-  const chunks: Array<Buffer> = []
-  let bytes = 0
-  let sum = 0
-  // Leaving the loop early destroys the stream.
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    bytes += chunk.length
-    if (bytes > maxBytes) throw fault("is larger than 50 MiB unpacked")
-    sum = crc32(chunk, sum)
-    chunks.push(chunk)
-  }
-  if (sum !== entry.crc32 || bytes !== entry.uncompressedSize) throw broken
+  const packed = await packedBytes(zip, entry)
+  const content = entry.compressionMethod === 0 ? packed : inflate(packed, maxBytes)
+  if (content.length > maxBytes) throw tooLarge
+  if (crc32(content) !== entry.crc32 || content.length !== entry.uncompressedSize) throw broken
   // In memory of its own, which can be transferred to another thread.
-  const content = new Uint8Array(bytes)
-  chunks.reduce((at, chunk) => (content.set(chunk, at), at + chunk.length), 0)
-  return content
+  return new Uint8Array(content)
 }
 
 /**

@@ -12,7 +12,7 @@ import * as StoredBytes from "../orgs/storedBytes.ts"
 import { orgExists } from "../projects/links.ts"
 import { projectCondition } from "../projects/repositoryLinks.ts"
 import { decodeDocs, selectDocs, toRecord } from "./docsRows.ts"
-import { addPages, clean, isOf, storeEdition } from "./storeEdition.ts"
+import { addPages, clean, eraseRemovedQuestions, isOf, storeEdition } from "./storeEdition.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500
@@ -34,6 +34,7 @@ const owners = (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) =>
 
     put: (scope, projectId, { docsUrl, docsZipUrl, keepQuestions, public: isPublic }, now, entry) =>
       Effect.gen(function* () {
+        yield* eraseRemovedQuestions(sql, scope, projectId)
         const put = yield* audited(
           sql,
           entry,

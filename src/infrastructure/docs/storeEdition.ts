@@ -3,7 +3,8 @@ import type { SqlClient } from "effect/sql"
 import type { StoredEdition } from "../../domain/docs/ProjectDocs.ts"
 import type { DocsOf, LeasedDocs, NewPage } from "../../domain/docs/ProjectDocsRepository.ts"
 import { texts } from "../database/arrays.ts"
-import { date } from "../database/fragments.ts"
+import type { OrgScope } from "../../domain/Principal.ts"
+import { date, inScope } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import type { StoredBytes } from "../orgs/storedBytes.ts"
 
@@ -71,6 +72,21 @@ export const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, 
       )) RETURNING 1`,
     (rows) => rows.length,
   )
+
+/** Questions that one statement erases. */
+const eraseBatchSize = 2_000
+
+/** Erases the questions of documentation that was removed, which the next setting would show again. */
+export const eraseRemovedQuestions = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
+  const [removed] = yield* sql<DocsOf>`
+    SELECT d.org_id AS "orgId", d.project_id AS "projectId"
+    FROM projects JOIN project_docs d ON d.org_id = projects.org_id AND d.project_id = projects.id
+    WHERE projects.id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND docs_zip_url IS NULL
+    FOR UPDATE OF d`
+  if (removed === undefined) return
+  // At most those that a project keeps.
+  while ((yield* eraseFrom(sql, "docs_questions", removed, eraseBatchSize)) === eraseBatchSize);
+})
 
 /** Erases rows that nobody reads; the last row of removed documentation is that of its settings. */
 export const clean = Effect.fnUntraced(function* (sql: Sql, docs: LeasedDocs, limit: number) {

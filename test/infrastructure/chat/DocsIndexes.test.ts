@@ -99,6 +99,17 @@ describe("indexes of documentation", () => {
     }).pipe(Effect.scoped, Effect.provide(layer)),
   )
 
+  // Seen failing: each piece of a long list kept a copy of the list, and the thread ended with all its indexes.
+  it.effect("a long list in one paragraph needs no more memory than other text", () =>
+    Effect.gen(function* () {
+      const kept = yield* open("a", "kept", pagesOf("kept", MiB))
+      const items = Array.from({ length: 4_000 }, (_, n) => `${"  ".repeat(n % 200)}- item ${n} of stripes`)
+      const list = { slug: "list", markdown: `# List\n\n- zebra\n${items.join("\n")}` }
+      expect(yield* find("b", "1", [list], "zebra")).toBe("list")
+      expect((yield* kept.search("kept", { limit: 1 }))[0]?.slug).toBe("kept")
+    }).pipe(Effect.scoped, Effect.provide(layer)),
+  )
+
   it.effect("a chat that ends stops its indexing", () =>
     Effect.gen(function* () {
       const gone = yield* Effect.forkChild(find("a", "1", manyPages(300), "subject7"), { startImmediately: true })
