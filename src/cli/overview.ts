@@ -17,6 +17,20 @@ const org = Flag.String("org").pipe(
   Flag.optional,
 )
 
+const sum = (counts: ReadonlyArray<number>) => counts.reduce((all, one) => all + one, 0)
+
+/** What happened in the whole range, in a line. */
+const summary = ({ deliveries, jobs, validations }: Overview) => {
+  const delivered = sum(deliveries.map((one) => one.delivered))
+  const attempts = delivered + sum(deliveries.map(({ failed, retried }) => failed + retried))
+  const failed = attempts === 0 ? "" : ` (${Math.round((100 * (attempts - delivered)) / attempts)} % failed)`
+  const validated = sum(
+    validations.map(({ forbidden, invalid, limited, valid }) => valid + invalid + forbidden + limited),
+  )
+  const ended = sum(jobs.map(({ canceled, completed, failed }) => completed + failed + canceled))
+  return `Together ${attempts} attempts${failed}, ${validated} validations, ${ended} finished jobs`
+}
+
 const output = (overview: Overview) => ({
   out: table(
     [
@@ -40,9 +54,12 @@ const output = (overview: Overview) => ({
     }),
   ),
   note: [
-    `Backlog ${overview.backlog}, open sweeps ${overview.sweeps}, replicas ${overview.replicas}`,
-    ...(overview.oldestDueAt === null ? [] : [`oldest due since ${overview.oldestDueAt.toJSON()}`]),
-  ].join(", "),
+    summary(overview),
+    [
+      `Backlog ${overview.backlog}, open sweeps ${overview.sweeps}, replicas ${overview.replicas}`,
+      ...(overview.oldestDueAt === null ? [] : [`oldest due since ${overview.oldestDueAt.toJSON()}`]),
+    ].join(", "),
+  ].join("\n"),
 })
 
 const failing = Command.make("failing", page, ({ cursor, limit }) =>

@@ -20,15 +20,22 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           hostOwner: "acme",
           hostRepo: "docs",
         })
-        yield* callFor(orgId, "webhooks/create", { url: "https://hooks.example.com/in", signing_secret: "s" })
+        const hook = { url: "https://hooks.example.com/in", signing_secret: "s" }
+        const { webhook_endpoint_id } = yield* callFor(orgId, "webhooks/create", hook)
+        const update = (changes: object) => callFor(orgId, "webhooks/update", { id: webhook_endpoint_id, ...changes })
+        yield* update({ active: true })
+        yield* update({ active: true, signing_secret: "t", description: "new" })
         yield* call("DELETE", `/api/v0/projects/${projectId}`)
         yield* inTab(
           `/orgs/${orgId}/audit`,
           async (page) => {
             await page.getByText("created the org Acme.").waitFor()
+            const endpoint = `…${webhook_endpoint_id!.slice(-8)}`
             const lines = await page.getByRole("row").getByRole("cell").filter({ hasText: "Details" }).allInnerTexts()
             expect(lines.map((line) => line.split("\n")[0])).toEqual([
               "The administrator deleted the project docs.",
+              `The administrator changed the state, description and signing secret of the endpoint ${endpoint}.`,
+              `The administrator activated the endpoint ${endpoint}.`,
               "The administrator created a webhook endpoint at hooks.example.com.",
               "The administrator linked the project docs to acme/docs.",
               "The administrator created the project docs.",

@@ -87,6 +87,18 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
       }),
     )
 
+    it.effect("says whether the database or the service does not answer", () =>
+      inTab("/", async (page) => {
+        await page.getByText("Everything works").or(page.getByRole("alert")).first().waitFor()
+        const json = { _tag: "Unavailable", error: "The database does not answer.", code: "unavailable" }
+        await page.route("**/readyz", (route) => route.fulfill({ status: 503, json }))
+        await page.getByRole("alert").getByText("The database does not answer.").waitFor()
+        await page.unroute("**/readyz")
+        await page.route("**/readyz", (route) => route.fulfill({ json: { ok: true, writable: false } }))
+        await page.getByRole("alert").getByText("The database is read-only.").waitFor()
+      }),
+    )
+
     it.effect("orgs show what they use and which limits they near", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Nordlicht")

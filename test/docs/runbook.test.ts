@@ -15,8 +15,6 @@ import { runBlock } from "./shell.ts"
 const page = "docs/runbook.md"
 const text = readFileSync(repository + page, "utf8")
 const commands = blocks.filter((block) => block.page === page && block.language === "sh")
-/** These act for an org, which is that of the key. */
-const ofTenants = ["webhooks", "jobs"]
 
 /** A tenant with one of everything that the commands name. */
 const makeThings = Effect.gen(function* () {
@@ -35,14 +33,14 @@ const makeThings = Effect.gen(function* () {
     ...{ orgId: tenant.orgId, keyId: tenant.keyId, projectId: projectId!, deployment },
     ...{ endpoint, delivery: delivery_id, job },
   }
-  return { ids, key: tenant.key }
+  return ids
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the runbook", (it) => {
   it.effect("every command works against a running service", () =>
     Effect.gen(function* () {
       const { url } = yield* TestServer
-      const { ids, key } = yield* makeThings
+      const ids = yield* makeThings
       const folder = yield* freshFolder("empty")
       let tried = 0
       for (const { at, text } of commands) {
@@ -52,7 +50,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the runboo
           const env = {
             GATEHOUSE_URL: url,
             DATA_DIR: `${folder}/data`,
-            ...(ofTenants.includes(words[0]!) ? { GATEHOUSE_TOKEN: key } : {}),
           }
           const { code, err, out } =
             program === "curl" ? yield* run("curl", ["--fail-with-body", ...words]) : yield* runCli(words, { env })

@@ -20,7 +20,7 @@ export const Notice = ({ children, icon, tone }: NoticeProps) => (
 const remedies: Readonly<Record<number, string>> = {
   404: "It may have been deleted, or the link may be of another org.",
   429: "Wait a moment, then try again.",
-  503: "The database may be restarting. This page tries again by itself.",
+  503: "The database may be restarting. Try again in a moment.",
 }
 
 const sentenceOf = (error: Error) =>

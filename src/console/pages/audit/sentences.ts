@@ -16,6 +16,7 @@ const words: Readonly<Record<string, string>> = {
   enabled: "state",
   active: "state",
   expiresAt: "end",
+  secretChanged: "signing secret",
   hostOwner: "owner of the repository",
   hostRepo: "name of the repository",
 }
@@ -32,7 +33,12 @@ const listed = (words: ReadonlyArray<string>) =>
   words.length < 2 ? (words[0] ?? "nothing") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
 
 /** "its name and rate limit". */
-const changedFields = (details: Details) => `the ${listed(Object.keys(details).map(fieldWords))}`
+const changedFields = ({ secretChanged, ...details }: Details) =>
+  `the ${listed([...Object.keys(details), ...(secretChanged === true ? ["secretChanged"] : [])].map(fieldWords))}`
+
+/** Whether nothing else of an endpoint has changed. */
+const isActivation = ({ active, secretChanged, ...rest }: Details) =>
+  active === true && secretChanged !== true && Object.keys(rest).length === 0
 
 const reasons: Readonly<Record<string, string>> = {
   gone: "because its receiver said that it is gone",
@@ -85,7 +91,10 @@ const sentences: Record<Entry["action"], Sentence> = {
     `disabled the key ${target}, because ${text(details, "reporter") ?? "a scanner"} found it in public`,
   "key.delete": (_, target) => `deleted the key ${target}`,
   "webhook_endpoint.create": ({ details }) => `created a webhook endpoint at ${text(details, "host") ?? "a host"}`,
-  "webhook_endpoint.update": ({ details }, target) => `changed ${changedFields(details)} of the endpoint ${target}`,
+  "webhook_endpoint.update": ({ details }, target) =>
+    isActivation(details)
+      ? `activated the endpoint ${target}`
+      : `changed ${changedFields(details)} of the endpoint ${target}`,
   "webhook_endpoint.delete": (_, target) => `deleted the webhook endpoint ${target}`,
   "webhook_endpoint.deactivate": ({ details }, target) =>
     `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,

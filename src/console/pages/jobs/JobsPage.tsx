@@ -19,9 +19,9 @@ const capitalized = (text: string) => text.slice(0, 1).toUpperCase() + text.slic
 const Detail = ({ job }: { readonly job: Job }) => {
   if (job.status === "running") {
     const progress = job.progress === null ? "" : `${Math.round(job.progress * 100)} %`
-    return <span class="truncate-2">{[progress, job.note].filter(Boolean).join(" · ")}</span>
+    return <span class="truncate-2">{[progress, job.note].filter(Boolean).join(" · ") || "–"}</span>
   }
-  return <span class="truncate-2">{job.error}</span>
+  return <span class="truncate-2">{job.error ?? "–"}</span>
 }
 
 /** The jobs of an org, as they change. */

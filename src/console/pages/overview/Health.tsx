@@ -1,14 +1,21 @@
 import type { Answer } from "../../client/Operations.ts"
+import { GatehouseError } from "../../client/call.ts"
 import { useData } from "../../client/queries.ts"
 import { Notice } from "../../components/ErrorBox.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { Stat } from "../../components/Page.tsx"
 import { Time, useNow } from "../../components/Time.tsx"
-import { databaseMillisOf, percentText, problemsOf, recentOf } from "./health.ts"
+import { type DatabaseState, databaseMillisOf, percentText, problemsOf, recentOf } from "./health.ts"
 import { Speed, useServiceState } from "./Speed.tsx"
 
 type Overview = Answer<"activity.overview">
 const none = "–"
+
+/** What the last answer of /readyz says: whether it may write, or why there is none. */
+const databaseStateOf = (writable: boolean | undefined, error: Error | null): DatabaseState => {
+  if (error !== null) return error instanceof GatehouseError ? "silent" : "unknown"
+  return writable === false ? "readOnly" : "writable"
+}
 
 /** Whether everything works, in a sentence for each problem. */
 const Verdict = ({ overview }: { readonly overview: Overview }) => {
@@ -16,14 +23,8 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   const { data: ready, error } = useData("system.readyz", {}, { refetchMillis: 15_000 })
   const { data: failing } = useData("activity.failing", { limit: 100 }, { refetchMillis: 15_000 })
   const state = useServiceState()
-  const isWritable = error === null && ready?.writable !== false
-  const problems = problemsOf(
-    overview,
-    failing?.endpoints ?? [],
-    isWritable,
-    now,
-    databaseMillisOf(state?.replicas ?? []),
-  )
+  const database = { state: databaseStateOf(ready?.writable, error), millis: databaseMillisOf(state?.replicas ?? []) }
+  const problems = problemsOf(overview, failing?.endpoints ?? [], database, now)
   if (problems.length === 0) {
     return (
       <Notice tone="good">
@@ -83,8 +84,8 @@ export const Health = () => {
         >
           {data?.replicas ?? none}
         </Stat>
+        <Speed />
       </div>
-      <Speed />
     </>
   )
 }

@@ -7,11 +7,15 @@ import { type Measured, millisText, type Replica, useServiceState } from "./Spee
 const durations = (title: string, name: Measured) => ({
   title,
   align: "end" as const,
-  cell: ({ figures }: Replica) => (
-    <span title="The median, and what 99 of 100 were faster than">
-      {millisText(figures?.[name].p50Millis)} · {millisText(figures?.[name].p99Millis)}
-    </span>
-  ),
+  cell: ({ figures }: Replica) => {
+    const { p50Millis = null, p99Millis = null } = figures?.[name] ?? {}
+    if (p50Millis === null) return "–"
+    return (
+      <span title="The median, and what 99 of 100 were faster than">
+        {millisText(p50Millis)} · {millisText(p99Millis)}
+      </span>
+    )
+  },
 })
 
 /** Each process of the service, with how fast it was in the last five minutes: median and 99th percentile. */

@@ -43,7 +43,7 @@ export const Speed = () => {
   const state = useServiceState()
   const figures = state?.replicas.flatMap(({ figures }) => (figures === null ? [] : [figures])) ?? []
   return (
-    <div class="grid-5">
+    <>
       {measures.map(({ label, name }) => {
         const { p50, p99, perMinute } = together(figures, name)
         return (
@@ -64,6 +64,6 @@ export const Speed = () => {
       >
         {state === undefined || state.database.bytes === null ? none : bytesText(state.database.bytes)}
       </Stat>
-    </div>
+    </>
   )
 }

@@ -13,6 +13,28 @@ export interface Problem {
   readonly remedy: string
 }
 
+/** `silent`: the service answers, and its database does not. `unknown`: the service does not answer. */
+export type DatabaseState = "writable" | "readOnly" | "silent" | "unknown"
+
+const databaseProblems: Readonly<Record<DatabaseState, Problem | undefined>> = {
+  writable: undefined,
+  readOnly: {
+    tone: "bad",
+    text: "The database is read-only.",
+    remedy: "Keys are validated; everything that writes is a 503. Look whether DATABASE_URL names a standby.",
+  },
+  silent: {
+    tone: "bad",
+    text: "The database does not answer.",
+    remedy: "Keys that a replica knows are validated; everything else is a 503. What is shown here is from before.",
+  },
+  unknown: {
+    tone: "bad",
+    text: "The service does not answer.",
+    remedy: "The process is down, or your network. What is shown here is from before.",
+  },
+}
+
 const recentMinutes = 10
 /** Shares and waits from which on they are a problem: the first needs a look, the second hurts receivers. */
 const shares = { warn: 0.05, bad: 0.25 }
@@ -55,24 +77,17 @@ export const percentText = (share: number) => `${Number((share * 100).toFixed(sh
 export const problemsOf = (
   overview: Overview,
   failing: ReadonlyArray<Failing>,
-  isWritable: boolean,
+  database: { readonly state: DatabaseState; readonly millis: number },
   now: number,
-  databaseMillis: number,
 ): ReadonlyArray<Problem> => {
   const { attempts, failedShare, unavailable } = recentOf(overview)
   const wait = overview.oldestDueAt === null ? 0 : now - Date.parse(overview.oldestDueAt)
   const waitTone = toneOf(wait, waits)
   const shareTone = attempts < minimumAttempts ? undefined : toneOf(failedShare, shares)
-  const databaseTone = toneOf(databaseMillis, slowDatabase)
+  const databaseTone = toneOf(database.millis, slowDatabase)
   const ended = failing.filter(({ active, deactivatedReason }) => !active && deactivatedReason !== "by_request").length
   const problems: Array<Problem | undefined> = [
-    isWritable
-      ? undefined
-      : {
-          tone: "bad",
-          text: "The database is read-only.",
-          remedy: "Keys are validated; everything that writes is a 503. Look whether DATABASE_URL names a standby.",
-        },
+    databaseProblems[database.state],
     unavailable === 0
       ? undefined
       : {
@@ -82,7 +97,7 @@ export const problemsOf = (
         },
     databaseTone && {
       tone: databaseTone,
-      text: `Half of the operations of the database take ${durationText(databaseMillis)} or more.`,
+      text: `Half of the operations of the database take ${durationText(database.millis)} or more.`,
       remedy:
         "See which replica below. Look at the load and the disk of the database, and at long transactions of others.",
     },

@@ -81,10 +81,19 @@ const CountText = ({ count }: { readonly count: Count | Error | undefined }) => 
   )
 }
 
+/** The delivery that failed first was created before its attempt. */
+const marginMillis = 60_000
+
+/** Since when an endpoint has missed deliveries: since it fails, or since it is inactive. */
+const beginningOf = ({ deactivated_at, failing_since }: EndpointDetail) => {
+  const since = failing_since ?? deactivated_at
+  return since === null ? ago(24 * hour) : new Date(Date.parse(since) - marginMillis).toISOString()
+}
+
 /** Sends again what an endpoint missed, after showing how much that is. */
 export const Recover = ({ endpoint, onClose }: { readonly endpoint: EndpointDetail; readonly onClose: () => void }) => {
   const [range, setRange] = useState<Range>(() => ({
-    since: endpoint.deactivated_at ?? endpoint.failing_since ?? ago(24 * hour),
+    since: beginningOf(endpoint),
     until: undefined,
   }))
   const call = useCall()
