@@ -1,6 +1,8 @@
 import { Effect, Layer, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlError } from "effect/sql"
+import { execFile } from "node:child_process"
+import { promisify } from "node:util"
 import * as Distribute from "../../src/infrastructure/database/citus/distribute.ts"
 import { placements } from "../../src/infrastructure/database/citus/placements.ts"
 import * as PostgresDatabase from "../../src/infrastructure/database/PostgresDatabase.ts"
@@ -123,6 +125,29 @@ export const closeDatabase = Effect.fn("closeDatabase")(function* (url: string) 
     }),
   )
 })
+
+/** Lets the database of a URL accept connections again. */
+export const openDatabase = Effect.fn("openDatabase")(function* (url: string) {
+  const name = new URL(url).pathname.slice(1)
+  yield* Effect.scoped(
+    Effect.flatMap(
+      adminClient(inDatabase(url, "postgres")),
+      (admin) => admin`ALTER DATABASE ${admin(name)} ALLOW_CONNECTIONS true`,
+    ),
+  )
+})
+
+/** The program that stops and starts a node: `stop 9701`. Unset: the test's database there refuses connections instead. */
+const nodeCommand = process.env["CITUS_NODE_COMMAND"]
+
+const commandNode = (command: "stop" | "start", url: string) =>
+  Effect.promise(() => promisify(execFile)(nodeCommand!, [command, new URL(url).port]))
+
+/** Stops the node of a database. */
+export const stopNode = (url: string) => (nodeCommand === undefined ? closeDatabase(url) : commandNode("stop", url))
+
+/** Starts the node of a database that was stopped. */
+export const startNode = (url: string) => (nodeCommand === undefined ? openDatabase(url) : commandNode("start", url))
 
 /** The URL of the node that holds a bucket. */
 export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: string, bucket: number) {

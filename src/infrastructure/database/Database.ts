@@ -4,6 +4,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import * as DistributedClient from "./citus/DistributedClient.ts"
+import { migrateBuckets } from "./citus/migrateBuckets.ts"
 import { distributionOf } from "./citus/placements.ts"
 import { connectionsMax } from "./databaseMetrics.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
@@ -105,7 +106,7 @@ const migrateAll = Effect.gen(function* () {
   if (!distribution.isDone) {
     return yield* new StartupError({ message: "The database is distributed in part. Run gatehouse distribute again" })
   }
-  for (let bucket = 0; bucket < distribution.buckets; bucket++) yield* Migrations.migrateBucket(bucket)
+  yield* migrateBuckets(distribution)
   return distribution.buckets
 })
 

@@ -99,7 +99,8 @@ const begin = Effect.fnUntraced(function* (buckets: number) {
     CREATE TABLE IF NOT EXISTS public.gatehouse_distribution (
       buckets integer NOT NULL,
       started_at timestamptz NOT NULL DEFAULT now(),
-      done_at timestamptz
+      done_at timestamptz,
+      migrated_to integer NOT NULL DEFAULT 0
     )`
   yield* sql`
     INSERT INTO public.gatehouse_distribution (buckets)

@@ -9,6 +9,8 @@ export type Node = "coordinator" | { readonly host: string; readonly port: numbe
 export interface Distribution {
   readonly buckets: number
   readonly isDone: boolean
+  /** The newest migration that every bucket has; 0 before the first start. */
+  readonly migratedTo: number
 }
 
 /** The buckets of the database, and whether all rows are in them; `null` for a database on one PostgreSQL. */
@@ -19,7 +21,7 @@ export const distributionOf = Effect.gen(function* () {
   }>`SELECT to_regclass('public.gatehouse_distribution') IS NOT NULL AS exists`
   if (!table!.exists) return null
   const [row] = yield* sql<Distribution>`
-    SELECT buckets, done_at IS NOT NULL AS "isDone" FROM public.gatehouse_distribution`
+    SELECT buckets, done_at IS NOT NULL AS "isDone", migrated_to AS "migratedTo" FROM public.gatehouse_distribution`
   return row ?? null
 })
 
