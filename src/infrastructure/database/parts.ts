@@ -59,4 +59,4 @@ const withOf = (sql: SqlClient.SqlClient, part: Part) => {
 
 /** Parts as CTEs, for a statement that starts with WITH. */
 export const ctes = (sql: SqlClient.SqlClient, parts: ReadonlyArray<Part>) =>
-  parts.map((part) => withOf(sql, part)).reduce((all, one) => sql`${all}, ${one}`)
+  sql.join(", ", false)(parts.map((part) => withOf(sql, part)))

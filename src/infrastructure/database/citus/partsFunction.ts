@@ -135,20 +135,16 @@ const written = new LRUCache<string, { readonly call: string; readonly create: s
  * @returns the statement that calls the function, and the one that creates it
  */
 export const partsFunction = (sql: SqlClient.SqlClient, parts: ReadonlyArray<Part>, select: Statement.Fragment) => {
-  const end = sql.literal(separator)
-  // With the names: their number and what they do is part of the key.
-  const rows = parts.map(
-    (part) =>
-      sql`${sql.literal(isInsert(part) ? `${part.into} ${part.unlessExists}` : part.name)}${end}${part.rows}${end}`,
-  )
-  const [text, parameters] = sql`${rows.reduce((before, one) => sql`${before}${one}`)}${select}`.compile()
+  const fragments = [...parts.map(({ rows }) => rows), select]
+  const [text, parameters] = sql`${sql.join(separator, false)(fragments)}`.compile()
   const types = parameters.map(typeOf)
-  const key = `${text}${separator}${types.join()}`
+  const inserts = parts.map((part) => (isInsert(part) ? `${part.into} ${part.unlessExists}` : part.name))
+  const key = [text, ...types, ...inserts].join(separator)
   const known = written.get(key)
   if (known !== undefined) return { ...known, parameters }
 
   const texts = text.split(separator)
-  const all = parts.map((part, at): Written => ({ ...part, text: texts[2 * at + 1]! }))
+  const all = parts.map((part, at): Written => ({ ...part, text: texts[at]! }))
   const name = `pg_temp.gatehouse_${createHash("sha256").update(key).digest("hex").slice(0, 16)}`
   const body = makeBody(all, texts.at(-1)!)
   const made = {
