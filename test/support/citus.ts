@@ -114,13 +114,24 @@ export const freshCitusNodes = Effect.fn("freshCitus")(function* (kind: Kind) {
 /** `freshCitusNodes`; gives the URL of the coordinator. */
 export const freshCitus = (kind: Kind) => Effect.map(freshCitusNodes(kind), ([coordinator]) => coordinator!)
 
+/** Makes the database of a URL refuse connections. Those that it has stay. */
+export const refuseConnections = Effect.fn("refuseConnections")(function* (url: string) {
+  const name = new URL(url).pathname.slice(1)
+  yield* Effect.scoped(
+    Effect.flatMap(
+      adminClient(inDatabase(url, "postgres")),
+      (admin) => admin`ALTER DATABASE ${admin(name)} ALLOW_CONNECTIONS false`,
+    ),
+  )
+})
+
 /** Makes the database of a URL refuse connections, and ends those that it has. */
 export const closeDatabase = Effect.fn("closeDatabase")(function* (url: string) {
   const name = new URL(url).pathname.slice(1)
+  yield* refuseConnections(url)
   yield* Effect.scoped(
     Effect.gen(function* () {
       const admin = yield* adminClient(inDatabase(url, "postgres"))
-      yield* admin`ALTER DATABASE ${admin(name)} ALLOW_CONNECTIONS false`
       yield* admin`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ${name}`
     }),
   )

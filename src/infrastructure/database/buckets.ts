@@ -2,6 +2,7 @@ import { Context, Effect, Exit, Option } from "effect"
 import type { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
 import type { Unavailable } from "../../domain/Errors.ts"
+import type { SessionFunctions } from "./citus/sessionFunctions.ts"
 import { planSettings } from "./planSettings.ts"
 
 /**
@@ -59,17 +60,25 @@ export const bucketSql = (column: string, count: number) =>
 /** A client of a distributed database. It sends each statement to the bucket of its fiber. */
 export interface DistributedClient extends SqlClient.SqlClient {
   readonly buckets: Buckets
+  readonly functions: SessionFunctions
 }
 
 /** The buckets of a distributed database; `undefined` on one PostgreSQL. */
 export const bucketsOf = (sql: SqlClient.SqlClient): Buckets | undefined =>
   "buckets" in sql ? (sql as DistributedClient).buckets : undefined
 
+/** The functions of the connections to buckets; `undefined` on one PostgreSQL. */
+export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefined =>
+  "functions" in sql ? (sql as DistributedClient).functions : undefined
+
 /**
  * Citus plans some statements only with the values of their parameters; it tells PostgreSQL which by their cost. It sends the
  * last step of a statement with several steps to the workers in turn, unless the policy is another one.
  */
 export const bucketPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
+
+/** The parameters of connections to buckets. Citus would copy the functions of a session to the other nodes. */
+export const bucketParameters = { ...bucketPlanSettings, "citus.enable_ddl_propagation": "off" }
 
 const setPath = (sql: SqlClient.SqlClient, bucket: number | undefined) => {
   const { plan_cache_mode: mode } = bucket === undefined ? planSettings : bucketPlanSettings

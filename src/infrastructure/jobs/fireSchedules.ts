@@ -7,6 +7,7 @@ import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
 import { type FireBatch, isBlocked } from "../../domain/jobs/JobScheduleRepository.ts"
 import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
+import { ctes } from "../database/parts.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
 import type { JobRoom } from "./jobRoom.ts"
 import { pickDue } from "../orgs/orgsInTurn.ts"
@@ -100,7 +101,7 @@ export const fireSchedules = Effect.fnUntraced(function* (
   const stored = yield* sql<{ orgId: string; bytes: number }>`
     WITH fired AS (
       SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
-    ), ${insertJobs(sql, rows, sql.literal("RETURNING org_id, coalesce(octet_length(input), 0) AS bytes"))}, ended AS (
+    ), ${ctes(sql, insertJobs(sql, rows, { returning: "org_id, coalesce(octet_length(input), 0) AS bytes" }))}, ended AS (
       DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
       RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
     ), moved AS (

@@ -5,6 +5,7 @@ import { byBucket } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, dateOrNull, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { runParts } from "../database/runParts.ts"
 import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
 import * as Limited from "../orgs/limited.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -40,8 +41,8 @@ const insertAlone = Effect.fnUntraced(function* (
     FROM orgs org
     WHERE org.id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}
       AND ${bytes.fits(orgId, StoredBytes.byteLength(input))}`
-  const onConflict = sql.literal(`${idempotencyKey === null ? "" : "ON CONFLICT DO NOTHING"} RETURNING id`)
-  const [inserted] = yield* sql<{ id: string }>`WITH ${insertJobs(sql, row, onConflict)} SELECT id FROM made`
+  const parts = insertJobs(sql, row, { unlessExists: idempotencyKey !== null })
+  const [inserted] = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made`)
   if (inserted !== undefined || idempotencyKey === null) return inserted?.id
   const [earlier] = yield* sql<{ id: string }>`
     SELECT id FROM jobs WHERE org_id = ${orgId} AND idempotency_key = ${idempotencyKey}`
@@ -79,11 +80,11 @@ const insertTogether = (
   const run = (all: ReadonlyArray<Insert>) => {
     const rows = sql`
       SELECT asked.id, org.id, NULL::text, asked."runAt", asked.id, asked.now, ${templateColumns(sql)}
-      FROM json_to_recordset(${JSON.stringify(all.map(toRow))}) AS asked (${columns})
+      FROM json_to_recordset(${JSON.stringify(all.map(toRow))}::json) AS asked (${columns})
       -- Lateral: a plan made while there were few orgs cannot read all orgs later.
       CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = asked."orgId" OFFSET 0) AS org
       WHERE ${limit.guard(sql`asked.room`)} AND (asked.unwritten IS NULL OR asked.unwritten <= ${bytes.left})`
-    return sql<{ id: string }>`WITH ${insertJobs(sql, rows)} SELECT id FROM made`.pipe(
+    return runParts<{ id: string }>(sql, insertJobs(sql, rows), sql`SELECT id FROM made`).pipe(
       orUnavailable,
       Effect.map((inserted) => {
         const ids = new Set(inserted.map(({ id }) => id))

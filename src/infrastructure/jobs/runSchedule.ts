@@ -4,6 +4,7 @@ import type { JobStatus } from "../../domain/jobs/Job.ts"
 import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
 import { isBlocked, lastJobUnfinished, scheduleNotFound } from "../../domain/jobs/JobScheduleRepository.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
+import { ctes } from "../database/parts.ts"
 import * as Limited from "../orgs/limited.ts"
 import type * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
@@ -46,7 +47,7 @@ export const runSchedule = Effect.fnUntraced(function* (
     (rows) => rows.length > 0,
     Effect.suspend(
       () => sql`
-        WITH ${insertJobs(sql, row)}
+        WITH ${ctes(sql, insertJobs(sql, row))}
         UPDATE job_schedules SET last_job_id = made.id FROM made
         WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId} RETURNING made.id`,
     ),

@@ -15,6 +15,8 @@ import {
 } from "../../domain/jobs/JobEnd.ts"
 import { integers, texts, times } from "../database/arrays.ts"
 import { date, isOfOrg, toJsonText } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { insertDeliveries } from "../webhooks/insertDeliveries.ts"
 import { inlineReceivers } from "../webhooks/insertEvents.ts"
 
@@ -105,11 +107,12 @@ const prepare = Effect.fnUntraced(function* (random: Random, change: Change, can
 })
 type Prepared = Effect.Success<ReturnType<typeof prepare>>
 
-/** The CTE `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
-const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
+/** The part `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
+const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>): Part => {
   const column = <A>(of: (change: Prepared) => A) => changes.map(of)
-  return sql`
-    asked AS (
+  return {
+    name: "asked",
+    rows: sql`
       SELECT * FROM unnest(
         ${texts(column(({ end }) => end.jobId))}, ${texts(column(({ job }) => job.status))},
         ${integers(column(({ job }) => job.attempt))}, ${times(column(({ job }) => job.lease_expires_at))},
@@ -119,38 +122,41 @@ const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
         ${integers(column(({ columns }) => columns.retriedAttempts))}, ${texts(column(({ event }) => event?.id ?? null))},
         ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
       ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
-        retried_attempts, event_id, type, body)
-    )`
+        retried_attempts, event_id, type, body)`,
+  }
 }
 
-/** The CTE `wanted`: a row for each delivery. */
+/** The part `wanted`: a row for each delivery. */
 const wantedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
   const all = changes.flatMap(({ event }) => event?.deliveries.map((one) => ({ ...one, eventId: event.id })) ?? [])
-  const rows = sql`
-    wanted AS (
+  const part: Part = {
+    name: "wanted",
+    rows: sql`
       SELECT * FROM unnest(
         ${texts(all.map(({ id }) => id))}, ${texts(all.map(({ eventId }) => eventId))},
         ${texts(all.map(({ endpointId }) => endpointId))}, ${texts(all.map(({ state }) => state))},
         ${texts(all.map(({ lane }) => lane))}
-      ) AS wanted (id, event_id, endpoint, state, callback_lane)
-    )`
+      ) AS wanted (id, event_id, endpoint, state, callback_lane)`,
+  }
   const endpoints = texts(new Set(all.flatMap(({ endpointId }) => (endpointId === null ? [] : [endpointId]))))
-  return { rows, endpoints, count: all.length }
+  return { part, endpoints, count: all.length }
 }
 
-/** The CTE `sweep`: inserts the sweeps of events with more receivers. */
-const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc) => {
+/** The part `sweep`: inserts the sweeps of events with more receivers. */
+const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc): Part => {
   const swept = changes.flatMap(({ event }) => (event === undefined || event.others.length === 0 ? [] : [event]))
   // The jobs of an org with the same outcome have the same endpoints.
   const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
-  return sql`
-    sweep AS (
-      INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+  return {
+    name: "sweep",
+    into: "sweeps",
+    columns: "id, org_id, kind, event_id, receivers, created_at",
+    rows: sql`
       SELECT swept.id, ${orgId}, 'deliver', event.id,
         CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END, ${date(now)}
       FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
-      JOIN event ON event.id = swept.event_id
-    )`
+      JOIN event ON event.id = swept.event_id`,
+  }
 }
 
 /**
@@ -172,35 +178,57 @@ export const writeReports = Effect.fnUntraced(function* (
   const at = date(now)
   const ids = texts(prepared.map(({ end }) => end.jobId))
   const wanted = wantedRows(sql, prepared)
-  const written = yield* sql<{ id: string }>`
-    WITH endpoints AS (
-      -- A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
-      SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
-      WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE
-    ), ${wanted.rows}, receivers AS MATERIALIZED (
-      SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
-      FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
-      WHERE w.id IS NOT NULL OR r.endpoint IS NULL
-    ), ${askedRows(sql, prepared)}, job AS (
-      UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
-        lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
-        delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
-        retried_attempts = asked.retried_attempts,
-        finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
-      FROM asked
-      WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND jobs.status = asked.was_status
-        AND jobs.attempt = asked.was_attempt
-        -- In UTC, because Citus takes only what is the same in every session.
-        AND date_trunc('milliseconds', jobs.lease_expires_at AT TIME ZONE 'UTC')
-          IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'
-        AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
-      RETURNING jobs.id, asked.event_id, asked.type, asked.body
-    ), event AS (
-      INSERT INTO events (id, org_id, job_id, type, body, created_at)
-      SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL
-      RETURNING id, job_id, type, octet_length(body) AS bytes
-    ), ${insertDeliveries(sql, orgId, now, false)}, ${insertSweeps(sql, orgId, prepared, now)}
-    SELECT id FROM job`
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "endpoints",
+      isRead: true,
+      // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+      rows: sql`
+        SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+        WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE`,
+    },
+    wanted.part,
+    {
+      name: "receivers",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text, event_id text, endpoint text, state text, lane text",
+      rows: sql`
+        SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
+        FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
+        WHERE w.id IS NOT NULL OR r.endpoint IS NULL`,
+    },
+    askedRows(sql, prepared),
+    {
+      name: "job",
+      isRead: true,
+      columns: "id text, event_id text, type text, body text",
+      rows: sql`
+        UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
+          lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
+          delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
+          retried_attempts = asked.retried_attempts,
+          finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
+        FROM asked
+        WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+          AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
+          -- In UTC, because Citus takes only what is the same in every session.
+          AND date_trunc('milliseconds', jobs.lease_expires_at AT TIME ZONE 'UTC')
+            IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'
+          AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
+        RETURNING jobs.id, asked.event_id, asked.type, asked.body`,
+    },
+    {
+      name: "event",
+      into: "events",
+      columns: "id, org_id, job_id, type, body, created_at",
+      rows: sql`SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL`,
+      returning: "id, job_id, type, octet_length(body) AS bytes",
+    },
+    ...insertDeliveries(sql, orgId, now, false),
+    insertSweeps(sql, orgId, prepared, now),
+  ]
+  const written = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM job`)
   const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
   return new Map(
     written.map(({ id }): [string, Written] => {

@@ -5,29 +5,46 @@ import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
 import { Bucket, bucketsOf, byBucket } from "../database/buckets.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
+import { ctes, type Part } from "../database/parts.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
- * The CTEs `heard`, `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
- * statement of the change that they announce. They read the CTE `told` (id, org_id, type, body, topics, subject, at). An event
+ * The parts `heard`, `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
+ * statement of the change that they announce. They read the part `told` (id, org_id, type, body, topics, subject, at). An event
  * that no endpoint of its org names is not written. A sweep inserts the deliveries, so that the change waits for no lock of
  * another endpoint: two endpoints that end at the same time would wait for each other.
  */
-export const announceAll = (sql: SqlClient.SqlClient) => sql`
-  heard AS MATERIALIZED (
-    SELECT id, org_id, type, body, at FROM told WHERE EXISTS (
-      SELECT FROM webhook_endpoints w
-      WHERE w.org_id = told.org_id AND w.event_types IS NOT NULL AND w.event_types && told.topics AND w.id <> told.subject
-    )
-  ), announced AS (
-    INSERT INTO events (id, org_id, type, body, created_at)
-    SELECT id, org_id, type, body, at FROM heard
-    RETURNING id
-  ), announcing AS (
-    INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
-    SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
-    FROM announced JOIN told USING (id) GROUP BY org_id, subject
-  )`
+export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
+  {
+    name: "heard",
+    isRead: true,
+    isMaterialized: true,
+    columns: "id text, org_id text, type text, body text, at timestamptz",
+    rows: sql`
+      SELECT id, org_id, type, body, at FROM told WHERE EXISTS (
+        SELECT FROM webhook_endpoints w
+        WHERE w.org_id = told.org_id AND w.event_types IS NOT NULL AND w.event_types && told.topics AND w.id <> told.subject
+      )`,
+  },
+  {
+    name: "announced",
+    into: "events",
+    columns: "id, org_id, type, body, created_at",
+    rows: sql`SELECT id, org_id, type, body, at FROM heard`,
+    returning: "id",
+  },
+  {
+    name: "announcing",
+    into: "sweeps",
+    columns: "id, org_id, kind, endpoint_id, receivers, created_at",
+    rows: sql`
+      SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
+      FROM announced JOIN told USING (id) GROUP BY org_id, subject`,
+  },
+]
+
+/** `announcementParts` as CTEs. */
+export const announceAll = (sql: SqlClient.SqlClient) => ctes(sql, announcementParts(sql))
 
 /** The columns of `told` for an event, but for its org; the topics are joined by spaces. */
 export const toldColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
@@ -130,6 +147,6 @@ export const deliverAnnounced = Effect.fnUntraced(function* (
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
     ), event AS (
       SELECT id FROM asked
-    ), ${deliverEvents(sql)}
+    ), ${ctes(sql, deliverEvents(sql))}
     SELECT FROM event`
 })

@@ -5,6 +5,7 @@ import type { SqlClient } from "effect/sql"
 import { type Candidate, endpointReceivers } from "../../domain/webhooks/eventRouting.ts"
 import { texts } from "../database/arrays.ts"
 import { isOfOrg } from "../database/fragments.ts"
+import { ctes } from "../database/parts.ts"
 import { insertDeliveries } from "./insertDeliveries.ts"
 
 /** The endpoints whose delivery of an event does not exist yet. */
@@ -39,6 +40,6 @@ export const fanOut = Effect.fnUntraced(function* (
         AS r (id, endpoint, state, lane)
     ), event AS (
       SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
-    ), ${insertDeliveries(sql, orgId, createdAt, true)}
+    ), ${ctes(sql, insertDeliveries(sql, orgId, createdAt, true))}
     SELECT FROM event`
 })

@@ -1,5 +1,6 @@
 import type { SqlClient } from "effect/sql"
 import { firstState } from "../../domain/webhooks/eventRouting.ts"
+import type { Part } from "../database/parts.ts"
 import { deliveryId } from "./deliveryId.ts"
 import { endOfLane, lastOfLane } from "./placeInLane.ts"
 import { wantsTopics } from "./wantedEvents.ts"
@@ -11,8 +12,8 @@ import { wantsTopics } from "./wantedEvents.ts"
 export const inlineReceivers = 32
 
 /**
- * The CTEs that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one statement. They
- * read the CTE `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the
+ * The parts that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one statement. They
+ * read the part `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the
  * endpoint that is not told, or empty. They also read `event` (id): the events of `asked` that get deliveries. `swept` has the
  * events with a sweep.
  *
@@ -20,67 +21,103 @@ export const inlineReceivers = 32
  * shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted. All statements
  * lock endpoints in the order of their ids. receivers: the first deliveries; one is parked if its lane has a backlog.
  */
-export const deliverEvents = (sql: SqlClient.SqlClient) => {
+export const deliverEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => {
   // Those that send in order come first, and always with their event: a sweep could come after a later event.
   const isInline = sql.literal(`rank < ${inlineReceivers} OR wanted_in_order`)
   const end = endOfLane(sql, sql.literal("r.last"), "r.number")
-  return sql`
-  wanted AS MATERIALIZED (
-    SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
-      row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
-    FROM (SELECT DISTINCT org_id, type, topics, subject FROM asked) AS k
-    CROSS JOIN LATERAL (
-      SELECT id, ordered FROM webhook_endpoints
-      WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
-    ) AS w
-  ), endpoints AS MATERIALIZED (
-    SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
-      SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
-    ) AS c
-    CROSS JOIN LATERAL (
-      SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
-      WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
-    ) AS w
-  ), receivers AS MATERIALIZED (
-    SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n, octet_length(a.body) AS bytes,
-      w.id AS endpoint, w.lane, w.ordered, w.last, CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
-    FROM event e
-    JOIN asked a ON a.id = e.id
-    JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
-    JOIN endpoints w ON w.id = x.endpoint
-    WHERE ${isInline}
-  ), made AS (
-    INSERT INTO deliveries (id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at)
-    SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers
-  ), places AS MATERIALIZED (
-    SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
-      r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
-    FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
-    WHERE r.state = 'pending'
-  ), queued AS (
-    INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n
-  ), swept AS (
-    INSERT INTO sweeps (id, org_id, kind, event_id, receivers, created_at)
+  const toSweep = sql`
     SELECT ${deliveryId(sql, "e.id", "32767")}, a.org_id, 'deliver', e.id, array_agg(x.endpoint ORDER BY x.endpoint), a.at
     FROM event e
     JOIN asked a ON a.id = e.id
     JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
     WHERE NOT (${isInline})
-    GROUP BY e.id, a.org_id, a.at
-    RETURNING event_id
-  )`
+    GROUP BY e.id, a.org_id, a.at`
+  return [
+    {
+      name: "wanted",
+      isRead: true,
+      isMaterialized: true,
+      columns: "org_id text, type text, subject text, endpoint text, wanted_in_order boolean, rank int",
+      rows: sql`
+        SELECT k.*, w.id AS endpoint, w.ordered AS wanted_in_order,
+          row_number() OVER (PARTITION BY k.org_id, k.type, k.subject ORDER BY NOT w.ordered, w.id)::int - 1 AS rank
+        FROM (SELECT DISTINCT org_id, type, topics, subject FROM asked) AS k
+        CROSS JOIN LATERAL (
+          SELECT id, ordered FROM webhook_endpoints
+          WHERE org_id = k.org_id AND ${wantsTopics(sql, sql`k.topics`)} AND id <> k.subject OFFSET 0
+        ) AS w`,
+    },
+    {
+      name: "endpoints",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text, active boolean, ordered boolean, lane text, last timestamptz",
+      rows: sql`
+        SELECT w.*, ${lastOfLane(sql, { orgId: "c.org_id", lane: "w.lane" })} AS last FROM (
+          SELECT DISTINCT endpoint, org_id FROM wanted WHERE ${isInline} ORDER BY endpoint OFFSET 0
+        ) AS c
+        CROSS JOIN LATERAL (
+          SELECT id, active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+          WHERE id = c.endpoint AND org_id = c.org_id FOR SHARE
+        ) AS w`,
+    },
+    {
+      name: "receivers",
+      isMaterialized: true,
+      rows: sql`
+        SELECT ${deliveryId(sql, "a.id", "x.rank")} AS id, a.id AS event_id, a.org_id, a.at, a.n,
+          octet_length(a.body) AS bytes, w.id AS endpoint, w.lane, w.ordered, w.last,
+          CASE WHEN w.active THEN ${firstState(true)} ELSE ${firstState(false)} END AS state
+        FROM event e
+        JOIN asked a ON a.id = e.id
+        JOIN wanted x ON x.org_id = a.org_id AND x.type = a.type AND x.subject = a.subject
+        JOIN endpoints w ON w.id = x.endpoint
+        WHERE ${isInline}`,
+    },
+    {
+      name: "made",
+      into: "deliveries",
+      columns: "id, org_id, event_id, endpoint_id, lane, state, created_at, updated_at",
+      rows: sql`SELECT id, org_id, event_id, endpoint, lane, state, at, at FROM receivers`,
+    },
+    {
+      name: "places",
+      isMaterialized: true,
+      rows: sql`
+        SELECT r.lane, r.id, r.event_id, CASE WHEN r.ordered THEN ${end} ELSE r.at END AS due_at,
+          r.ordered OR r.last IS NOT NULL AS parked, r.org_id, r.bytes, r.n
+        FROM (SELECT *, row_number() OVER (PARTITION BY lane ORDER BY n) AS number FROM receivers) r
+        WHERE r.state = 'pending'`,
+    },
+    {
+      name: "queued",
+      into: "pending_deliveries",
+      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+      rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, org_id, bytes FROM places ORDER BY n`,
+    },
+    {
+      name: "swept",
+      into: "sweeps",
+      columns: "id, org_id, kind, event_id, receivers, created_at",
+      rows: toSweep,
+      returning: "event_id",
+    },
+  ]
 }
 
 /**
- * The CTEs that insert events without a job and their deliveries. They read the CTE `asked` of `deliverEvents`, with the
+ * The parts that insert events without a job and their deliveries. They read the part `asked` of `deliverEvents`, with the
  * column `key`. `event` has the ids of the inserted events; an event whose idempotency key is taken is not inserted.
  */
-export const insertEvents = (sql: SqlClient.SqlClient) => sql`
-  event AS (
-    -- In the order of the keys: two statements with the same keys must not wait for each other.
-    INSERT INTO events (id, org_id, type, body, idempotency_key, created_at)
-    SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n
-    ON CONFLICT DO NOTHING
-    RETURNING id
-  ), ${deliverEvents(sql)}`
+export const insertEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
+  {
+    name: "event",
+    into: "events",
+    columns: "id, org_id, type, body, idempotency_key, created_at",
+    // In the order of the keys: two statements with the same keys must not wait for each other.
+    rows: sql`SELECT id, org_id, type, body, key, at FROM asked ORDER BY org_id, key, n`,
+    unlessExists: true,
+    returning: "id",
+  },
+  ...deliverEvents(sql),
+]

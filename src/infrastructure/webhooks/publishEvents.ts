@@ -8,6 +8,8 @@ import { texts, times } from "../database/arrays.ts"
 import { byBucket } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import type { OrgUsage } from "../orgs/OrgUsage.ts"
 import { insertEvents } from "./insertEvents.ts"
@@ -37,21 +39,32 @@ const insertAll = (
   const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
   const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
   const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
-  return sql<{ id: string; hasMore: boolean }>`
-    WITH open AS MATERIALIZED (
-      SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
-      -- Lateral: a plan made while there were few orgs cannot read all orgs later.
-      CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
-      WHERE o.unwritten::bigint ${bytes.atMostLeft}
-    ), asked AS MATERIALIZED (
-      SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
-        ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
-        ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
-        ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
-      ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
-      WHERE org_id IN (SELECT id FROM open)
-    ), ${insertEvents(sql)}
-    SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`.pipe(
+  const asked: ReadonlyArray<Part> = [
+    {
+      name: "open",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text",
+      rows: sql`
+        SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
+        -- Lateral: a plan made while there were few orgs cannot read all orgs later.
+        CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
+        WHERE o.unwritten::bigint ${bytes.atMostLeft}`,
+    },
+    {
+      name: "asked",
+      isMaterialized: true,
+      rows: sql`
+        SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
+          ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
+          ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
+          ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
+        ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
+        WHERE org_id IN (SELECT id FROM open)`,
+    },
+  ]
+  const select = sql`SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`
+  return runParts<{ id: string; hasMore: boolean }>(sql, [...asked, ...insertEvents(sql)], select).pipe(
     Effect.map((inserted): Inserted => new Map(inserted.map(({ id, hasMore }) => [id, hasMore]))),
     orUnavailable,
   )

@@ -7,10 +7,11 @@ import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
-import { announceAll, toldRows } from "./announce.ts"
+import { announcementParts, toldRows } from "./announce.ts"
 import { cancelLanes } from "./cancelLanes.ts"
-import { bucketsOf } from "../database/buckets.ts"
 import { date } from "../database/fragments.ts"
+import { namesOf, type Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { findReceivers, receiverChanges, recordReceivers } from "./recordReceivers.ts"
 
 const states: Record<RetryDecision["_tag"], string> = {
@@ -77,49 +78,50 @@ const failedOf = (
     },
   )
 
-/** The CTEs that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
-const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>) =>
+/** The parts that announce the deliveries that have failed now. One that was canceled in flight stays canceled. */
+const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>): ReadonlyArray<Part> =>
   failed.length === 0
-    ? sql.literal("")
-    : sql`, told AS (
-        SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
-          AS f (delivery_id, event_id)
-        JOIN ${toldRows(sql, failed)} ON t.id = f.event_id
-        JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
-        JOIN ours ON ours.id = f.delivery_id
-      ), ${announceAll(sql)}`
+    ? []
+    : [
+        {
+          name: "told",
+          isRead: true,
+          columns: "id text, org_id text, topics text[], subject text, at timestamptz",
+          rows: sql`
+            SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
+              AS f (delivery_id, event_id)
+            JOIN ${toldRows(sql, failed)} ON t.id = f.event_id
+            JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
+            JOIN ours ON ours.id = f.delivery_id`,
+        },
+        ...announcementParts(sql),
+      ]
 
-const attemptColumns = (sql: SqlClient.SqlClient) =>
-  sql.literal("delivery_id, org_id, number, started_at, duration_ms, status, failure, error, body")
-
-/** The attempt that the row of a delivery holds, as `attemptColumns` after the id. */
-const lastAttempt = (sql: SqlClient.SqlClient) =>
-  sql.literal(`(last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
-      (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body`)
+const attemptColumns = `delivery_id text, org_id text, number int, started_at timestamptz, duration_ms int, status int,
+  failure text, error text, body text`
 
 /**
- * The INSERTs of `moveOn`, as a statement before it in the same transaction: Citus plans none beside the `ctid` of a
- * distributed table. It locks the deliveries that `moveOn` locks.
+ * The parts that insert the previous attempts, which the rows of the deliveries kept until now. Most deliveries have one
+ * attempt, and no row here.
  */
-const writeBefore = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>, failed: ReadonlyArray<Failed>) =>
-  sql`
-  WITH held AS MATERIALIZED (
-    SELECT made.id, d.last FROM unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}
-    ) AS made (id, claim_id)
-    CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
-    LEFT JOIN LATERAL (
-      SELECT claim_id FROM pending_deliveries p WHERE p.lane = (d.last).lane AND p.delivery_id = made.id OFFSET 0
-    ) AS p ON true
-    WHERE made.claim_id IN (p.claim_id, (d.last).claim_id)
-  ), ours AS (
-    SELECT id FROM held
-  ), attempts AS MATERIALIZED (
-    SELECT id, ${lastAttempt(sql)} FROM held WHERE (last).attempt_started_at IS NOT NULL
-  ), written AS (
-    INSERT INTO delivery_attempts (${attemptColumns(sql)}) SELECT * FROM attempts
-  )${announceFailed(sql, failed)}
-  SELECT 1`
+const writeAttempts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
+  {
+    name: "previous",
+    isRead: true,
+    isNamed: true,
+    columns: attemptColumns,
+    rows: sql`
+      SELECT id, (last).org_id, (last).attempts, (last).attempt_started_at, (last).attempt_duration_ms,
+        (last).attempt_status, (last).attempt_failure, (last).attempt_error, (last).attempt_body
+      FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)`,
+  },
+  {
+    name: "written",
+    into: "delivery_attempts",
+    columns: namesOf(attemptColumns).join(", "),
+    rows: sql`SELECT * FROM previous`,
+  },
+]
 
 /**
  * Writes attempts and the new state of their deliveries, in one statement. Locks the deliveries in the order of their ids, like
@@ -128,7 +130,6 @@ const writeBefore = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRec
  *
  * made: the attempts. held: the attempts with the delivery's row and its place in the queue. ended: the rows that leave the
  * queue. retried: the rows that wait for a retry. ours: the deliveries that this worker still claims. moved: their new state.
- * written: the previous attempt, which the delivery's row kept until now. Without `isWhole`, `writeBefore` has written it.
  */
 const moveOn = (
   sql: SqlClient.SqlClient,
@@ -136,11 +137,8 @@ const moveOn = (
   now: DateTime.Utc,
   commit: Statement.Fragment,
   failed: ReadonlyArray<Failed>,
-  isWhole: boolean,
-) => sql<{ id: string }>`
-  WITH transaction AS MATERIALIZED (
-    SELECT ${commit}
-  ), made AS (
+) => {
+  const made = sql`
     SELECT made.* FROM transaction CROSS JOIN unnest(
       ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
       ${integer(records, (r) => r.delivery.attempts + 1)},
@@ -148,45 +146,48 @@ const moveOn = (
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
       ${text(records, (r) => storable(r.outcome.failure?.message))}, ${text(records, (r) => storable(r.outcome.body))},
       ${texts(records.map((r) => `${r.delivery.ordered}`))}::boolean[]
-    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)
-  ), held AS (
+    ) AS made (id, claim_id, state, next_at, number, started_at, duration_ms, status, failure, error, body, ordered)`
+  const held = sql`
     SELECT made.*, d.last, p.place
     FROM made
     CROSS JOIN LATERAL (SELECT d AS last FROM deliveries d WHERE id = made.id FOR NO KEY UPDATE) AS d
     LEFT JOIN LATERAL (
       SELECT ctid AS place FROM pending_deliveries p
       WHERE p.lane = (d.last).lane AND p.delivery_id = made.id AND p.claim_id = made.claim_id OFFSET 0
-    ) AS p ON true
-  ), ended AS (
+    ) AS p ON true`
+  const ended = sql`
     DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NULL))
-    RETURNING delivery_id AS id
-  ), retried AS (
+    RETURNING delivery_id AS id`
+  const retried = sql`
     -- In a lane that sends in order, a retry keeps its place, and holds the later ones back until the lease.
     UPDATE pending_deliveries p SET claim_id = NULL, lease_until = CASE WHEN held.ordered THEN held.next_at END,
       due_at = CASE WHEN held.ordered THEN p.due_at ELSE held.next_at END, parked = held.ordered,
       attempts = held.number, tries = p.tries + 1
     FROM held
     WHERE p.ctid = ANY(ARRAY(SELECT place FROM held WHERE next_at IS NOT NULL)) AND held.place = p.ctid
-    RETURNING p.delivery_id AS id
-  ), ours AS (
-    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id
-  ), moved AS (
+    RETURNING p.delivery_id AS id`
+  const ours = sql`
+    SELECT id FROM ended UNION ALL SELECT id FROM retried UNION ALL SELECT id FROM held WHERE (last).claim_id = claim_id`
+  const moved = sql`
     UPDATE deliveries d SET attempts = held.number, claim_id = NULL, lease_until = NULL, updated_at = ${date(now)},
       attempt_started_at = held.started_at, attempt_duration_ms = held.duration_ms, attempt_status = held.status,
       attempt_failure = held.failure, attempt_error = held.error, attempt_body = held.body,
       -- A delivery that was canceled in flight stays canceled unless it succeeded.
       state = CASE WHEN d.state = 'pending' OR held.state = 'delivered' THEN held.state ELSE d.state END
-    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id
-  )${
-    isWhole
-      ? sql`, written AS (
-    -- Most deliveries have one attempt, and no row here.
-    INSERT INTO delivery_attempts (${attemptColumns(sql)})
-    SELECT id, ${lastAttempt(sql)} FROM held WHERE (last).attempt_started_at IS NOT NULL AND id IN (SELECT id FROM ours)
-  )${announceFailed(sql, failed)}`
-      : sql.literal("")
-  }
-  SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`
+    FROM held WHERE d.id = ANY(ARRAY(SELECT id FROM ours)) AND d.id = held.id`
+  const parts: ReadonlyArray<Part> = [
+    { name: "transaction", isRead: true, isMaterialized: true, rows: sql`SELECT ${commit}` },
+    { name: "made", isRead: true, columns: "id text", rows: made },
+    { name: "held", isRead: true, rows: held },
+    { name: "ended", isRead: true, rows: ended },
+    { name: "retried", isRead: true, rows: retried },
+    { name: "ours", isRead: true, columns: "id text", rows: ours },
+    { name: "moved", isRead: true, rows: moved },
+    ...writeAttempts(sql),
+    ...announceFailed(sql, failed),
+  ]
+  return runParts<{ id: string }>(sql, parts, sql`SELECT id FROM made WHERE id NOT IN (SELECT id FROM ours)`)
+}
 
 /** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
 export const recordAttempts = Effect.fnUntraced(function* (
@@ -198,19 +199,15 @@ export const recordAttempts = Effect.fnUntraced(function* (
 ) {
   const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
   const failed = yield* failedOf(random, records, now)
-  const write = (part: ReadonlyArray<AttemptRecord>, failed: ReadonlyArray<Failed>) => {
-    if (bucketsOf(sql) === undefined) return moveOn(sql, part, now, commit, failed, true)
-    const moving = moveOn(sql, part, now, commit, [], false)
-    const isFirst = part.every(({ delivery }) => delivery.attempts === 0)
-    if (isFirst && failed.length === 0) return moving
-    return Effect.andThen(writeBefore(sql, part, failed), moving).pipe(sql.withTransaction)
-  }
   const move = Effect.gen(function* () {
-    const others = new Set((yield* write(records, failed)).map(({ id }) => id))
+    const others = new Set((yield* moveOn(sql, records, now, commit, failed)).map(({ id }) => id))
     // A recovery that the statement waited for has moved the claim to the queue, where the statement could not see it yet.
     if (others.size > 0) {
-      yield* write(
+      yield* moveOn(
+        sql,
         records.filter(({ delivery }) => others.has(delivery.deliveryId)),
+        now,
+        commit,
         failed.filter(({ deliveryId }) => others.has(deliveryId)),
       )
     }

@@ -2,9 +2,10 @@ import { PgClient, type PgConnection } from "@effect/sql-pg"
 import { Context, Effect, Exit, Redacted, Schedule, Scope } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
-import { Bucket, bucketPlanSettings, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
+import { Bucket, bucketParameters, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
 import { poolConfig } from "../PostgresDatabase.ts"
 import { type Node, placements } from "./placements.ts"
+import * as SessionFunctions from "./sessionFunctions.ts"
 
 /** Limit of the connections of one bucket. All buckets together use no more than the operations that run at a time. */
 const maxConnectionsOfBucket = 4
@@ -14,6 +15,8 @@ const idleTimeout = "60 seconds"
 const placementInterval = Schedule.spaced("5 seconds")
 /** How long statements that began before a move may use the connections of the node before. */
 const drainTime = "30 seconds"
+
+type Reserve = Effect.Effect<SqlConnection.Connection, SqlError.SqlError, Scope.Scope>
 
 interface Place {
   readonly node: Node
@@ -45,7 +48,7 @@ const makePlaces = Effect.fnUntraced(function* (
   const parent = yield* Effect.scope
   const open = Effect.fnUntraced(function* (bucket: number, node: Node) {
     const scope = yield* Scope.fork(parent)
-    const config = poolConfig(urlOf(url, node), { search_path: schemaOf(bucket), ...bucketPlanSettings })
+    const config = poolConfig(urlOf(url, node), { search_path: schemaOf(bucket), ...bucketParameters })
     const client = yield* PgClient.make({
       ...config,
       minConnections: 0,
@@ -96,15 +99,18 @@ export const make = Effect.fnUntraced(function* (
   { direct = true }: { readonly direct?: boolean } = {},
 ) {
   const places = yield* makePlaces(url, platform, count, direct)
-  const reserve = Effect.withFiber<SqlConnection.Connection, SqlError.SqlError, Scope.Scope>(({ context }) => {
-    const bucket = Context.get(context, Bucket)
-    return bucket === undefined ? platform.reserve : places[bucket]!.client.reserve
-  })
+  const functions = SessionFunctions.make()
+  const reserveWith = (prepare: (reserve: Reserve) => Reserve): Reserve =>
+    Effect.withFiber(({ context }) => {
+      const bucket = Context.get(context, Bucket)
+      return bucket === undefined ? platform.reserve : prepare(places[bucket]!.client.reserve)
+    })
+  const reserve = reserveWith(Effect.map(functions.connection))
   const client = yield* SqlClient.make({
     driver: "pg",
     acquirer: reserve,
     borrower: (f) => Effect.scoped(Effect.flatMap(reserve, f)),
-    transactionAcquirer: reserve,
+    transactionAcquirer: reserveWith(functions.beforeTransaction),
     prepareTransactionControls: true,
     commit,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
@@ -119,6 +125,7 @@ export const make = Effect.fnUntraced(function* (
     listen,
     notify,
     buckets: makeBuckets(count),
+    functions,
   })
   return distributed
 })

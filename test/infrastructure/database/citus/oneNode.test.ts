@@ -2,21 +2,40 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { bucketOf } from "#src/infrastructure/database/buckets.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
+import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
+import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
-import { at, insertOrg, newEntry, newKey } from "../../../contract/support.ts"
-import { heartbeat, insertJob } from "../../../contract/webhooks/webhookSupport.ts"
+import { at, insertOrg, newEntry, newId, newKey } from "../../../contract/support.ts"
+import {
+  attempt,
+  cancelJob,
+  claim,
+  completed,
+  deliveriesOf,
+  failed,
+  finish,
+  heartbeat,
+  insertEndpoint,
+  insertJob,
+  publish,
+  record,
+  statesOf,
+} from "../../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../../fakes/crypto.ts"
-import { citusUrl, closeDatabase, freshCitusNodes, nodeOfBucket } from "../../../support/citus.ts"
+import { citusUrl, closeDatabase, freshCitusNodes, nodeOfBucket, refuseConnections } from "../../../support/citus.ts"
 
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
+  DeliveryLogSql.layer,
+  DeliveryQueueSql.layer,
   EventsSql.layer,
   JobsSql.layer,
   OrgsSql.layer,
@@ -24,8 +43,8 @@ const repositories = Layer.mergeAll(
 ).pipe(Layer.provide(crypto.layer))
 
 /** The repositories on a fresh distributed database, and the URLs of its nodes, the coordinator first. */
-const start = Effect.gen(function* () {
-  const nodes = yield* freshCitusNodes("three")
+const start = Effect.fnUntraced(function* (buckets: "one" | "three") {
+  const nodes = yield* freshCitusNodes(buckets)
   const database = Database.layer({ databaseUrl: Redacted.make(nodes[0]!), dataDir: "unused" })
   const context = yield* Layer.build(Layer.provideMerge(repositories, database))
   return { nodes, context }
@@ -42,7 +61,7 @@ const orgIn = (bucket: number) =>
 describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every connection", () => {
   it.live("claims, leases, reads and lists of a tenant need the node of its bucket, and no other", () =>
     Effect.gen(function* () {
-      const { context, nodes } = yield* start
+      const { context, nodes } = yield* start("three")
       yield* Effect.gen(function* () {
         const orgId = yield* orgIn(0)
         const other = yield* orgIn(1)
@@ -64,9 +83,71 @@ describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every con
     }).pipe(Effect.scoped),
   )
 
+  it.live("a tenant's jobs, events and deliveries need one connection to the node of its bucket, and no other", () =>
+    Effect.gen(function* () {
+      const { context, nodes } = yield* start("one")
+      yield* Effect.gen(function* () {
+        const { orgId } = yield* insertOrg()
+        const node = yield* nodeOfBucket(nodes[0]!, 0)
+        yield* insertEndpoint(orgId, { eventTypes: ["*"] })
+        yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
+        for (const url of nodes) if (url !== node) yield* closeDatabase(url)
+        // Opens a connection of the service.
+        yield* insertJob(orgId)
+        // Citus would open another connection to this node, too.
+        yield* refuseConnections(node)
+
+        const key = { idempotencyKey: "once" }
+        const jobId = yield* insertJob(orgId, key)
+        assert.strictEqual(yield* insertJob(orgId, key), jobId)
+        yield* finish(orgId, jobId, completed({ answer: 42 }), at(1))
+        yield* finish(orgId, yield* insertJob(orgId), failed(), at(2))
+        const running = yield* insertJob(orgId)
+        const jobs = yield* JobRepository
+        yield* jobs.claim(orgId, { workflows: undefined, limit: 10, leaseUntil: at(60), now: at(2) })
+        yield* finish(orgId, running, failed(), at(2), { retry: true })
+        yield* cancelJob(orgId, yield* insertJob(orgId), at(2))
+
+        const id = yield* publish(orgId, "order.paid", at(3), key)
+        assert.strictEqual(yield* publish(orgId, "order.paid", at(3), key), id)
+        const event = (n: number) =>
+          Effect.map(newId, (id) => {
+            return {
+              id,
+              type: "order.sent",
+              body: `{"n":${n}}`,
+              idempotencyKey: n < 5 ? `n${n}` : null,
+              createdAt: at(4),
+            }
+          })
+        for (const first of [1, 4]) {
+          const batch = yield* Effect.forEach(
+            Array.from({ length: 10 }, (_, n) => n + first),
+            event,
+          )
+          assert.strictEqual((yield* (yield* EventRepository).publish(orgId, batch)).ids.length, 10)
+        }
+        assert.strictEqual((yield* deliveriesOf(orgId)).length, 22)
+
+        const [retried, answered] = yield* claim(at(10), { limit: 2 })
+        yield* record([attempt(retried!, { retryAt: at(20) }, at(11))], at(11))
+        yield* record([attempt(answered!, "Delivered", at(12))], at(12))
+        const [exhausted, ...delivered] = yield* claim(at(21), { laneCap: 100 })
+        assert.isTrue(delivered.some(({ attempts }) => attempts === 1))
+        yield* record(
+          delivered.map((one) => attempt(one, "Delivered", at(22))),
+          at(22),
+        )
+        yield* record([attempt(exhausted!, "Exhausted", at(23))], at(23))
+        assert.sameMembers([...new Set(yield* statesOf(orgId))], ["delivered", "failed"])
+        assert.strictEqual((yield* (yield* EventRepository).list(orgId, "delivery.failed", { limit: 10 })).length, 1)
+      }).pipe(Effect.provide(context))
+    }).pipe(Effect.scoped),
+  )
+
   it.live("a validation needs no worker", () =>
     Effect.gen(function* () {
-      const { context, nodes } = yield* start
+      const { context, nodes } = yield* start("three")
       yield* Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
         const keys = yield* ApiKeyRepository

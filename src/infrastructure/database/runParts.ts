@@ -1,0 +1,28 @@
+import { Context, Effect, Option } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
+import { Bucket, functionsOf } from "./buckets.ts"
+import { partsFunction } from "./citus/partsFunction.ts"
+import * as SessionFunctions from "./citus/sessionFunctions.ts"
+import { ctes, type Part } from "./parts.ts"
+
+/**
+ * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a bucket these
+ * rows pass through JSON. In a transaction of the platform, which uses several nodes anyway, it is one statement.
+ */
+export const runParts = <Row extends object>(
+  sql: SqlClient.SqlClient,
+  parts: ReadonlyArray<Part>,
+  select: Statement.Fragment,
+): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> => {
+  const whole = () => sql<Row>`WITH ${ctes(sql, parts)} ${select}`
+  const functions = functionsOf(sql)
+  if (functions === undefined) return whole()
+  return Effect.withFiber(({ context }) => {
+    const transaction = Option.getOrUndefined(Context.getOption(context, sql.transactionService))
+    if (Context.get(context, Bucket) === undefined) return whole()
+    if (transaction !== undefined && !SessionFunctions.has(transaction[0])) return whole()
+    const { call, create, parameters } = partsFunction(sql, parts, select)
+    functions.add(call, create)
+    return Effect.map(sql.unsafe<{ rows: ReadonlyArray<Row> }>(call, parameters), ([found]) => found!.rows)
+  })
+}
