@@ -2,6 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
+import { until } from "../support/wait.ts"
 import { consoles, hasBrowser, inTab, signedInTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
 
@@ -48,6 +49,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the overview, over 
         }
         yield* callFor(failing, "webhooks/create", { url: nowhere, signing_secret: "s", retry_delays: [3_600] })
         yield* callFor(failing, "events/publish", { type: "invoice.paid", data: {} })
+        const counted = (by: string, orgId: string) =>
+          until(`${by} of the org`, call("GET", `/api/v0/orgs/active?by=${by}&limit=100`), ({ orgs }) =>
+            (orgs as unknown as ReadonlyArray<{ readonly orgId: string }>).some((org) => org.orgId === orgId),
+          )
+        yield* counted("jobs", busy)
+        yield* counted("failedAttempts", failing)
         yield* inTab("/?by=jobs", async (page, at) => {
           const card = page.getByRole("region", { name: "Orgs that use most" })
           const row = (name: string) => card.getByRole("row").filter({ has: page.getByRole("link", { name }) })

@@ -28,7 +28,9 @@ export const ReplicaFigures = Schema.Struct({
     examples: [2],
   }),
   databaseConnections: Schema.Int.annotate({
-    description: "The most connections that the replica opens. With more operations in flight, some wait.",
+    description:
+      "The most connections that the replica opens. On PostgreSQL, operations wait when more of them are in flight; the one " +
+      "connection of the embedded database is shared by all.",
     examples: [10],
   }),
 }).annotate({ identifier: "ReplicaFigures" })

@@ -31,8 +31,8 @@ export const ActiveOrgs = ({ since }: { readonly since: string }) => {
     "activity.activeOrgs",
     { by, since, limit: 10 },
     ({ orgs }) => orgs,
-    // A list of many orgs takes some hundred milliseconds, so live events do not ask for it.
-    { isLive: false, refetchMillis: 15_000, keepsPrevious: true },
+    // A ranking of thousands of orgs takes some hundred milliseconds: neither live events nor many open pages ask for it often.
+    { isLive: false, refetchMillis: 60_000, keepsPrevious: true },
   )
   return (
     <Card

@@ -42,7 +42,7 @@ export const Replicas = () => {
               figures === null ? (
                 "–"
               ) : (
-                <span title="Operations of the database in flight; with more than it has connections, some wait">
+                <span title="Operations of the database in flight, and the most connections">
                   {figures.databaseInFlight} of {figures.databaseConnections}
                 </span>
               ),
