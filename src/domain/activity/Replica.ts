@@ -59,6 +59,6 @@ export const ServiceState = Schema.Struct({
       examples: [1_250_000_000],
     }),
     writable: Schema.Boolean.annotate({ description: "false: the database is read-only.", examples: [true] }),
-  }),
+  }).annotate({ description: "The size of the database, and whether it accepts writes." }),
 }).annotate({ identifier: "ServiceState" })
 export interface ServiceState extends Schema.Schema.Type<typeof ServiceState> {}
