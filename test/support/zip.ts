@@ -16,6 +16,8 @@ export interface ZipFile {
   readonly method?: number
   /** Written as a stream: the sizes follow the bytes, in a data descriptor. */
   readonly streamed?: boolean
+  /** Whether it is a symbolic link; the content is its target. */
+  readonly link?: boolean
   /** The bytes are in the file, but not in the directory: the file was removed. */
   readonly removed?: boolean
 }
@@ -27,7 +29,7 @@ export const zip = (files: ReadonlyArray<ZipFile>): Uint8Array => {
   let offset = 0
   let entries = 0
   for (const file of files) {
-    const { path, content = "", stored, claimedSize, claimedCrc, method, streamed, removed } = file
+    const { path, content = "", stored, claimedSize, claimedCrc, method, streamed, removed, link } = file
     const flags = (file.flags ?? 0x800) | (streamed ? 8 : 0)
     const name = Buffer.from(path)
     const bytes = Buffer.from(content)
@@ -46,8 +48,10 @@ export const zip = (files: ReadonlyArray<ZipFile>): Uint8Array => {
     const descriptor = streamed ? Buffer.concat([Buffer.from("PK\x07\x08", "latin1"), fields.subarray(10, 22)]) : ""
     bodies.push(Buffer.from("PK\x03\x04", "latin1"), local, name, packed, Buffer.from(descriptor))
     const rest = Buffer.alloc(14)
+    rest.writeUInt32LE(link ? 0o120777 * 0x1_0000 : 0, 6)
     rest.writeUInt32LE(offset, 10)
-    if (!removed) directory.push(Buffer.from("PK\x01\x02\x14\x00", "latin1"), fields, rest, name)
+    const version = Buffer.from(`PK\x01\x02\x14${link ? "\x03" : "\x00"}`, "latin1")
+    if (!removed) directory.push(version, fields, rest, name)
     if (!removed) entries++
     offset += 30 + name.length + packed.length + descriptor.length
   }

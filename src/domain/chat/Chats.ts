@@ -1,5 +1,6 @@
 import { Cause, Context, DateTime, Effect, identity, Layer, type Scope, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { causePlace } from "../faultPlace.ts"
 import { keptText } from "../docs/DocsQuestion.ts"
 import { DocsQuestions } from "../docs/DocsQuestions.ts"
 import type { DocsRecord } from "../docs/ProjectDocs.ts"
@@ -30,19 +31,12 @@ const maxSteps = 8
 /** The earlier questions that the search of a follow-up uses. */
 const maxEarlierQuestions = 2
 
-/** Where a fault was thrown. Its message can contain words of the reader or of the model, which no log may have. */
-const placeOf = (cause: Cause.Cause<never>) => {
-  const { name = "Error", stack = "" } = Cause.squash(cause) as { readonly name?: string; readonly stack?: string }
-  const frames = stack.split("\n").filter((line) => /^ {4}at /.test(line))
-  return [name, ...frames.slice(0, 10)].join("\n").slice(0, 2_000)
-}
-
 /** Logs why a stream failed, and ends it with an error part. An interruption stays one. */
 const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
   Cause.hasInterruptsOnly(cause)
     ? Stream.failCause(cause)
     : Stream.fromEffect(
-        Effect.as(Effect.logError("A chat failed", placeOf(cause)), {
+        Effect.as(Effect.logError("A chat failed", causePlace(cause)), {
           type: "error",
           errorText: "Something went wrong here.",
         }),

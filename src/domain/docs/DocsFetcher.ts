@@ -3,6 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { descriptionOf, type Page, titleOf } from "../chat/DocsPassages.ts"
 import { Documents } from "../chat/Documents.ts"
 import type { Unavailable } from "../Errors.ts"
+import { faultPlace } from "../faultPlace.ts"
 import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
 import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 
@@ -162,7 +163,7 @@ export class DocsFetcher extends Context.Service<
           (record) =>
             work(record).pipe(
               Effect.catch(({ error }) => Effect.logWarning(`Documentation is not stored yet: ${error}`)),
-              Effect.catchDefect((fault) => Effect.logError("Documentation is not stored", fault)),
+              Effect.catchDefect((fault) => Effect.logError("Documentation is not stored", faultPlace(fault))),
               Effect.annotateLogs({ orgId: record.orgId, projectId: record.projectId }),
             ),
           { concurrency, discard: true },

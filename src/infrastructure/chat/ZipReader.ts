@@ -12,7 +12,13 @@ const maxHeapMiB = 48
 /** The zip is refused. `message` follows the URL in a sentence. */
 export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
 
-const decoder = new TextDecoder()
+/** The text of a file: in UTF-8, or in UTF-16 when a byte order mark says so. */
+const textOf = (content: Uint8Array) => {
+  const [first, second] = content
+  const encoding =
+    first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8"
+  return new TextDecoder(encoding).decode(content)
+}
 
 /** Unpacks zips in a thread of its own, so that other requests continue. */
 export class ZipReader extends Context.Service<
@@ -42,7 +48,7 @@ export class ZipReader extends Context.Service<
           const batch = yield* thread.ask<ZipBatch>(id, { op: "next" })
           if (batch.fault !== undefined) return yield* new ZipFault({ message: batch.fault })
           if (batch.pages.length === 0) return { version, pages }
-          for (const { slug, content } of batch.pages) pages.push({ slug, markdown: decoder.decode(content) })
+          for (const { slug, content } of batch.pages) pages.push({ slug, markdown: textOf(content) })
         }
       }, Effect.scoped)
 

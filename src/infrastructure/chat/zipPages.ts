@@ -1,8 +1,9 @@
+import { isUtf8 } from "node:buffer"
 import { on } from "node:events"
 import type { Readable } from "node:stream"
 import { promisify } from "node:util"
 import { crc32, inflateRawSync } from "node:zlib"
-import { type Entry, fromBuffer, type Options, type ZipFile } from "yauzl"
+import { type Entry, fromBuffer, getFileNameLowLevel, type Options, type ZipFile } from "yauzl"
 
 /** Limit of the unpacked bytes of all pages of a zip (contract 6). */
 const maxUnpackedBytes = 50 * 1024 * 1024
@@ -11,7 +12,7 @@ const entriesPerPage = 50
 /** Limit of the characters of a path. */
 const maxPathLength = 512
 
-/** A page as the zip has it: markdown in UTF-8. */
+/** A page as the zip has it. */
 export interface ZippedPage {
   readonly slug: string
   readonly content: Uint8Array<ArrayBuffer>
@@ -52,8 +53,17 @@ async function* entriesOf(zip: ZipFile) {
   }
 }
 
-/** The path of an entry. Zips without the flag for UTF-8 often contain it nevertheless. */
-const pathOf = ({ fileName }: Entry) => new TextDecoder().decode(fileName as unknown as Buffer)
+/** Zips without the flag for UTF-8 often have it nevertheless. */
+const utf8Flag = 0x800
+/** The path of an entry, in UTF-8 or the encoding of DOS. */
+const pathOf = ({ extraFields, fileName, generalPurposeBitFlag: flags }: Entry) => {
+  const name = fileName as unknown as Buffer
+  return getFileNameLowLevel(isUtf8(name) ? flags | utf8Flag : flags & ~utf8Flag, name, extraFields, true)
+}
+
+/** Whether an entry is a symbolic link of Unix. Its bytes are the path of its target. */
+const isLink = ({ externalFileAttributes, versionMadeBy }: Entry) =>
+  versionMadeBy >>> 8 === 3 && externalFileAttributes >>> 28 === 0o12
 
 /** The bytes of an entry as they are in the zip. */
 const packedBytes = async (zip: ZipFile, entry: Entry) => {
@@ -103,7 +113,7 @@ export async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGene
     const path = pathOf(entry)
     if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
     if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
-    if (!isMarkdown(path) || isHidden(path)) continue
+    if (!isMarkdown(path) || isHidden(path) || isLink(entry)) continue
     if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
     paths.add(path)
     if (paths.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)

@@ -1,6 +1,7 @@
 import { Effect, Layer } from "effect"
 import { DocsWakeup } from "../../domain/docs/DocsWakeup.ts"
 import { DocsFetcher } from "../../domain/docs/DocsFetcher.ts"
+import { faultPlace } from "../../domain/faultPlace.ts"
 
 /** How often the documentation of projects is looked through. */
 const pollInterval = "5 seconds"
@@ -14,7 +15,9 @@ export const layer = Layer.effectDiscard(
       Effect.catch((error) =>
         Effect.as(Effect.logWarning(`Documentation is not looked through: ${error.error}`), false),
       ),
-      Effect.catchDefect((fault) => Effect.as(Effect.logError("Documentation is not looked through", fault), false)),
+      Effect.catchDefect((fault) =>
+        Effect.as(Effect.logError("Documentation is not looked through", faultPlace(fault)), false),
+      ),
       Effect.flatMap((isBusy) => (isBusy ? Effect.void : Effect.race(wait, Effect.sleep(pollInterval)))),
       Effect.forever,
       Effect.forkScoped,

@@ -82,6 +82,29 @@ layer(ZipReader.layer)("the pages of a zip", (it) => {
     }),
   )
 
+  // Seen failing: a link was a page whose text was the target.
+  it.effect("exclude symbolic links", () =>
+    Effect.gen(function* () {
+      const pages = yield* read({ path: "link.md", content: "../a.md", link: true, stored: true }, page)
+      expect(pages).toEqual([{ slug: "a", markdown: "# A" }])
+    }),
+  )
+
+  // Seen failing: two names had the same characters for unknown bytes, and were one file twice.
+  it.effect("may have names and text in the encodings of Windows", () =>
+    Effect.gen(function* () {
+      const name = (bytes: ReadonlyArray<number>) => Buffer.from([...bytes, ...Buffer.from(".md")])
+      const utf16 = Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from("# \u00dcber", "utf16le")])
+      const pages = yield* read(
+        { path: name([0x81, 0x62]), content: utf16, flags: 0 },
+        { path: name([0x84, 0x62]), content: Buffer.from(utf16).swap16(), flags: 0 },
+        { path: "\u00fc.md", content: "no flag", flags: 0 },
+      )
+      const first = { slug: "\u00fcb", markdown: "# \u00dcber" }
+      expect(pages).toEqual([first, { ...first, slug: "\u00e4b" }, { slug: "\u00fc", markdown: "no flag" }])
+    }),
+  )
+
   it.effect("exclude files that were removed from the directory", () =>
     Effect.gen(function* () {
       const pages = yield* read({ path: "old.md", content: "# Old", removed: true }, page)
