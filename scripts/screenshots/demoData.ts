@@ -1,36 +1,7 @@
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
-import { createServer, type RequestListener } from "node:http"
-import type { AddressInfo } from "node:net"
-
-type Json = Record<string, unknown>
-
-/** A receiver of webhooks on this machine, until the scope closes. */
-const makeReceiver = (answer: RequestListener) =>
-  Effect.acquireRelease(
-    Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
-      const server = createServer(answer)
-      const close = () => void server.close().closeAllConnections()
-      server.listen(0, "127.0.0.1", () =>
-        resume(Effect.succeed({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close })),
-      )
-    }),
-    ({ close }) => Effect.sync(close),
-  )
-
-/** Calls operations of a service in open mode, for an org. */
-const caller = (url: string) => (orgId: string | undefined, method: string, path: string, json?: Json) =>
-  Effect.promise(async () => {
-    const answer = await globalThis.fetch(url + path, {
-      method,
-      headers: { "content-type": "application/json", ...(orgId === undefined ? {} : { "x-org-id": orgId }) },
-      ...(json === undefined ? {} : { body: JSON.stringify(json) }),
-    })
-    const body = (await answer.json()) as Record<string, string>
-    if (!answer.ok) throw new Error(`${method} ${path}: ${JSON.stringify(body)}`)
-    return body
-  })
-type Call = ReturnType<typeof caller>
+import { type Call, caller, type Json, makeReceiver, until } from "./calls.ts"
+import { makeDocs } from "./demoDocs.ts"
 
 const eventTypes = [
   "invoice.paid",
@@ -103,9 +74,6 @@ const makeWork = Effect.fnUntraced(function* (call: Call, orgId: string) {
   }
 })
 
-const until = (check: Effect.Effect<boolean>): Effect.Effect<void> =>
-  Effect.flatMap(check, (isDone) => (isDone ? Effect.void : Effect.andThen(Effect.sleep("100 millis"), until(check))))
-
 /**
  * Spreads what happened in seconds over a day, as if the service had run that long. The interface cannot make a past, so
  * this writes into the tables; nothing but pictures is made of it.
@@ -161,12 +129,14 @@ const makeCounts = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
 export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlClient.SqlClient) {
   const call = caller(url)
   const orgIds: Array<string> = []
+  let docsId = ""
   for (const name of ["Northwind", "Contoso", "Fabrikam"]) {
     const { orgId } = yield* call(undefined, "POST", "/api/v0/orgs", { name })
     orgIds.push(orgId!)
     for (const project of ["storefront", "docs"]) {
       const { projectId } = yield* call(undefined, "POST", "/api/v0/projects", { name: project, orgId: orgId! })
-      yield* call(undefined, "POST", "/api/v0/keys", { name: "gateway", projectId: projectId! })
+      const { key } = yield* call(undefined, "POST", "/api/v0/keys", { name: "gateway", projectId: projectId! })
+      if (name === "Northwind" && project === "docs") docsId = yield* makeDocs(url, call, sql, projectId!, key!)
     }
   }
   const orgId = orgIds[0]!
@@ -192,6 +162,7 @@ export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlCl
   const { schedules } = yield* call(orgId, "POST", "/v1/schedules/list", {})
   return {
     orgId,
+    docsId,
     endpointId: first!,
     failingId: failing!,
     goneId: gone!,

@@ -32,12 +32,14 @@ const startService = Effect.gen(function* () {
 type Ids = Effect.Success<ReturnType<typeof makeDemoData>>
 
 /** The pages by the names of their pictures. */
-const pagesOf = ({ deliveryId, endpointId, failingId, goneId, jobId, orgId, scheduleId }: Ids) => {
+const pagesOf = ({ deliveryId, docsId, endpointId, failingId, goneId, jobId, orgId, scheduleId }: Ids) => {
   const org = `/orgs/${orgId}`
   return {
     overview: "?every=hour",
     orgs: "/orgs",
     org,
+    projects: `${org}/projects`,
+    docs: `${org}/projects/${docsId}/docs`,
     endpoints: `${org}/endpoints`,
     endpoint: `${org}/endpoints/${endpointId}`,
     failing: `${org}/endpoints/${failingId}`,
@@ -55,7 +57,7 @@ const pagesOf = ({ deliveryId, endpointId, failingId, goneId, jobId, orgId, sche
 }
 
 /** Pages that look like another one; the documentation has no picture of them. */
-const undocumented = ["orgs", "endpoint", "schedules"]
+const undocumented = ["orgs", "projects", "endpoint", "schedules"]
 
 const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 390, height: 844 } } as const
 

@@ -18,6 +18,11 @@ const hostileOrg = Effect.gen(function* () {
   const { projectId } = yield* run("1")
   yield* run("2", { actor: attack, workflow: attack, environment: attack, ref: `refs/heads/${branch}` })
   yield* run("3", { ...pullRequest(link), actor: link })
+  yield* call("PUT", `/api/v0/projects/${projectId}/docs`, {
+    docsZipUrl: `https://docs.invalid/${branch}.zip`,
+    docsUrl: `https://docs.invalid/?${branch}`,
+    keepQuestions: true,
+  })
   yield* call("PATCH", `/api/v0/projects/${projectId}`, { name: attack, defaultBranch: attack })
   const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, {
     name: attack,
@@ -44,6 +49,7 @@ const pagesOf = ({ keyId, orgId, projectId }: Effect.Success<typeof hostileOrg>)
     [org]: attack,
     [`${org}/projects`]: attack,
     [`${org}/projects/${projectId}`]: branch,
+    [`${org}/projects/${projectId}/docs`]: `${branch}.zip`,
     [`${org}/projects/${projectId}/settings`]: attack,
     [`${org}/keys`]: link,
     [`${org}/keys/${keyId}`]: attack,

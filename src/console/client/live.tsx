@@ -14,7 +14,7 @@ const changed: Record<LiveTopic, ReadonlyArray<string>> = {
   delivery: ["deliveries.", "events.", "webhooks.get", "activity."],
   endpoint: ["webhooks.", "activity.failing"],
   job: ["jobs.", "schedules.get", "activity.overview"],
-  deployment: ["deployments.", "projects."],
+  deployment: ["deployments.", "projects.", "docs.get"],
 }
 const topics = Object.keys(changed) as ReadonlyArray<LiveTopic>
 

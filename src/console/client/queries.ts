@@ -7,8 +7,9 @@ import {
   QueryClient,
   QueryObserver,
   type QueryObserverOptions,
+  type QueryObserverResult,
 } from "@tanstack/query-core"
-import { useEffect, useMemo, useState } from "preact/hooks"
+import { useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { useOrgId } from "../navigation/org.ts"
 import { actsForOrg, call, GatehouseError } from "./call.ts"
 import type { Answer, Args, OperationId } from "./Operations.ts"
@@ -69,7 +70,15 @@ export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options:
   const [observer] = useState(() => new QueryObserver<Answer<Id>>(queries, all))
   useEffect(() => observer.setOptions(all))
   const result = useResult(observer, () => observer.getOptimisticResult(queries.defaultQueryOptions(all) as never))
-  return { data: result.data as Answer<Id> | undefined, error: result.error, refetch: () => void observer.refetch() }
+  const error = useKeptError(result, JSON.stringify(all.queryKey))
+  return { data: result.data as Answer<Id> | undefined, error, refetch: () => void observer.refetch() }
+}
+
+/** The error of an answer, also while it is asked for again: a page that shows a 404 keeps what was typed into it. */
+const useKeptError = ({ error, status }: QueryObserverResult, key: string) => {
+  const last = useRef<{ readonly key: string; readonly error: Error | null }>({ key, error: null })
+  if (status !== "pending" || last.current.key !== key) last.current = { key, error }
+  return last.current.error
 }
 
 const nextOf = (answer: unknown) => {

@@ -49,6 +49,11 @@ export const routes: ReadonlyArray<Route> = [
     page: () => import("./projects/DeploymentsPage.tsx"),
   },
   {
+    path: "/orgs/:orgId/projects/:projectId/docs",
+    needs: ["docs.get"],
+    page: () => import("./docs/DocsPage.tsx"),
+  },
+  {
     path: "/orgs/:orgId/projects/:projectId/settings",
     needs: ["projects.update"],
     page: () => import("./projects/ProjectSettingsPage.tsx"),

@@ -92,10 +92,11 @@ export interface Message {
   readonly content: string
 }
 
-interface Question {
+export interface Question {
   readonly messages: ReadonlyArray<Message>
-  readonly docsPages: Readonly<Record<string, string>>
-  readonly docsZipUrl: string
+  /** Absent: the stored documentation of the key's project is asked. */
+  readonly docsPages?: Readonly<Record<string, string>>
+  readonly docsZipUrl?: string
   /** A project key; undefined: the session of the reader. */
   readonly key: string | undefined
   readonly csrfToken: string | null
@@ -116,7 +117,7 @@ export const ask = async (
       ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
       ...(key === undefined && csrfToken !== null ? { "x-csrf-token": csrfToken } : {}),
     },
-    body: JSON.stringify({ messages, docsPages, ...(docsZipUrl === "" ? {} : { docsZipUrl }) }),
+    body: JSON.stringify({ messages, docsPages, docsZipUrl }),
     signal,
   })
   if (!answer.ok || answer.body === null) {

@@ -36,6 +36,7 @@ export const ProjectFrame = ({ children }: { readonly children: (project: Projec
             label="Project"
             tabs={[
               { to: here, label: "Deployments" },
+              ...(may("docs.get") ? [{ to: `${here}/docs`, label: "Documentation" }] : []),
               ...(may("projects.update") ? [{ to: `${here}/settings`, label: "Settings" }] : []),
             ]}
           />
