@@ -40,7 +40,7 @@ export interface ReplicaFigures extends Schema.Schema.Type<typeof ReplicaFigures
 export const Replica = Schema.Struct({
   replicaId: Id,
   startedAt: Timestamp,
-  seenAt: Timestamp.annotate({ description: "When it last said that it is alive: every 20 seconds." }),
+  seenAt: Timestamp,
   figures: Schema.NullOr(ReplicaFigures).annotate({
     description: `What it measured in the ${figuresMinutes} minutes before. null: its version does not say.`,
   }),

@@ -5,6 +5,9 @@ import type { JsonSchema } from "./JsonSchema.ts"
  */
 const texts: Readonly<Record<string, string>> = {
   id: "The id of the resource, a ULID.",
+  replicaId: "The process. It gets a new id when it starts.",
+  startedAt: "When the process started.",
+  seenAt: "When the process last said that it is alive: every 20 seconds.",
   result: "The result of the method. Absent: it failed.",
   params: "The parameters of the method.",
   jsonrpc: "The version of JSON-RPC: 2.0.",
