@@ -74,8 +74,7 @@ const faults = {
   "cards in columns are below each other": ".grid-2 { display: block }",
   "cards lose their ground": ".card { background: none }",
   "the space at the sides is lost": ".page { padding: 0 }",
-  "dark is light": ":root { color-scheme: light }",
-  "tables are as narrow as their content": ".table { width: auto }",
+  "text in dark is dark": "@media (prefers-color-scheme: dark) { :root { --text: #16202b } }",
 }
 
 describe.skipIf(!hasBrowser)("the layout of pages", () => {
