@@ -57,6 +57,7 @@ const ofTests: Readonly<Record<string, string>> = {
   CHROMIUM_PATH: "test/support/browser.ts",
   ORDERED: "test/faults/ownEvents.test.ts",
   CITUS_URL: "test/support/citus.ts",
+  CITUS_NODE_COMMAND: "test/support/citus.ts",
   RACES: "test/faults/races.test.ts",
   SCHEMATHESIS_SEED: "test/schemathesis/schemathesis.test.ts",
   WORKER_JOBS: "test/sdk/worker.test.ts",
