@@ -23,7 +23,7 @@ export interface Read extends Derived {
 export interface Insert extends Named {
   readonly into: string
   readonly columns: string
-  /** Skips rows that exist already. Such a row has a column `id`. */
+  /** Skips rows that exist already. With `returning`, the rows have a column `id`. */
   readonly unlessExists?: boolean
   /** What other parts use of the inserted rows. */
   readonly returning?: string

@@ -4,6 +4,8 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient } from "effect/sql"
 import { texts } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 
 /** A lane that its endpoint has left: all pending deliveries in it are canceled. */
 export interface EndedLane {
@@ -69,10 +71,15 @@ export const cancelLanes = Effect.fnUntraced(function* (
   const lanes = ended.map(({ lane }) => lane)
   const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
   if (rows < inlineCancellations) return
-  yield* sql`
-    WITH made AS (INSERT INTO sweeps (id, org_id, kind, endpoint_id, lane, created_at)
-    SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}
-    FROM unnest(${texts(yield* Effect.forEach(ended, () => random.ulid))}, ${texts(ended.map(({ orgId }) => orgId))},
-      ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane))
-    SELECT 1`
+  const ids = yield* Effect.forEach(ended, () => random.ulid)
+  const made: Part = {
+    name: "made",
+    into: "sweeps",
+    columns: "id, org_id, kind, endpoint_id, lane, created_at",
+    rows: sql`
+      SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}::timestamptz
+      FROM unnest(${texts(ids)}, ${texts(ended.map(({ orgId }) => orgId))},
+        ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`,
+  }
+  yield* runParts(sql, [made], sql`SELECT 1`)
 })

@@ -8,9 +8,11 @@ import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import { laneId } from "../../domain/webhooks/lanes.ts"
 import { deactivated, makeServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
-import { announceAll, toldRows } from "./announce.ts"
+import { announcementParts, toldRows } from "./announce.ts"
 import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { nextLane } from "./laneSql.ts"
 
 /** The health of an endpoint or of a callback lane. A callback lane has no URL. */
@@ -90,11 +92,16 @@ const recordCallbacks = Effect.fnUntraced(function* (
   const fails = [...failing.keys()].filter((lane) => lanes.has(lane)).sort()
   if (works.length > 0) yield* sql`DELETE FROM failing_callbacks WHERE lane = ANY(${texts(works)})`
   if (fails.length === 0) return
-  yield* sql`
-    WITH made AS (INSERT INTO failing_callbacks (lane, org_id, failing_since)
-    SELECT lane, org_id, ${date(now)} FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
-      AS l (lane, org_id)
-    ON CONFLICT (lane) DO NOTHING) SELECT 1`
+  const made: Part = {
+    name: "made",
+    into: "failing_callbacks",
+    columns: "lane, org_id, failing_since",
+    unlessExists: true,
+    rows: sql`
+      SELECT lane, org_id, ${date(now)}::timestamptz FROM unnest(${texts(fails)}, ${texts(fails.map((lane) => lanes.get(lane)!))})
+        AS l (lane, org_id)`,
+  }
+  yield* runParts(sql, [made], sql`SELECT 1`)
 })
 
 /** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */
@@ -125,28 +132,47 @@ const deactivate = Effect.fnUntraced(function* (
   const failingSince = records.map(({ delivery, outcome }) => (outcome.status === 410 ? null : delivery.failingSince))
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* announcements(random, records, now)
-  return yield* sql<EndedLane>`
-    WITH ending AS (
-      SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
-        ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
-      CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w
-    ), ended AS (
-      UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
-        deactivated_at = ${date(now)},
-        deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
-      FROM ending
-      WHERE w.id = ending.id AND w.url = ending.url AND w.active
-        AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
-      RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
-    ), written AS (
-      INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
-      SELECT entry, org_id, ${date(now)}, 'service', 'webhook_endpoint.deactivate', id,
-        json_build_object('reason', deactivated_reason)::text, NULL
-      FROM ended
-    ), told AS (
-      SELECT t.* FROM ended JOIN ${toldRows(sql, events)} ON t.subject = ended.id
-    ), ${announceAll(sql)}
-    SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "ending",
+      isRead: true,
+      rows: sql`
+        SELECT e.*, w.lane AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
+          ${times(failingSince)}, ${texts(entries)}) AS e (id, url, failing_since, entry)
+        CROSS JOIN LATERAL (SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE id = e.id OFFSET 0) w`,
+    },
+    {
+      name: "ended",
+      isRead: true,
+      columns: "id text, org_id text, deactivated_reason text, old_lane text, entry text",
+      rows: sql`
+        UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
+          deactivated_at = ${date(now)},
+          deactivated_reason = CASE WHEN ending.failing_since IS NULL THEN 'gone' ELSE 'failing' END
+        FROM ending
+        WHERE w.id = ending.id AND w.url = ending.url AND w.active
+          AND (ending.failing_since IS NULL OR ending.failing_since = w.failing_since)
+        RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry`,
+    },
+    {
+      name: "written",
+      into: "audit_log",
+      columns: "id, org_id, at, actor, action, target, details, request_id",
+      rows: sql`
+        SELECT entry, org_id, ${date(now)}::timestamptz, 'service', 'webhook_endpoint.deactivate', id,
+          json_build_object('reason', deactivated_reason)::text, NULL
+        FROM ended`,
+    },
+    {
+      name: "told",
+      isRead: true,
+      columns: "id text, org_id text, topics text[], subject text, at timestamptz",
+      rows: sql`SELECT t.* FROM ended JOIN ${toldRows(sql, events)} ON t.subject = ended.id`,
+    },
+    ...announcementParts(sql),
+  ]
+  const select = sql`SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane FROM ended`
+  return yield* runParts<EndedLane>(sql, parts, select)
 })
 
 /**

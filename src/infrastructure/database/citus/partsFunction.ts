@@ -32,6 +32,9 @@ type Written<P = Part> = P & { readonly text: string }
 const rowsOf = (name: string) => `gatehouse_${name}`
 const idsOf = (name: string) => `gatehouse_${name}_ids`
 
+/** Whether other parts use what an insert that skips rows has inserted. */
+const keepsIds = ({ returning, unlessExists }: Insert) => unlessExists === true && returning !== undefined
+
 const usesPart = (text: string, { name }: Part) => new RegExp(`\\b(FROM|JOIN)\\s+${name}\\b`).test(text)
 
 /**
@@ -67,6 +70,7 @@ const later = (all: ReadonlyArray<Written>, text: string) => {
 /** The first statement: reads, locks, updates and deletes, and keeps what later ones use. */
 const readAll = (all: ReadonlyArray<Written>, kept: ReadonlyArray<Read>) => {
   const reads = all.filter(isRead)
+  if (reads.length === 0) return ""
   const used = new Set([
     ...reads,
     ...usedBy(
@@ -87,22 +91,25 @@ const readAll = (all: ReadonlyArray<Written>, kept: ReadonlyArray<Read>) => {
   return `WITH ${list.join(", ")} SELECT ${rows.join(", ")} INTO ${kept.map(({ name }) => rowsOf(name)).join(", ")};`
 }
 
-const insert = (all: ReadonlyArray<Written>, { columns, into, name, text, unlessExists = false }: Written<Insert>) => {
+const insert = (all: ReadonlyArray<Written>, part: Written<Insert>) => {
+  const { columns, into, name, text, unlessExists = false } = part
+  const isKept = keepsIds(part)
   const source = later(all, `SELECT * FROM (${text}) AS made (${columns})`)
   const target = `INSERT INTO ${into} (${columns})`
   const values = namesOf(columns).map((column) => `made.${column}`)
   const keep = `${idsOf(name)} := array_append(${idsOf(name)}, made.id);`
-  const one = `${target} VALUES (${values.join(", ")})`
+  const conflict = unlessExists ? " ON CONFLICT DO NOTHING" : ""
+  const one = `${target} VALUES (${values.join(", ")})${conflict};`
   return `
     IF (SELECT count(*) FROM (${source} LIMIT ${maxSingleRows + 1}) AS counted) <= ${maxSingleRows} THEN
       FOR made IN ${source} LOOP
-        ${unlessExists ? `${one} ON CONFLICT DO NOTHING; IF FOUND THEN ${keep} END IF;` : `${one};`}
+        ${isKept ? `${one} IF FOUND THEN ${keep} END IF;` : one}
       END LOOP;
     ELSE
       ${
-        unlessExists
-          ? `FOR made IN ${target} ${source} ON CONFLICT DO NOTHING RETURNING id LOOP ${keep} END LOOP;`
-          : `${target} ${source};`
+        isKept
+          ? `FOR made IN ${target} ${source}${conflict} RETURNING id LOOP ${keep} END LOOP;`
+          : `${target} ${source}${conflict};`
       }
     END IF;`
 }
@@ -111,7 +118,7 @@ const makeBody = (all: ReadonlyArray<Written>, select: string) => {
   const inserts = all.filter(isInsert)
   const texts = [select, ...inserts.map(({ text }) => text)]
   const kept = usedBy(all, texts, (part) => !isRead(part)).filter(isRead)
-  const ids = inserts.filter(({ unlessExists }) => unlessExists === true)
+  const ids = inserts.filter(keepsIds)
   return `
     #variable_conflict use_column
     DECLARE

@@ -89,7 +89,7 @@ describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every con
       yield* Effect.gen(function* () {
         const { orgId } = yield* insertOrg()
         const node = yield* nodeOfBucket(nodes[0]!, 0)
-        yield* insertEndpoint(orgId, { eventTypes: ["*"] })
+        const endpoint = yield* insertEndpoint(orgId, { eventTypes: ["*"] })
         yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
         for (const url of nodes) if (url !== node) yield* closeDatabase(url)
         // Opens a connection of the service.
@@ -139,8 +139,23 @@ describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every con
           at(22),
         )
         yield* record([attempt(exhausted!, "Exhausted", at(23))], at(23))
+
+        const callbackUrl = "https://example.com/callback"
+        yield* finish(orgId, yield* insertJob(orgId, { callbackUrl, callbackSecret: "secret" }), completed(), at(30))
+        yield* publish(orgId, "order.paid", at(30))
+        const ends: Array<string | null> = []
+        for (const seconds of [31, 34]) {
+          const last = yield* claim(at(seconds), { laneCap: 100 })
+          ends.push(...last.map(({ endpointId }) => endpointId))
+          const end = (id: string | null) => (id === null ? "Exhausted" : "Deactivate")
+          yield* record(
+            last.map((one) => attempt(one, end(one.endpointId), at(seconds + 1))),
+            at(seconds + 1),
+          )
+        }
+        assert.includeMembers(ends, [null, endpoint])
         assert.sameMembers([...new Set(yield* statesOf(orgId))], ["delivered", "failed"])
-        assert.strictEqual((yield* (yield* EventRepository).list(orgId, "delivery.failed", { limit: 10 })).length, 1)
+        assert.strictEqual((yield* (yield* EventRepository).list(orgId, "delivery.failed", { limit: 10 })).length, 2)
       }).pipe(Effect.provide(context))
     }).pipe(Effect.scoped),
   )
