@@ -112,13 +112,19 @@ const loadDatabase = Effect.gen(function* () {
   const databaseUrl = yield* read("DATABASE_URL", postgresUrl, {
     example: "postgres://user:password@localhost:5432/gatehouse",
   })
+  const listenUrl = yield* read("LISTEN_URL", postgresUrl, {
+    example: "postgres://user:password@localhost:5432/gatehouse",
+  })
+  if (listenUrl !== undefined && databaseUrl === undefined) {
+    return yield* new StartupError({ message: "LISTEN_URL needs DATABASE_URL: both are addresses of one database" })
+  }
   const encryptionKeys = yield* read("ENCRYPTION_KEY", list(encryptionKey), { example: "$(openssl rand -base64 32)" })
   if (databaseUrl !== undefined && encryptionKeys === undefined) {
     return yield* new StartupError({
       message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
     })
   }
-  return { databaseUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data" }
+  return { databaseUrl, listenUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data" }
 })
 
 /** The language model; `undefined`: none is configured. */

@@ -49,7 +49,7 @@ const expectsCi = (settings: Config.Settings) => {
 }
 
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
-  const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, retentionDays } = settings
+  const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, listenUrl, retentionDays } = settings
   // Imported here: the other commands start faster without the service's modules.
   const [postgres, embedded, issuer, proxy, clock] = yield* Effect.promise(() =>
     Promise.all([
@@ -63,7 +63,7 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   const database =
     databaseUrl === undefined
       ? embedded.checkEmbedded(dataDir, encryptionKeys, retentionDays)
-      : postgres.checkPostgres(databaseUrl, encryptionKeys ?? [], retentionDays)
+      : postgres.checkPostgres(databaseUrl, listenUrl ?? databaseUrl, encryptionKeys ?? [], retentionDays)
   const needed = expectsCi(settings)
   const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
   const proxies = egressProxy === undefined ? [] : [proxy.checkEgressProxy(egressProxy)]

@@ -69,6 +69,11 @@ const variables: Record<string, Variable> = {
     ],
     with: { ENCRYPTION_KEY: key },
   },
+  LISTEN_URL: {
+    good: [["postgres://u:p@direct/db", (_) => secretOf(_.listenUrl), "postgres://u:p@direct/db"]],
+    bad: ["mysql://u:secret-password@direct/db", "direct"],
+    with: { ENCRYPTION_KEY: key, DATABASE_URL: "postgres://u:p@pooler/db" },
+  },
   DATA_DIR: {
     good: [
       ["/var/lib/gatehouse", (_) => _.dataDir, "/var/lib/gatehouse"],
@@ -361,6 +366,13 @@ describe("variables that depend on each other", () => {
     }),
   )
 
+  it.effect("LISTEN_URL requires DATABASE_URL", () =>
+    Effect.gen(function* () {
+      const message = yield* refusal({ LISTEN_URL: "postgres://u:hidden-password@localhost/db" })
+      expect(message).toBe("LISTEN_URL needs DATABASE_URL: both are addresses of one database")
+    }),
+  )
+
   it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY only with them", () =>
     Effect.gen(function* () {
       const url = { AI_BASE_URL: "http://localhost:11434/v1" }
@@ -385,6 +397,7 @@ describe("variables that depend on each other", () => {
         METRICS_TOKEN: token,
         ENCRYPTION_KEY: key,
         DATABASE_URL: `postgres://u:${token}@h/d`,
+        LISTEN_URL: `postgres://u:${token}@h/d`,
         AI_BASE_URL: "http://localhost:11434/v1",
         AI_MODEL: "some-model",
         AI_API_KEY: token,

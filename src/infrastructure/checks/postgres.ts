@@ -52,15 +52,16 @@ const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlCl
         fail(
           "notifications",
           describeSqlError(error),
-          "set DATABASE_URL to PostgreSQL itself, or to a pooler in session mode",
+          "set LISTEN_URL, or DATABASE_URL without it, to PostgreSQL itself or to a pooler in session mode",
         ),
       ),
     ),
   )
 
-/** Checks the PostgreSQL of DATABASE_URL. Changes nothing. */
+/** Checks the PostgreSQL of DATABASE_URL, and the one of LISTEN_URL. Changes nothing. */
 export const checkPostgres = (
   url: Redacted.Redacted<string>,
+  listenUrl: Redacted.Redacted<string>,
   keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>,
   retentionDays: number | undefined,
 ): Effect.Effect<ReadonlyArray<Check>> =>
@@ -69,7 +70,7 @@ export const checkPostgres = (
     const database = Effect.provideService(SqlClient.SqlClient, sql)
     const server = yield* database(checkServer)
     const migrations = yield* database(checkMigrations)
-    const notifications = yield* checkNotifications(url, sql)
+    const notifications = yield* checkNotifications(listenUrl, sql)
     const distribution = yield* database(distributionOf)
     const buckets = distribution === null ? [] : yield* database(checkBuckets(url, distribution))
     // The other checks need every bucket.

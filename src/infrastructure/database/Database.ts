@@ -19,6 +19,8 @@ import { StartupError } from "../StartupError.ts"
 export interface DatabaseOptions {
   /** A PostgreSQL URL. Default: the embedded database in `dataDir`. */
   readonly databaseUrl?: Redacted.Redacted<string> | undefined
+  /** The same database at the address for LISTEN. Default: `databaseUrl`. */
+  readonly listenUrl?: Redacted.Redacted<string> | undefined
   /** The folder of the embedded database, or `memory` to keep nothing. */
   readonly dataDir: string
 }
@@ -43,7 +45,9 @@ export class Database extends Context.Service<
     options: DatabaseOptions,
   ): Layer.Layer<Database | PgClient.PgClient | SqlClient.SqlClient | Notifications.Notifications, StartupError> =>
     Layer.effectContext(
-      options.databaseUrl === undefined ? embedded(options.dataDir) : postgres(options.databaseUrl),
+      options.databaseUrl === undefined
+        ? embedded(options.dataDir)
+        : postgres(options.databaseUrl, options.listenUrl ?? options.databaseUrl),
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
@@ -110,7 +114,10 @@ const migrateAll = Effect.gen(function* () {
   return distribution.buckets
 })
 
-const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacted<string>) {
+const postgres = Effect.fn("Database.postgres")(function* (
+  url: Redacted.Redacted<string>,
+  listenUrl: Redacted.Redacted<string>,
+) {
   const buckets = yield* PostgresDatabase.migrationClient(url).pipe(
     Effect.flatMap((sql) => Effect.provideService(migrateAll, SqlClient.SqlClient, sql)),
     Effect.scoped,
@@ -128,7 +135,7 @@ const postgres = Effect.fn("Database.postgres")(function* (url: Redacted.Redacte
   const platform = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
   const sql =
     buckets === 0 ? platform : yield* DistributedClient.make(url, platform, buckets).pipe(cannotStart("DATABASE_URL"))
-  return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(url, sql)))
+  return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(listenUrl, sql)))
 })
 
 const provide = Effect.fnUntraced(function* (

@@ -89,7 +89,9 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
       duration: "5 seconds",
       orElse: () =>
         Effect.fail(
-          connectionError("Notifications do not arrive; DATABASE_URL must not be the address of a transaction pooler"),
+          connectionError(
+            "Notifications do not arrive; LISTEN_URL, or DATABASE_URL without it, must not be the address of a transaction pooler or of another database",
+          ),
         ),
     }),
     Effect.onError(() => disconnect),

@@ -40,6 +40,25 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }).pipe(Effect.provide(fresh)),
   )
 
+  it.live("with LISTEN_URL the listener uses that address, and statements the other", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres()
+      const proxy = yield* proxied(url)
+      const options = { databaseUrl: Redacted.make(url), listenUrl: Redacted.make(proxy.url), dataDir: "unused" }
+      yield* Effect.gen(function* () {
+        const next = yield* heard("apart")
+        assert.strictEqual(yield* next, "Up")
+        yield* proxy.close
+        assert.strictEqual(yield* next, "Down")
+        yield* one
+        yield* proxy.heal
+        assert.strictEqual(yield* next, "Up")
+        yield* (yield* SqlClient.SqlClient)`SELECT pg_notify('apart', 'after')`
+        assert.strictEqual(yield* next, "after")
+      }).pipe(Effect.provide(Database.layer(options)))
+    }),
+  )
+
   it.live("a connection killed in a transaction is a 503 and leaves no row, and the next one works", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
