@@ -124,7 +124,12 @@ const loadDatabase = Effect.gen(function* () {
       message: "ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=$(openssl rand -base64 32)",
     })
   }
-  return { databaseUrl, listenUrl, encryptionKeys, dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data" }
+  return {
+    databaseUrl,
+    listenUrl,
+    encryptionKeys,
+    dataDir: (yield* read("DATA_DIR", text, { example: "./data" })) ?? "./data",
+  }
 })
 
 /** The language model; `undefined`: none is configured. */
