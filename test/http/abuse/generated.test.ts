@@ -18,7 +18,7 @@ const segment = weighted(
 )
 const asText = (value: unknown) => {
   const text = typeof value === "string" ? value : JSON.stringify(value)
-  return text.startsWith("@") ? text : encoded(text)
+  return /^@\w+:\w+@$/.test(text) ? text : encoded(text)
 }
 const orAnything = (value: Arbitrary.Arbitrary<unknown>) => weighted([3, Arbitrary.map(value, asText)], [1, segment])
 
