@@ -96,11 +96,11 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
       // Through a pipe: here standard error is a socket, which tee cannot open by its name.
       const output = yield* run("bash", ["-c", 'bash -euo pipefail -c "$1" 2>&1 | cat', "bash", script])
       const answers = output.split("\n").flatMap((text) => (/^\{.*\}$/.test(text) ? [JSON.parse(text) as object] : []))
-      expect(answers, output).toHaveLength(7)
+      expect(answers, output).toHaveLength(8)
       for (const answer of answers) expect(answer).not.toHaveProperty("code")
       expect(answers[3]).toEqual({ success: true, delivered: true, status: 204, body: "", error: null })
       expect(readme).toContain(JSON.stringify(answers[3]))
-      expect(Object.keys(answers[6]!)).toEqual(
+      expect(Object.keys(answers[7]!)).toEqual(
         Object.keys(JSON.parse(blocksOf("Validate an API key", "json")[0]!) as object),
       )
 
@@ -114,14 +114,18 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README
       )
       const [, key] = /^KEY=(.*)$/m.exec(output)!
       const asked = run("bash", ["-c", `KEY=${key}\n${here(ask!)}`])
-      const { projectId } = answers[6] as { readonly projectId: string }
+      const { projectId } = answers[7] as { readonly projectId: string }
       yield* until("the gateway's answer", asked, (text) => text === `Hello, ${projectId}\n`)
       expect(yield* run("bash", ["-c", `KEY=wrong\n${here(ask!)}`])).toContain('"code":"unauthorized"')
 
       expect(yield* line).toMatch(/^verified [0-9A-Z]{26}: \{"event":"job.completed".*"workflow":"test"/)
-      const told = yield* line
-      expect(told).toMatch(/^verified [0-9A-Z]{26}: \{.*"workflow":"nightly-report".*"result":\{"rows":3\}/)
-      expect(told).toContain(`"job_id":"${(answers[4] as { readonly job_id: string }).job_id}"`)
+      const lines = [yield* line, yield* line].sort((one) => (one.includes('"event":"invoice.paid"') ? -1 : 1))
+      expect(lines[0]).toMatch(
+        /^verified [0-9A-Z]{26}: \{"event":"invoice.paid".*"data":\{"invoice":"in_42","amount":1200\}/,
+      )
+      expect(lines[0]).toContain(`"event_id":"${(answers[4] as { readonly event_id: string }).event_id}"`)
+      expect(lines[1]).toMatch(/^verified [0-9A-Z]{26}: \{.*"workflow":"nightly-report".*"result":\{"rows":3\}/)
+      expect(lines[1]).toContain(`"job_id":"${(answers[5] as { readonly job_id: string }).job_id}"`)
     }),
   )
 })
