@@ -17,7 +17,8 @@ import * as Limited from "../orgs/limited.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { orgExists } from "../projects/links.ts"
 import { decodeProjects, projectColumns } from "../projects/projectRows.ts"
-import { findLinkedProjects, registerRun } from "./registerRun.ts"
+import { findLinkedProjects } from "./linkedProjects.ts"
+import { registerRun } from "./registerRun.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
 const decode = decodePage(Row)
@@ -82,7 +83,7 @@ export const layer = Layer.effect(
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     return DeploymentRepository.of({
-      register: (deployment) => registerRun(sql, limit, deployment).pipe(sql.withTransaction, orUnavailable),
+      register: (deployment) => orUnavailable(registerRun(sql, limit, deployment)),
 
       promote: (...asked) => promote(sql, ...asked).pipe(sql.withTransaction, orUnavailable),
 

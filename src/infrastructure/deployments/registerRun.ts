@@ -1,9 +1,8 @@
-import { DateTime, Effect } from "effect"
-import type { SqlClient, Statement } from "effect/sql"
+import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
 import {
   admitRun,
   effectsOf,
-  isNamed,
   type LinkedProject,
   type OwningOrg,
   type RunEffects,
@@ -11,111 +10,39 @@ import {
 import type { CiRun } from "../../domain/deployments/CiRun.ts"
 import { subdomainFor } from "../../domain/deployments/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/deployments/DeploymentRepository.ts"
-import { newestOf } from "../../domain/deployments/runOrder.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 import { announce, announcing } from "../webhooks/announce.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, orgExists, isLinkedByName, lockRepositoryId, lockRepositoryName } from "../projects/links.ts"
+import { defaultOrg, isLinkedByName, lockRepositoryId, lockRepositoryName, orgExists } from "../projects/links.ts"
+import { findLinked, findOwnerIds, findOwningOrg, findSeenProject, findUnchanged } from "./linkedProjects.ts"
 
 type Sql = SqlClient.SqlClient
 
-/** The position of a run in columns of a row; null without a run. */
-interface PositionColumns {
-  readonly runId: string | null
-  readonly runAttempt: number
-  readonly at: Date
-}
-
-const toPosition = ({ at, runAttempt, runId }: PositionColumns) =>
-  runId === null ? null : { runId, runAttempt, at: DateTime.fromDateUnsafe(new Date(at)) }
-
-interface LinkedRow extends Omit<LinkedProject, "pins" | "newest"> {
-  readonly workflow: string | null
-  readonly environment: string | null
-  readonly newest: PositionColumns
-  readonly current: PositionColumns
-}
-
-const toLinked = ({ current, environment, newest, workflow, ...row }: LinkedRow): LinkedProject => ({
-  ...row,
-  pins: { workflow, environment },
-  // A replica of the version before stores only the current deployment.
-  newest: newestOf([toPosition(newest), toPosition(current)]),
-})
-
-/** Finds and locks projects of existing orgs, with what `admitRun` and `effectsOf` need. */
-export const findLinkedProjects = (sql: Sql, condition: Statement.Fragment) =>
-  Effect.map(
-    sql<LinkedRow>`
-      SELECT p.id, p.org_id AS "orgId", coalesce(p.host_owner, '') AS "hostOwner", coalesce(p.host_repo, '') AS "hostRepo",
-        p.repository_id AS "repositoryId", p.issuer, p.repository_owner_id AS "ownerId",
-        p.default_branch AS "defaultBranch", p.pin_workflow AS workflow, p.pin_environment AS environment,
-        json_build_object('runId', p.newest_run_id, 'runAttempt', p.newest_run_attempt, 'at', p.newest_run_at) AS newest,
-        json_build_object('runId', d.run_id, 'runAttempt', d.run_attempt, 'at', coalesce(d.issued_at, d.created_at)) AS current
-      FROM projects p LEFT JOIN deployments d ON d.id = p.current_deployment_id AND d.project_id = p.id
-      WHERE ${condition} AND ${sql.literal(orgExists("p"))} FOR NO KEY UPDATE OF p`,
-    (rows) => rows.map(toLinked),
-  )
-
-/** The condition of the project that has the id of a run's repository. */
-const hasId = (sql: Sql, { rules, run }: NewDeployment) => {
-  // Ids from before issuers were stored are GitHub's.
-  const isOldId = run.provider === "github" && isNamed(rules, run)
-  return sql`p.repository_id = ${run.repositoryId} AND (p.issuer = ${run.issuer} OR (p.issuer IS NULL AND ${isOldId}))`
-}
-
-/** Finds the project of a repository: by its id, or by its name while no run has proved an id. */
-const findLinked = Effect.fnUntraced(function* (sql: Sql, deployment: NewDeployment) {
-  const { rules, run } = deployment
-  const [byId] = yield* findLinkedProjects(sql, hasId(sql, deployment))
-  if (byId !== undefined || !isNamed(rules, run)) return byId
-  const byName = yield* findLinkedProjects(
-    sql,
-    sql`${isLinkedByName(sql, run)} AND (p.issuer IS NULL OR p.issuer = ${run.issuer})`,
-  )
-  return byName.find((project) => project.repositoryId === null) ?? byName[0]
-})
-
-/** The org that has the owner of a run. */
-const findOwningOrg = (sql: Sql, { rules, run }: NewDeployment) =>
-  isNamed(rules, run)
-    ? Effect.map(
-        sql<OwningOrg>`
-          SELECT org_id AS "orgId", owner_id AS "ownerId" FROM org_owners
-          WHERE provider = ${run.provider} AND owner_key = lower(${run.owner}) AND ${sql.literal(orgExists("org_owners"))}`,
-        ([org]) => org,
-      )
-    : Effect.succeed(undefined)
-
-/** Projects of an owner that are read for the ids that were proved for its name. */
-const maxProjectsOfOwner = 1_000
-
-const findOwnerIds = (sql: Sql, { provider, owner, issuer }: CiRun) =>
-  Effect.map(
-    sql<{ id: string }>`
-      SELECT DISTINCT repository_owner_id AS id FROM (
-        SELECT repository_owner_id FROM projects
-        WHERE lower(host_owner) = lower(${owner}) AND coalesce(host_provider, 'github') = ${provider}
-          AND issuer = ${issuer} AND repository_owner_id IS NOT NULL
-        LIMIT ${sql.literal(`${maxProjectsOfOwner}`)}
-      ) AS proved`,
-    (rows) => rows.map(({ id }) => id),
-  )
-
-/** Records a run in a locked project, unless it was recorded before, and updates the project, in one statement. */
+/**
+ * Records a run in a project, unless it was recorded before, and updates the project, in one statement. Returns a row if it
+ * recorded the run.
+ *
+ * @param version the version of a project that is not locked: the run is recorded only if the project still has it
+ */
 const recordRun = (
   sql: Sql,
   { run, deploymentId, projectId, now, event }: NewDeployment,
   { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
   { preview, defaultBranch, becomesCurrent, newest }: RunEffects,
+  version?: string,
 ) => {
+  const isVersion = version === undefined ? sql.literal("true") : sql`xmin = ${version}::xid`
   const write = (told: typeof event) => sql<{ id: string }>`
-  WITH recorded AS (
+  WITH project AS (
+    SELECT id, org_id FROM projects WHERE id = ${id} AND org_id = ${orgId} AND ${isVersion} FOR NO KEY UPDATE
+  ), recorded AS (
     INSERT INTO deployments (id, org_id, project_id, provider, issuer, repository_id, issued_at, branch, ref, sha, preview,
       pull_request, run_id, run_attempt, workflow, actor, event_name, environment, created_at)
-    VALUES (${deploymentId}, ${orgId}, ${id}, ${run.provider}, ${run.issuer}, ${run.repositoryId},
+    SELECT ${deploymentId}, org_id, id, ${run.provider}, ${run.issuer}, ${run.repositoryId},
       ${dateOrNull(run.issuedAt)}::timestamptz, ${run.branch}, ${run.ref}, ${run.sha}, ${preview}, ${run.pullRequest}::int,
-      ${run.runId}, ${run.runAttempt}, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment}, ${date(now)})
+      ${run.runId}, ${run.runAttempt}::int, ${run.workflow}, ${run.actor}, ${run.eventName}, ${run.environment},
+      ${date(now)}::timestamptz
+    FROM project
     ON CONFLICT (project_id, provider, run_id, run_attempt) DO NOTHING
     RETURNING id, project_id, org_id
   )${announce(
@@ -161,30 +88,47 @@ const freeLinks = (sql: Sql, run: CiRun) => sql`
   UPDATE projects SET repository_id = NULL, issuer = NULL, host_owner = NULL, host_repo = NULL
   WHERE (repository_id = ${run.repositoryId} OR (${isLinkedByName(sql, run)})) AND NOT ${sql.literal(orgExists())}`
 
+/** Whether a run proves the id of an owner of this org, whose name the run has from a trusted issuer. */
+const provesOwner = (run: CiRun, owningOrg: OwningOrg | undefined) =>
+  owningOrg?.ownerId === null && run.ownerId !== null
+
 /** Keeps the owner's id with the `owners` of an org, when the first run of the owner proves it. */
-const proveOwner = (sql: Sql, { run, rules }: NewDeployment, owningOrg: OwningOrg | undefined) =>
-  owningOrg === undefined || owningOrg.ownerId !== null || run.ownerId === null || !isNamed(rules, run)
-    ? Effect.void
-    : sql`
+const proveOwner = (sql: Sql, { run }: NewDeployment, owningOrg: OwningOrg | undefined) =>
+  owningOrg !== undefined && provesOwner(run, owningOrg)
+    ? sql`
         UPDATE org_owners SET owner_id = ${run.ownerId}
         WHERE provider = ${run.provider} AND owner_key = lower(${run.owner}) AND org_id = ${owningOrg.orgId}
           AND owner_id IS NULL`
+    : Effect.void
 
 const noLink = { defaultBranch: null, newest: null, pins: { workflow: null, environment: null } }
 
+const registered = ({ id }: { readonly id: string }, { preview }: RunEffects): Registered => ({
+  _tag: "Registered",
+  projectId: id,
+  preview,
+})
+
 /**
- * Registers a run, in a transaction. The event `deployment.registered` belongs to it, when `recordRun` returns a row: a run
- * that was recorded before returns none.
+ * Registers a run that changes neither the link of its project nor an owner, without a transaction: reads the project, decides,
+ * and records the run if the project has not changed since. Returns `undefined` for every other run, and changes nothing.
  */
-export const registerRun = Effect.fnUntraced(function* (
-  sql: Sql,
-  limit: Limited.Limited,
-  deployment: NewDeployment,
-): Effect.fn.Return<Registered, Effect.Error<ReturnType<typeof createProject>>> {
+const registerUnchanged = Effect.fnUntraced(function* (sql: Sql, deployment: NewDeployment) {
   const { now, rules, run } = deployment
-  // Nearly every run is of a repository whose id and name are linked: no link changes, so the lock of the project's row is
-  // enough.
-  const [unchanged] = yield* findLinkedProjects(sql, sql`${hasId(sql, deployment)} AND ${isLinkedByName(sql, run)}`)
+  const seen = yield* findSeenProject(sql, deployment)
+  if (seen === undefined || provesOwner(run, seen.owningOrg)) return undefined
+  const admission = admitRun(rules, run, { linked: seen.linked, owningOrg: seen.owningOrg, ownerIds: [] })
+  if (admission._tag !== "Record") return undefined
+  const effects = effectsOf(rules, run, admission.project, now)
+  const [recorded] = yield* recordRun(sql, deployment, admission.project, effects, seen.version)
+  return recorded && registered(admission.project, effects)
+})
+
+/** Registers any run, in a transaction. */
+const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Limited, deployment: NewDeployment) {
+  const { now, rules, run } = deployment
+  const unchanged = yield* findUnchanged(sql, deployment)
+  // The lock of the project's row is enough when no link changes.
   if (unchanged === undefined) {
     yield* lockRepositoryId(sql, run.repositoryId)
     yield* lockRepositoryName(sql, run)
@@ -194,12 +138,22 @@ export const registerRun = Effect.fnUntraced(function* (
   const owningOrg = yield* findOwningOrg(sql, deployment)
   const ownerIds = linked?.repositoryId == null ? yield* findOwnerIds(sql, run) : []
   const admission = admitRun(rules, run, { linked, owningOrg, ownerIds })
-  if (admission._tag === "Refuse") return { _tag: "Refused", reason: admission.reason }
+  if (admission._tag === "Refuse") return { _tag: "Refused", reason: admission.reason } satisfies Registered
 
   const project =
     admission._tag === "Record" ? admission.project : yield* createProject(sql, limit, deployment, admission.orgId)
   const effects = effectsOf(rules, run, "pins" in project ? project : noLink, now)
   yield* proveOwner(sql, deployment, owningOrg)
   yield* recordRun(sql, deployment, project, effects)
-  return { _tag: "Registered", projectId: project.id, preview: effects.preview }
+  return registered(project, effects)
+})
+
+/**
+ * Registers a run. Nearly every run is of a repository whose id and name are linked, and needs two statements. The event
+ * `deployment.registered` belongs to the row of `recordRun`: a run that was recorded before has none.
+ */
+export const registerRun = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Limited, deployment: NewDeployment) {
+  return (
+    (yield* registerUnchanged(sql, deployment)) ?? (yield* sql.withTransaction(registerLocked(sql, limit, deployment)))
+  )
 })
