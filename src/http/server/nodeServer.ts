@@ -13,12 +13,16 @@ const shutdownGrace = "5 seconds"
  */
 const maxContextDepth = 24
 
+const behindHandlers = /^gatehouse\/(domain|infrastructure)\//
+
 /**
- * The services of a context that are not this project's own. A handler has those in a context of its own, which Effect merges
- * with the request's: with all services in both, merging is a tenth of the CPU time of a simple request.
+ * A context without the services behind the handlers. A handler has them in a context of its own, which Effect merges with the
+ * request's: with all services in both, merging is a tenth of the CPU time of a simple request.
  */
-const ofOthers = (context: Context.Context<never>) =>
-  new Map([...context.mapUnsafe].filter(([key]) => !key.startsWith("gatehouse/")))
+const forRequests = ({ mapUnsafe }: Context.Context<never>) =>
+  Context.makeUnsafe<never>(new Map([...mapUnsafe].filter(([key]) => !behindHandlers.test(key))), {
+    maxDepth: maxContextDepth,
+  })
 
 /** Closes a server: takes no more connections, and waits for the answers in flight for the time of the grace. */
 const close = ({ server, endSilent }: Listener.Listener) =>
@@ -47,9 +51,7 @@ export const layer = (hotPath: HotPath, { host, port, maxConnections }: NodeServ
         const scope = Scope.forkUnsafe(yield* Effect.scope, "parallel")
         const applied = middleware as HttpMiddleware.HttpMiddleware.Applied<typeof application, unknown, PerRequest>
         const handle = yield* NodeHttpServer.makeHandler(application, { middleware: applied, scope }).pipe(
-          Effect.updateContext((context: Context.Context<never>) =>
-            Context.makeUnsafe<never>(ofOthers(context), { maxDepth: maxContextDepth }),
-          ),
+          Effect.updateContext(forRequests),
         )
         const stopAnswering = Listener.answerBy(server, (request, response) =>
           hotPath(request, response, () => handle(request, response)),
