@@ -7,7 +7,7 @@ import { must } from "../operations.ts"
 
 const readyz = Effect.flatMap(TestServer, ({ send }) => send("GET", "/readyz"))
 
-/** Repeats a request until it is a 200, because ended connections are opened again. */
+/** Repeats a request until it is a 200: ended connections are opened again, and a busy machine answers late. */
 const soon = <R>(answer: Effect.Effect<WireAnswer, Error, R>) =>
   answer.pipe(
     Effect.filterOrFail(
@@ -41,8 +41,7 @@ for (const [name, environment, readOnly] of [
     it.effect("reports whether the database can be written, and is ready when it can only be read", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
-        const { json, status } = yield* readyz
-        expect([status, json]).toEqual([200, { ok: true, writable: true }])
+        expect((yield* soon(readyz)).json).toEqual({ ok: true, writable: true })
         const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p" } })
         const { key } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId } })
 
