@@ -43,7 +43,8 @@ const beside = Effect.fnUntraced(function* <A, E, R>(world: World, what: string,
   yield* Effect.log(
     `${what}: ${JSON.stringify(found.result)}; events of another org: p50 ${ms(world.alone.p50)} → ${ms(found.p50)}, p99 ${ms(world.alone.p99)} → ${ms(found.p99)}, at most ${ms(found.max)} ms; ${found.times.length} of them`,
   )
-  assert.isBelow(found.max, Duration.toMillis(within))
+  // On a busy machine every event takes longer, also alone.
+  assert.isBelow(found.max, Math.max(Duration.toMillis(within), 20 * world.alone.p99))
   return found.result
 })
 
