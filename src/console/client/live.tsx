@@ -1,13 +1,8 @@
 import { type ComponentChildren, createContext } from "preact"
-import { useContext, useEffect, useRef, useState } from "preact/hooks"
+import { useContext, useEffect, useState } from "preact/hooks"
 import { queries } from "./queries.ts"
 
-export type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
-export interface LiveEvent {
-  readonly topic: LiveTopic
-  readonly orgId: string
-  readonly [field: string]: string | number | null
-}
+type LiveTopic = "delivery" | "job" | "deployment" | "endpoint"
 
 /** The operations whose answers a topic changes, by the beginning of their ids. */
 const changed: Record<LiveTopic, ReadonlyArray<string>> = {
@@ -24,13 +19,8 @@ const minimumMillis = 1_000
 /** When a stream that was refused is asked for again. */
 const reopenMillis = 10_000
 
-type Listener = (event: LiveEvent) => void
-interface Live {
-  /** Whether changes arrive. */
-  readonly isLive: boolean
-  readonly listeners: Set<Listener>
-}
-const LiveContext = createContext<Live>({ isLive: false, listeners: new Set() })
+/** Whether changes arrive. */
+const LiveContext = createContext(false)
 
 const idOf = (key: ReadonlyArray<unknown>) => String(key[0] === "pages" ? key[1] : key[0])
 
@@ -59,7 +49,7 @@ const refetcher = () => {
 }
 
 /** Follows the changes of an org, or of all. Returns what ends it. */
-const follow = (orgId: string | undefined, onEvent: Listener, onState: (isLive: boolean) => void) => {
+const follow = (orgId: string | undefined, onState: (isLive: boolean) => void) => {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const { add, stop } = refetcher()
@@ -82,12 +72,7 @@ const follow = (orgId: string | undefined, onEvent: Listener, onState: (isLive: 
       timer = setTimeout(open, reopenMillis)
     })
     source.addEventListener("reset", () => topics.forEach(add))
-    for (const topic of topics) {
-      source.addEventListener(topic, ({ data }: MessageEvent<string>) => {
-        add(topic)
-        onEvent({ ...(JSON.parse(data) as LiveEvent), topic })
-      })
-    }
+    for (const topic of topics) source.addEventListener(topic, () => add(topic))
   }
   open()
   document.addEventListener("visibilitychange", open)
@@ -109,24 +94,11 @@ export const LiveProvider = ({
   readonly children: ComponentChildren
 }) => {
   const [isLive, setLive] = useState(false)
-  const listeners = useRef(new Set<Listener>()).current
   useEffect(() => {
     if (!isAllowed) return
-    return follow(orgId, (event) => listeners.forEach((listener) => listener(event)), setLive)
+    return follow(orgId, setLive)
   }, [orgId, isAllowed])
-  return <LiveContext.Provider value={{ isLive, listeners }}>{children}</LiveContext.Provider>
+  return <LiveContext.Provider value={isLive}>{children}</LiveContext.Provider>
 }
 
-export const useIsLive = () => useContext(LiveContext).isLive
-
-/** Calls `listener` for each change, for pages that show more than an answer asked again. */
-export const useLiveEvents = (listener: Listener) => {
-  const { listeners } = useContext(LiveContext)
-  const latest = useRef(listener)
-  latest.current = listener
-  useEffect(() => {
-    const own: Listener = (event) => latest.current(event)
-    listeners.add(own)
-    return () => void listeners.delete(own)
-  }, [listeners])
-}
+export const useIsLive = () => useContext(LiveContext)

@@ -1,5 +1,5 @@
 import { type HTMLAttributes, type ComponentChildren, createContext } from "preact"
-import { useContext, useEffect, useMemo, useState } from "preact/hooks"
+import { useContext, useEffect, useState } from "preact/hooks"
 
 /** The address of the console; addresses of pages are below it. */
 export const base = "/console"
@@ -101,9 +101,3 @@ export const Link = ({
 
 /** The address of a page of an org. */
 export const orgPath = (orgId: string, page = "") => `/orgs/${orgId}${page}`
-
-/** The value that a function computes from the address, computed again when the address changes. */
-export const useMatched = <A,>(find: (path: string) => A) => {
-  const { path } = useLocation()
-  return useMemo(() => find(path), [path])
-}

@@ -114,9 +114,6 @@ export const inOrg = (sql: SqlClient.SqlClient, orgId: string) => {
   return inBucket(sql, bucket)
 }
 
-/** Runs the statements of an effect where the tables of the platform are. */
-export const inPlatform = (sql: SqlClient.SqlClient) => inBucket(sql, undefined)
-
 /** Buckets that an operation uses at the same time. */
 const maxConcurrentBuckets = 4
 
