@@ -4,7 +4,7 @@ import { dirname, join } from "node:path"
 import { CommandFailed } from "./CommandFailed.ts"
 
 /** A server and the credential for it, as `login` stores them. */
-export const Profile = Schema.Struct({ url: Schema.String, token: Schema.optionalKey(Schema.String) })
+const Profile = Schema.Struct({ url: Schema.String, token: Schema.optionalKey(Schema.String) })
 export type Profile = typeof Profile.Type
 
 const Profiles = Schema.fromJsonString(
@@ -15,7 +15,7 @@ export type Profiles = typeof Profiles.Type
 const none: Profiles = { current: "default", profiles: {} }
 
 /** The file of the profiles, in the configuration folder of the user; `undefined` without a home folder. */
-export const profilesFile = Effect.gen(function* () {
+const profilesFile = Effect.gen(function* () {
   const read = (name: string) => Effect.orDie(Config.option(Config.String(name)))
   const folder = yield* read("XDG_CONFIG_HOME")
   if (Option.isSome(folder) && folder.value !== "") return join(folder.value, "gatehouse", "profiles.json")

@@ -3,7 +3,7 @@ import { Id, Timestamp } from "../Schemas.ts"
 import type { ServiceEvent } from "../webhooks/ServiceEvents.ts"
 
 /** The audited operations: all that change the resources of an org, or who may use them. */
-export const AuditAction = Schema.Literals([
+const AuditAction = Schema.Literals([
   "org.create",
   "org.update",
   "org.delete",

@@ -12,8 +12,8 @@ export const UnverifiedSentences = Context.Reference<Unverified>("gatehouse/doma
   defaultValue: () => "mark",
 })
 
-export const notVerified = " *(not verified)*"
-export const notInDocs = "The documentation does not say."
+const notVerified = " *(not verified)*"
+const notInDocs = "The documentation does not say."
 
 export interface VerifyOptions {
   readonly unverified: Unverified

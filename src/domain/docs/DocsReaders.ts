@@ -26,7 +26,7 @@ const line = (docsUrl: string | null) => (page: ListedPage) => {
 }
 
 /** The pages of documentation as llms.txt (llmstxt.org). */
-export const llmsText = ({ docsUrl, projectName }: ReadableDocs, pages: ReadonlyArray<ListedPage>): string =>
+const llmsText = ({ docsUrl, projectName }: ReadableDocs, pages: ReadonlyArray<ListedPage>): string =>
   [`# ${projectName.replaceAll(/\s+/g, " ")}`, "", "## Docs", "", ...pages.map(line(docsUrl)), ""].join("\n")
 
 /** Reads the stored documentation of projects for assistants. Each use takes one of the chats of its caller. */

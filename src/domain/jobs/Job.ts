@@ -27,12 +27,12 @@ const isShallow = (value: unknown) => {
 export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
 
 /** An optional field with any JSON value. */
-export const JsonField = Schema.optionalKey(AnyJson).annotateKey({
+const JsonField = Schema.optionalKey(AnyJson).annotateKey({
   description: "Any JSON value, at most 1,000 levels deep.",
 })
 
 /** Where the event of a finished job goes instead of the org's endpoints. */
-export const callbackFields = {
+const callbackFields = {
   callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
     description:
       "The URL that receives the event of this job instead of the org's endpoints. It needs callback_secret, and follows the " +
@@ -66,7 +66,7 @@ const RetryDelaySeconds = between(1, 86_400).annotate({
 })
 
 /** How a job is queued and tried again. */
-export const queueFields = {
+const queueFields = {
   priority: Schema.optionalKey(Priority),
   max_attempts: Schema.optionalKey(MaxAttempts),
   retry_delay_seconds: Schema.optionalKey(RetryDelaySeconds),

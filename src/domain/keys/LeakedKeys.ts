@@ -9,7 +9,7 @@ import type { Unavailable } from "../Errors.ts"
 const maxReports = 1_000
 
 /** A token that a secret scanner found. */
-export const ReportedToken = Schema.Struct({
+const ReportedToken = Schema.Struct({
   token: Schema.String.annotate({
     description: "What matched.",
     examples: ["svc_hE4kPz9QmT2vX7cRw1LsNd8YbUa5JgFo6iKe2eUdYl"],

@@ -15,7 +15,7 @@ export interface RateBucket {
 }
 
 /** The smallest limit of which portions are leased. Of a smaller one, each use asks the database. */
-export const minLeasedLimit = 100
+const minLeasedLimit = 100
 /** The longest lifetime of a portion, in milliseconds. */
 export const maxLifetimeMillis = 10_000
 /** The clock of the database has stepped back when it is behind the last change by more. No statement takes as long. */

@@ -50,7 +50,7 @@ const dataText = (data: unknown, field: string) => {
 }
 
 /** Makes the event that a request asks for. */
-export const newEvent = Effect.fnUntraced(function* (
+const newEvent = Effect.fnUntraced(function* (
   random: SecureRandom.SecureRandom["Service"],
   { type, data, idempotency_key }: typeof PublishEvent.Type,
   createdAt: DateTime.Utc,

@@ -12,7 +12,7 @@ export type RetryDecision =
   | { readonly _tag: "Deactivate" }
 
 /** How long an endpoint may fail without a success before it is deactivated. */
-export const maxFailingTime = Duration.days(5)
+const maxFailingTime = Duration.days(5)
 /** The failed attempts needed to deactivate an endpoint: a single old failure does not prove that it still fails. */
 export const minFailuresToDeactivate = 5
 

@@ -1,5 +1,5 @@
 /** The maximum length of a URL, in characters. */
-export const maxUrlLength = 2048
+const maxUrlLength = 2048
 
 /**
  * Checks the text of a URL. Returns the broken rule as the end of a sentence (`must be …`), or `undefined` for a valid

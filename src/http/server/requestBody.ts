@@ -64,7 +64,7 @@ class BodyBuffer {
 }
 
 /** The Content-Length of a request; `undefined` without a body, and for a body in chunks. */
-export const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): number | undefined =>
+const declaredLength = ({ headers }: Pick<IncomingMessage, "headers">): number | undefined =>
   headers["content-length"] === undefined ? undefined : Number(headers["content-length"])
 
 type Failure = PayloadTooLarge | InvalidRequest | Unavailable | UnsupportedMediaType

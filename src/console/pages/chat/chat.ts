@@ -42,7 +42,7 @@ export interface ChatAnswer {
 export const noAnswer: ChatAnswer = { text: "", sources: [], tools: [], error: undefined }
 
 /** The answer with one more part. Parts that this page does not show change nothing. */
-export const withPart = (answer: ChatAnswer, part: Part): ChatAnswer => {
+const withPart = (answer: ChatAnswer, part: Part): ChatAnswer => {
   if (part.type === "text-delta") return { ...answer, text: answer.text + (part.delta ?? "") }
   if (part.type === "text-end") return { ...answer, text: `${answer.text}\n\n` }
   if (part.type === "error") return { ...answer, error: part.errorText ?? "The answer failed." }

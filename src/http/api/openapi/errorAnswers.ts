@@ -10,7 +10,7 @@ interface Interface {
 const platform: Interface = { prefix: "", sentence: "error" }
 const webhook: Interface = { prefix: "V1", sentence: "message" }
 
-export const interfaceOf = (path: string): Interface => (path.startsWith("/v1/") ? webhook : platform)
+const interfaceOf = (path: string): Interface => (path.startsWith("/v1/") ? webhook : platform)
 
 /** An error as the definition has it: the sentence about its code. */
 interface Known {
