@@ -2,7 +2,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Layer } from "effect"
 import type { Settings } from "./config.ts"
 import { RegistrationPolicy } from "../domain/deployments/RegistrationPolicy.ts"
-import * as Published from "../infrastructure/activity/published.ts"
+import * as Live from "../infrastructure/activity/liveRepositories.ts"
 import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
 import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
 import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
@@ -18,7 +18,7 @@ import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { KeyUsageReport } from "../domain/keys/KeyUsageReport.ts"
 import { Orgs } from "../domain/orgs/Orgs.ts"
 import { Sessions } from "../domain/sessions/Sessions.ts"
-import * as Recorded from "../infrastructure/activity/recorded.ts"
+import * as Counted from "../infrastructure/activity/countedRepositories.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as DatabaseSize from "../infrastructure/database/DatabaseSize.ts"
 import * as Readiness from "../infrastructure/database/Readiness.ts"
@@ -32,7 +32,7 @@ import { audit } from "./audit.ts"
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 export const platform = (settings: Settings) => {
-  const deployments = Published.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
+  const deployments = Live.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
     deployments,
@@ -48,7 +48,7 @@ export const platform = (settings: Settings) => {
     issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
   })
   const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyRevocations.layer))
-  const validations = Recorded.validations.pipe(Layer.provide(ValidationMetrics.layer))
+  const validations = Counted.validations.pipe(Layer.provide(ValidationMetrics.layer))
   const tokens = Oidc.layer(settings.ciProviders)
   const signatures = GithubKeys.layer(settings.githubKeysUrl)
   return Layer.mergeAll(

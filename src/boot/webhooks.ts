@@ -16,8 +16,8 @@ import { Signer } from "../domain/webhooks/Signature.ts"
 import { Sweeps } from "../domain/sweeps/Sweeps.ts"
 import { Wakeups } from "../domain/webhooks/Wakeups.ts"
 import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
-import * as Published from "../infrastructure/activity/published.ts"
-import * as Recorded from "../infrastructure/activity/recorded.ts"
+import * as Live from "../infrastructure/activity/liveRepositories.ts"
+import * as Counted from "../infrastructure/activity/countedRepositories.ts"
 import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
 import * as Cipher from "../infrastructure/crypto/Cipher.ts"
 import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryMetrics.ts"
@@ -43,28 +43,29 @@ import { audit } from "./audit.ts"
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 export const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
 
+const repositories = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  Live.deliveries.pipe(
+    Layer.provide(Counted.deliveries),
+    Layer.provide(DeliveryMetrics.layer),
+    Layer.provide(DeliveryQueueSql.layer),
+  ),
+  EventsSql.layer,
+  IdempotencySql.layer,
+  Live.jobs.pipe(Layer.provide(Counted.jobs), Layer.provide(JobsSql.layer)),
+  JobSchedulesSql.layer,
+  PendingDeliveriesSql.layer,
+  RetentionSql.layer,
+  SigningKeysSql.layer,
+  SweepsSql.layer,
+  Live.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
+)
+
 /**
  * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
  * cipher.
  */
 export const webhooks = (settings: Settings) => {
-  const repositories = Layer.mergeAll(
-    DeliveryLogSql.layer,
-    Published.deliveries.pipe(
-      Layer.provide(Recorded.deliveries),
-      Layer.provide(DeliveryMetrics.layer),
-      Layer.provide(DeliveryQueueSql.layer),
-    ),
-    EventsSql.layer,
-    IdempotencySql.layer,
-    Published.jobs.pipe(Layer.provide(Recorded.jobs), Layer.provide(JobsSql.layer)),
-    JobSchedulesSql.layer,
-    PendingDeliveriesSql.layer,
-    RetentionSql.layer,
-    SigningKeysSql.layer,
-    SweepsSql.layer,
-    Published.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
-  )
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
   const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
   const [dispatcher, sender] = isTraced(settings)

@@ -1,7 +1,7 @@
 import type { SqlClient, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { date } from "../database/fragments.ts"
-import { announce, announcing } from "../webhooks/announce.ts"
+import { announce, withEvents } from "../webhooks/announce.ts"
 
 /** The columns of the audit log, in the order in which `audited` and `auditedTogether` insert them. */
 export const auditColumns = (sql: SqlClient.SqlClient) =>
@@ -35,5 +35,5 @@ export const audited = (
   SELECT * FROM changed`
   const { event } = entry
   if (event === undefined) return write(event)
-  return announcing(sql, write, event, (rows) => rows.map((row) => ({ event, orgId: row["orgId"] as string })))
+  return withEvents(sql, write, event, (rows) => rows.map((row) => ({ event, orgId: row["orgId"] as string })))
 }

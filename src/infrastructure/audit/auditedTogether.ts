@@ -3,9 +3,9 @@ import type { SqlClient, Statement } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { auditColumns } from "./audited.ts"
-import { announceAll, announcing, toldColumns } from "../webhooks/announce.ts"
+import { announceAll, eventColumns, withEvents } from "../webhooks/announce.ts"
 
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxChangesPerBatch = 64
@@ -40,15 +40,15 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
 
   const run: RunTogether<Wanted, Row> = (all) => {
     const rows = JSON.stringify(
-      all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && toldColumns(event) })),
+      all.map(({ asked, entry: { event, ...entry } }) => ({ ...asked, entry, event: event && eventColumns(event) })),
     )
-    const told = sql`, told AS (
+    const announcement = sql`, service_event AS (
         SELECT event.id, changed."orgId" AS org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
         FROM changed JOIN asked USING (id), json_to_record(event)
           AS event (id text, type text, body text, topics text, subject text, at timestamptz)
         WHERE asked.event IS NOT NULL
       ), ${announceAll(sql)}`
-    const write = (events: typeof told | undefined) => sql<Row>`
+    const write = (events: typeof announcement | undefined) => sql<Row>`
       WITH asked AS (SELECT * FROM json_to_recordset(${rows}) AS asked (${sql.literal(columns)}, entry json, event json)),
       changed AS (${insert}),
       followed AS (${also}),
@@ -60,7 +60,7 @@ export const auditedTogether = <Asked extends { readonly id: string }, Row exten
       )${events ?? sql.literal("")}
       SELECT * FROM changed`
     const eventsOf = new Map(all.map(({ asked, entry }) => [asked.id, entry.event]))
-    return announcing(sql, write, told, (rows) =>
+    return withEvents(sql, write, announcement, (rows) =>
       rows.flatMap(({ id, orgId }) => {
         const event = eventsOf.get(id)
         return event === undefined ? [] : [{ event, orgId }]

@@ -11,7 +11,7 @@ import type { CiRun } from "../../domain/deployments/CiRun.ts"
 import { subdomainFor } from "../../domain/deployments/Deployment.ts"
 import type { NewDeployment, Registered } from "../../domain/deployments/DeploymentRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
-import { announce, announcing } from "../webhooks/announce.ts"
+import { announce, withEvents } from "../webhooks/announce.ts"
 import * as Limited from "../orgs/limited.ts"
 import { defaultOrg, isLinkedByName, lockRepositoryId, lockRepositoryName, orgExists } from "../projects/links.ts"
 import { findLinked, findOwnerIds, findOwningOrg, findSeenProject, findUnchanged } from "./linkedProjects.ts"
@@ -32,7 +32,7 @@ const recordRun = (
   version?: string,
 ) => {
   const isVersion = version === undefined ? sql.literal("true") : sql`xmin = ${version}::xid`
-  const write = (told: typeof event) => sql<{ id: string }>`
+  const write = (announced: typeof event) => sql<{ id: string }>`
   WITH project AS (
     SELECT id, org_id FROM projects WHERE id = ${id} AND org_id = ${orgId} AND ${isVersion} FOR NO KEY UPDATE
   ), recorded AS (
@@ -47,7 +47,7 @@ const recordRun = (
     RETURNING id, project_id, org_id
   )${announce(
     sql,
-    told,
+    announced,
     sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
     (body) => sql`replace(${body}, ${projectId}, project_id)`,
   )}
@@ -60,7 +60,7 @@ const recordRun = (
   RETURNING recorded.id`
   if (event === undefined) return write(event)
   const body = event.body.replaceAll(projectId, id)
-  return announcing(sql, write, event, (rows) => rows.map(() => ({ event: { ...event, body }, orgId })))
+  return withEvents(sql, write, event, (rows) => rows.map(() => ({ event: { ...event, body }, orgId })))
 }
 
 /** Creates a project for a repository, with the first free subdomain of its name. */

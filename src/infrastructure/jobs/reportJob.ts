@@ -5,7 +5,7 @@ import type { JobEnd, JobReport } from "../../domain/jobs/JobEnd.ts"
 import { inOrg } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/together.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { type Reported, type ReportOutcome, reportJobs } from "./finishJob.ts"
 

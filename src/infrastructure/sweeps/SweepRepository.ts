@@ -16,7 +16,7 @@ interface SweepRow {
   readonly id: string
   readonly org_id: string
   readonly kind: Sweep["kind"]
-  /** In a sweep of `announce`, the endpoint that is not told. */
+  /** In a sweep of `announce`, the endpoint that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
   readonly lane: string

@@ -9,28 +9,28 @@ import { ctes, type Part } from "../database/parts.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
- * The parts `heard`, `announced` and `announcing`, which write events of the service's own and a sweep for their deliveries, in the
- * statement of the change that they announce. They read the part `told` (id, org_id, type, body, topics, subject, at). An event
- * that no endpoint of its org names is not written. A sweep inserts the deliveries, so that the change waits for no lock of
- * another endpoint: two endpoints that end at the same time would wait for each other.
+ * The parts `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
+ * deliveries, in the statement of the change that they are about. They read the part `service_event` (id, org_id, type, body,
+ * topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the deliveries, so that
+ * the change waits for no lock of another endpoint: two endpoints that end at the same time would wait for each other.
  */
 export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
   {
-    name: "heard",
+    name: "subscribed",
     isRead: true,
     isMaterialized: true,
     columns: "id text, org_id text, type text, body text, at timestamptz",
     rows: sql`
-      SELECT id, org_id, type, body, at FROM told WHERE EXISTS (
+      SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
         SELECT FROM webhook_endpoints w
-        WHERE w.org_id = told.org_id AND w.event_types IS NOT NULL AND w.event_types && told.topics AND w.id <> told.subject
+        WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
       )`,
   },
   {
     name: "announced",
     into: "events",
     columns: "id, org_id, type, body, created_at",
-    rows: sql`SELECT id, org_id, type, body, at FROM heard`,
+    rows: sql`SELECT id, org_id, type, body, at FROM subscribed`,
     returning: "id",
   },
   {
@@ -39,15 +39,15 @@ export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part>
     columns: "id, org_id, kind, endpoint_id, receivers, created_at",
     rows: sql`
       SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
-      FROM announced JOIN told USING (id) GROUP BY org_id, subject`,
+      FROM announced JOIN service_event USING (id) GROUP BY org_id, subject`,
   },
 ]
 
 /** `announcementParts` as CTEs. */
 export const announceAll = (sql: SqlClient.SqlClient) => ctes(sql, announcementParts(sql))
 
-/** The columns of `told` for an event, but for its org; the topics are joined by spaces. */
-export const toldColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
+/** The columns of `service_event` for an event, but for its org; the topics are joined by spaces. */
+export const eventColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
   id,
   type,
   body,
@@ -70,7 +70,7 @@ export const announce = (
 ) =>
   event === undefined
     ? sql.literal("")
-    : sql`, told AS (
+    : sql`, service_event AS (
         SELECT ${event.id}::text COLLATE "C" AS id, "orgId" AS org_id, ${event.type}::text AS type,
           ${bodyOf(sql`${event.body}::text`)} AS body,
           ${texts(topicsOf(event.type))} AS topics, ${event.except ?? ""}::text AS subject, ${date(event.createdAt)}::timestamptz AS at
@@ -78,14 +78,14 @@ export const announce = (
       ), ${announceAll(sql)}`
 
 /** An event of the service's own, and its org. */
-export interface Told {
+export interface OrgEvent {
   readonly event: ServiceEvent
   readonly orgId: string
 }
 
-/** The rows of `told` for several events, as the table `t`. */
-export const toldRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) => {
-  const rows = events.map(({ event, orgId }) => ({ ...toldColumns(event), orgId }))
+/** The rows of `service_event` for several events, as the table `t`. */
+export const eventRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) => {
+  const rows = events.map(({ event, orgId }) => ({ ...eventColumns(event), orgId }))
   const column = (name: "id" | "orgId" | "type" | "body" | "topics" | "subject") => texts(rows.map((row) => row[name]))
   return sql`(
     SELECT id, org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
@@ -95,12 +95,12 @@ export const toldRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) 
 }
 
 /** Writes events where the tables of their orgs are. */
-export const tell = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) =>
+export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
   byBucket(
     sql,
     events,
     ({ orgId }) => orgId,
-    (part) => sql`WITH told AS (SELECT t.* FROM ${toldRows(sql, part)}), ${announceAll(sql)} SELECT 1`,
+    (part) => sql`WITH service_event AS (SELECT t.* FROM ${eventRows(sql, part)}), ${announceAll(sql)} SELECT 1`,
   )
 
 /**
@@ -108,19 +108,19 @@ export const tell = (sql: SqlClient.SqlClient, events: ReadonlyArray<Told>) =>
  * another schema, which Citus does not write in the same statement: they are further statements of the same transaction.
  *
  * @param write makes the statement, with the events if the argument is defined
- * @param toldOf the events of the rows that the statement has returned
+ * @param eventsOf the events of the rows that the statement has returned
  */
-export const announcing = <Events, Row>(
+export const withEvents = <Events, Row>(
   sql: SqlClient.SqlClient,
   write: (events: Events | undefined) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>,
   events: Events,
-  toldOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<Told>,
+  eventsOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<OrgEvent>,
 ): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
   bucketsOf(sql) === undefined
     ? write(events)
     : Effect.withFiber(({ context }) =>
         Context.get(context, Bucket) === undefined
-          ? sql.withTransaction(Effect.tap(write(undefined), (rows) => tell(sql, toldOf(rows))))
+          ? sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
           : write(events),
       )
 

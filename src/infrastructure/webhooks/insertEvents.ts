@@ -14,8 +14,8 @@ export const inlineReceivers = 32
 /**
  * The parts that insert the deliveries of events without a job, and the sweeps for the other deliveries, in one statement. They
  * read the part `asked` (n, id, org_id, type, body, topics, subject, at): the events in their order; `subject` is the
- * endpoint that is not told, or empty. They also read `event` (id): the events of `asked` that get deliveries. `swept` has the
- * events with a sweep.
+ * endpoint that gets no delivery, or empty. They also read `event` (id): the events of `asked` that get deliveries. `swept`
+ * has the events with a sweep.
  *
  * wanted: the endpoints whose patterns match, for each type of an org. endpoints: those of the first deliveries. Their lock is
  * shared: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted. All statements

@@ -7,7 +7,7 @@ import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
-import { announcementParts, toldRows } from "./announce.ts"
+import { announcementParts, eventRows } from "./announce.ts"
 import { cancelLanes } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import { namesOf, type Part } from "../database/parts.ts"
@@ -84,13 +84,13 @@ const announceFailed = (sql: SqlClient.SqlClient, failed: ReadonlyArray<Failed>)
     ? []
     : [
         {
-          name: "told",
+          name: "service_event",
           isRead: true,
           columns: "id text, org_id text, topics text[], subject text, at timestamptz",
           rows: sql`
             SELECT t.* FROM unnest(${texts(failed.map(({ deliveryId }) => deliveryId))}, ${texts(failed.map(({ event }) => event.id))})
               AS f (delivery_id, event_id)
-            JOIN ${toldRows(sql, failed)} ON t.id = f.event_id
+            JOIN ${eventRows(sql, failed)} ON t.id = f.event_id
             JOIN held ON held.id = f.delivery_id AND (held.last).state = 'pending'
             JOIN ours ON ours.id = f.delivery_id`,
         },

@@ -8,7 +8,7 @@ import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import { laneId } from "../../domain/webhooks/lanes.ts"
 import { deactivated, makeServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { integers, texts, times } from "../database/arrays.ts"
-import { announcementParts, toldRows } from "./announce.ts"
+import { announcementParts, eventRows } from "./announce.ts"
 import type { EndedLane } from "./cancelLanes.ts"
 import { date } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
@@ -164,10 +164,10 @@ const deactivate = Effect.fnUntraced(function* (
         FROM ended`,
     },
     {
-      name: "told",
+      name: "service_event",
       isRead: true,
       columns: "id text, org_id text, topics text[], subject text, at timestamptz",
-      rows: sql`SELECT t.* FROM ended JOIN ${toldRows(sql, events)} ON t.subject = ended.id`,
+      rows: sql`SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id`,
     },
     ...announcementParts(sql),
   ]
