@@ -1,4 +1,4 @@
-import { Effect, Exit, Option } from "effect"
+import { Effect, Exit } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
 import type { NewEvent } from "../../domain/webhooks/Event.ts"
@@ -7,9 +7,10 @@ import { topicsOf } from "../../domain/webhooks/eventRouting.ts"
 import { texts, times } from "../database/arrays.ts"
 import { byBucket } from "../database/buckets.ts"
 import * as Batches from "../database/Batches.ts"
-import { answerOrUnavailable, orUnavailable } from "../database/orUnavailable.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import type { OrgUsage } from "../orgs/OrgUsage.ts"
 import { insertEvents } from "./insertEvents.ts"
@@ -25,8 +26,17 @@ interface Wanted {
   readonly events: ReadonlyArray<NewEvent>
 }
 
-/** The inserted events, and whether a sweep inserts the rest of their deliveries. */
-type Inserted = ReadonlyMap<string, boolean>
+interface InsertedEvent {
+  readonly id: string
+  /** Whether a sweep inserts the rest of its deliveries. */
+  readonly hasMore: boolean
+}
+
+/** The inserted events of a request, by id. */
+type Inserted = ReadonlyMap<string, InsertedEvent>
+
+const sizeOf = (events: ReadonlyArray<NewEvent>) =>
+  events.reduce((sum, { body }) => sum + StoredBytes.byteLength(body), 0)
 
 /** Inserts the events of several requests, of orgs that have room for them. One round trip. */
 const insertAll = (
@@ -64,11 +74,31 @@ const insertAll = (
     },
   ]
   const select = sql`SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`
-  return runParts<{ id: string; hasMore: boolean }>(sql, [...asked, ...insertEvents(sql)], select).pipe(
-    Effect.map((inserted): Inserted => new Map(inserted.map(({ id, hasMore }) => [id, hasMore]))),
-    orUnavailable,
-  )
+  return orUnavailable(runParts<InsertedEvent>(sql, [...asked, ...insertEvents(sql)], select))
 }
+
+/**
+ * Counts the bytes of events while their statement runs, and afterwards those of the inserted ones. Here, because a shared
+ * statement goes on without the requests.
+ */
+const counted = (
+  usage: OrgUsage["Service"],
+  all: ReadonlyArray<Wanted>,
+  inserting: Effect.Effect<ReadonlyArray<InsertedEvent>, Unavailable>,
+) =>
+  Effect.suspend(() => {
+    for (const { events, orgId } of all) usage.addBytes(orgId, sizeOf(events))
+    return Effect.onExit(inserting, (exit) =>
+      Effect.sync(() => {
+        const inserted = new Set(Exit.isSuccess(exit) ? exit.value.map(({ id }) => id) : [])
+        for (const { events, orgId } of all) {
+          const others = events.filter(({ id }) => !inserted.has(id))
+          usage.addBytes(orgId, -sizeOf(others))
+          if (others.length < events.length) usage.notePending(orgId)
+        }
+      }),
+    )
+  })
 
 /** The ids of earlier events by idempotency key. */
 const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArray<string>) =>
@@ -80,9 +110,6 @@ const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArra
         orUnavailable,
       )
 
-const sizeOf = (events: ReadonlyArray<NewEvent>) =>
-  events.reduce((sum, { body }) => sum + StoredBytes.byteLength(body), 0)
-
 /**
  * Publishes the events of requests: those of one turn of the event loop share a statement and a commit (ADR 12). A request
  * inside a transaction, and a request with many events, has a statement of its own. When a shared statement fails, each of
@@ -93,32 +120,32 @@ export const make = Effect.fnUntraced(function* (
   bytes: StoredBytes.StoredBytes,
   usage: OrgUsage["Service"],
 ) {
-  const insert = (all: ReadonlyArray<Wanted>) =>
+  const insert: RunTogether<Wanted, Inserted> = (all) =>
     byBucket(
       sql,
       all,
       ({ orgId }) => orgId,
-      (part) => insertAll(sql, bytes, usage, part),
+      (part) =>
+        counted(
+          usage,
+          part,
+          Effect.suspend(() => insertAll(sql, bytes, usage, part)),
+        ),
     ).pipe(
-      Effect.map((parts): Inserted => (parts.length === 1 ? parts[0]! : new Map(parts.flatMap((part) => [...part])))),
-      Effect.exit,
+      Effect.map((parts) => {
+        const inserted = new Map(parts.flat().map((event) => [event.id, event]))
+        const own = ({ events }: Wanted): Inserted =>
+          new Map(events.flatMap(({ id }) => (inserted.has(id) ? [[id, inserted.get(id)!]] : [])))
+        return new Map(all.map((wanted) => [wanted, own(wanted)]))
+      }),
     )
-  const together = (all: ReadonlyArray<Wanted>) =>
-    Effect.flatMap(insert(all), (made) =>
-      all.length > 1 && Exit.hasDies(made)
-        ? Effect.forEach(all, (wanted) => insert([wanted]))
-        : Effect.succeed(all.map(() => made)),
-    ).pipe(Effect.map((outcomes) => new Map(all.map((wanted, at) => [wanted, outcomes[at]!]))))
-  const insertTogether = yield* Batches.make(together, maxPublishesPerBatch)
+  const batch = yield* Batches.make(orAlone(insert), maxPublishesPerBatch)
 
   const insertOne = (wanted: Wanted) =>
-    Effect.flatMap(Effect.serviceOption(sql.transactionService), (transaction) =>
-      Option.isSome(transaction) || wanted.events.length > 1
-        ? Effect.flatten(insert([wanted]))
-        : answerOrUnavailable<Inserted, Unavailable>((done) =>
-            insertTogether(wanted, (found) => done(Effect.flatMap(found, (outcome) => outcome!))),
-          ),
-    )
+    (wanted.events.length > 1
+      ? Effect.map(insert([wanted]), (found) => found.get(wanted))
+      : inBatch(sql, insert, batch, wanted)
+    ).pipe(Effect.map((inserted) => inserted!))
 
   /** The ids of a request's events; `undefined` when one is neither inserted nor found. */
   const idsOf = Effect.fnUntraced(function* ({ events, orgId }: Wanted, inserted: Inserted) {
@@ -136,19 +163,9 @@ export const make = Effect.fnUntraced(function* (
     Effect.gen(function* () {
       for (let tries = 1; tries <= maxTries; tries++) {
         const wanted = { orgId, events }
-        const inserted = yield* bytes.storing(
-          orgId,
-          sizeOf(events),
-          (made) => made.size === events.length,
-          insertOne(wanted),
-        )
-        // Those with an earlier event are not stored: `storing` counts a request as a whole.
-        if (inserted.size > 0 && inserted.size < events.length) {
-          usage.addBytes(orgId, sizeOf(events.filter(({ id }) => inserted.has(id))))
-        }
-        if (inserted.size > 0) usage.notePending(orgId)
+        const inserted = yield* insertOne(wanted)
         const ids = yield* idsOf(wanted, inserted)
-        if (ids !== undefined) return { ids, hasMore: [...inserted.values()].some(Boolean) }
+        if (ids !== undefined) return { ids, hasMore: [...inserted.values()].some(({ hasMore }) => hasMore) }
         if (events.some(({ idempotencyKey }) => idempotencyKey === null)) break
       }
       return yield* bytes.refuse(orgId)

@@ -20,6 +20,7 @@ import {
   jobsOf,
   makeEvent,
   plus,
+  publish,
   statesOf,
   updateEndpoint,
 } from "./webhookSupport.ts"
@@ -136,6 +137,20 @@ export const webhookLimits = (it: It) => {
       yield* finish(orgId, second, failed("boom", [1]), at(3))
       assert.strictEqual((yield* usedBy(orgId)).storedBytes, 4 + 4 + 3 + (yield* bodies))
       assert.strictEqual(yield* refusal(insertJob(orgId, { input: 1 })), "1 stored bytes")
+    }),
+  )
+
+  // Seen failing: publishes that shared a statement did not count, and one that was refused counted for another's event.
+  it.effect("limits: each event counts, whatever is published at the same time", () =>
+    Effect.gen(function* () {
+      const [{ orgId }, full] = [yield* insertOrg(), yield* insertOrg()]
+      yield* updateOrg(full.orgId, { limits: { storedBytes: 0 } })
+      const publishTo = (org: string) => refusal(publish(org, "a.b", at(0), { body: '{"x":1}' }))
+      const both = yield* Effect.all([publishTo(orgId), publishTo(full.orgId)], { concurrency: "unbounded" })
+      assert.deepStrictEqual(both, ["ok", "0 stored bytes"])
+      yield* Effect.replicateEffect(publishTo(orgId), 4, { concurrency: "unbounded" })
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, 5 * 7)
+      assert.strictEqual((yield* usedBy(full.orgId)).storedBytes, 0)
     }),
   )
 

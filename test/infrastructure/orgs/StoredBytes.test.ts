@@ -1,13 +1,15 @@
 import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import { subtractStoredBytes } from "#src/infrastructure/orgs/storedBytes.ts"
 import { refusal, updateOrg } from "../../contract/orgs/orgLimits.ts"
+import { untilWaiting } from "../../contract/meet.ts"
 import { at, insertOrg } from "../../contract/support.ts"
-import { failed, finish, insertEndpoint, insertJob } from "../../contract/webhooks/webhookSupport.ts"
+import { failed, finish, insertEndpoint, insertJob, publish } from "../../contract/webhooks/webhookSupport.ts"
+import { until } from "../../support/wait.ts"
 import { atOther, refresh, replicas, usedBy } from "./orgLimitsSupport.ts"
 
 layer(replicas, { excludeTestServices: true })("limits of stored bytes, on PostgreSQL", (it) => {
@@ -42,6 +44,40 @@ layer(replicas, { excludeTestServices: true })("limits of stored bytes, on Postg
       yield* subtract(1_000)
       yield* refresh
       assert.deepStrictEqual(yield* written, [{ n: 60 }])
+    }),
+  )
+
+  // Seen failing: the event was stored, and its bytes did not count.
+  it.effect("count an event whose publisher hangs up before it is stored", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { orgId } = yield* insertOrg()
+      const [locked, waits, gone] = [
+        yield* Deferred.make<void>(),
+        yield* Deferred.make<void>(),
+        yield* Deferred.make<void>(),
+      ]
+      const holder = yield* Effect.gen(function* () {
+        yield* sql`LOCK TABLE events IN SHARE MODE`
+        yield* Deferred.succeed(locked, undefined)
+        yield* untilWaiting(1)
+        yield* Deferred.succeed(waits, undefined)
+        yield* Deferred.await(gone)
+      }).pipe(sql.withTransaction, Effect.forkChild)
+      yield* Deferred.await(locked)
+      const publishing = yield* Effect.forkChild(publish(orgId, "a.b", at(0), { body: '{"x":1}' }))
+      yield* Deferred.await(waits)
+      publishing.interruptUnsafe()
+      yield* Deferred.succeed(gone, undefined)
+      yield* Fiber.join(holder)
+      yield* Fiber.await(publishing)
+      const busy = sql<{ count: number }>`
+        SELECT count(*)::int AS count FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()`
+      yield* until("the end of the statement", busy, ([row]) => row!.count === 0)
+      const [stored] = yield* sql<{ bytes: number }>`
+        SELECT coalesce(sum(octet_length(body)), 0)::int AS bytes FROM events WHERE org_id = ${orgId}`
+      assert.strictEqual((yield* usedBy(orgId)).storedBytes, stored!.bytes)
     }),
   )
 

@@ -3,6 +3,7 @@ import { Database } from "#src/infrastructure/database/Database.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
 import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/JobScheduleRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
@@ -34,6 +35,7 @@ export const statementsOf = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
 const repositories = Layer.mergeAll(
   ApiKeysSql.layer,
   DeliveryLogSql.layer,
+  EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
   OrgsSql.layer,
