@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { outcomeOf } from "../domain/support.ts"
 import { until } from "../support/wait.ts"
@@ -33,4 +33,19 @@ export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
       WHERE datname = current_database() AND wait_event_type = 'Lock'`,
   )
   yield* until(`${sessions} sessions that wait for a lock`, waiting, ([row]) => row!.count >= sessions)
+})
+
+/** Starts the second effect after the work of the first one's transaction, and commits that once the second waits. */
+export const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
+  first: Effect.Effect<A, E, R>,
+  second: Effect.Effect<A2, E2, R2>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  const done = yield* Deferred.make<void>()
+  const holder = yield* Effect.tap(first, () =>
+    Effect.andThen(Deferred.succeed(done, undefined), untilWaiting(1)),
+  ).pipe(sql.withTransaction, Effect.forkChild)
+  yield* Deferred.await(done)
+  const after = yield* second
+  return [yield* Fiber.join(holder), after] as const
 })

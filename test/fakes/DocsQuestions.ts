@@ -22,8 +22,11 @@ export const layer = Layer.effect(
       insert: (asked, perProject) =>
         Effect.sync(() => {
           for (const one of asked) {
-            const { docsZipUrl = null, keepQuestions = false, orgId } = docs.get(one.projectId) ?? {}
-            if (keepQuestions && docsZipUrl !== null && orgId === one.orgId) questions.set(one.id, one)
+            const found = docs.get(one.projectId)
+            if (found?.orgId !== one.orgId || !found.keepQuestions || found.docsZipUrl === null) continue
+            if (DateTime.isLessThan(one.askedAt, found.updatedAt)) continue
+            const thumb = one.thumb ?? questions.get(one.id)?.thumb ?? null
+            questions.set(one.id, { ...one, thumb })
           }
           for (const one of asked) for (const { id } of ofProject(one).slice(perProject)) questions.delete(id)
         }),
@@ -60,8 +63,10 @@ export const layer = Layer.effect(
               lastAskedAt: all.map(({ askedAt }) => askedAt).reduce((a, b) => DateTime.max(a, b)),
             }))
         }),
-      erase: (of, limit) =>
+      erase: (of, now, limit) =>
         Effect.sync(() => {
+          const found = docs.get(of.projectId)
+          if (found !== undefined) docs.set(of.projectId, { ...found, updatedAt: DateTime.max(found.updatedAt, now) })
           const gone = ofProject(of).slice(0, limit)
           for (const { id } of gone) questions.delete(id)
           return gone.length

@@ -12,7 +12,11 @@ export const maxQuestionsOfProject = 10_000
 export class DocsQuestionRepository extends Context.Service<
   DocsQuestionRepository,
   {
-    /** Keeps questions of projects whose owners want it. Drops the oldest of a project with more than `perProject`. */
+    /**
+     * Keeps questions of projects whose owners want it, if they were asked since the owner last changed the documentation or
+     * erased questions. Of one that is kept already, only the feedback is written. Drops the oldest of a project with more
+     * than `perProject`.
+     */
     readonly insert: (questions: ReadonlyArray<NewQuestion>, perProject: number) => Effect.Effect<void, Unavailable>
     /** Sets the feedback of a question. Returns whether there is such a question. */
     readonly setThumb: (docs: DocsOf, id: string, thumb: Thumb) => Effect.Effect<boolean, Unavailable>
@@ -23,8 +27,8 @@ export class DocsQuestionRepository extends Context.Service<
       docs: DocsOf,
       filter: QuestionFilter & { readonly limit: number },
     ) => Effect.Effect<ReadonlyArray<AskedQuestion>, Unavailable>
-    /** Erases up to `limit` questions of a project. Returns their number. */
-    readonly erase: (docs: DocsOf, limit: number) => Effect.Effect<number, Unavailable>
+    /** Erases up to `limit` questions of a project, and keeps none from before `now`. Returns their number. */
+    readonly erase: (docs: DocsOf, now: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
     /** Removes up to `limit` questions from before `before`. Returns their number. */
     readonly removeOld: (before: DateTime.Utc, limit: number) => Effect.Effect<number, Unavailable>
   }

@@ -69,12 +69,11 @@ export class DocsQuestions extends Context.Service<
 
       const flush = Effect.gen(function* () {
         const questions = [...unwritten.values()]
-        unwritten.clear()
         for (let from = 0; from < questions.length; from += writeBatchSize) {
-          yield* Effect.onError(
-            repository.insert(questions.slice(from, from + writeBatchSize), maxQuestionsOfProject),
-            () => Effect.sync(() => questions.slice(from).forEach(add)),
-          )
+          const batch = questions.slice(from, from + writeBatchSize)
+          yield* repository.insert(batch, maxQuestionsOfProject)
+          // One that was rated meanwhile is written again.
+          for (const one of batch) if (unwritten.get(one.id) === one) unwritten.delete(one.id)
         }
         if (dropped > 0) yield* Effect.logWarning(`${dropped} questions are not kept: too many wait for the database`)
         dropped = 0
@@ -110,8 +109,8 @@ export class DocsQuestions extends Context.Service<
       })
 
       const erase = Effect.fn("DocsQuestions.erase")(function* (projectId: string) {
-        const record = yield* find(projectId)
-        while ((yield* repository.erase(record, eraseBatchSize)) >= eraseBatchSize);
+        const [record, now] = [yield* find(projectId), yield* DateTime.now]
+        while ((yield* repository.erase(record, now, eraseBatchSize)) >= eraseBatchSize);
       })
 
       const removeOld = Effect.gen(function* () {

@@ -28,7 +28,10 @@ const matches = (sql: SqlClient.SqlClient, { found, since, thumb, until }: Quest
     AND (${to}::timestamptz IS NULL OR asked_at < ${to}::timestamptz)`
 }
 
-/** Inserts questions, and drops the oldest ones of each of their projects. */
+/**
+ * Inserts questions, and drops the oldest ones of each of their projects. The lock lets no removal commit meanwhile, whose
+ * erasure would not see them.
+ */
 const insert = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   questions: ReadonlyArray<NewQuestion>,
@@ -41,8 +44,9 @@ const insert = Effect.fnUntraced(function* (
     FROM json_to_recordset(${rows}) AS asked (
       "orgId" text, "projectId" text, id text, "askedAt" timestamptz, question text, topic text, found boolean, thumb text
     ) JOIN project_docs d ON d.org_id = "orgId" AND d.project_id = "projectId"
-    WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL
-    ON CONFLICT DO NOTHING`
+    WHERE d.keep_questions AND d.docs_zip_url IS NOT NULL AND "askedAt" >= d.updated_at
+    FOR SHARE OF d
+    ON CONFLICT (org_id, project_id, id) DO UPDATE SET thumb = coalesce(excluded.thumb, docs_questions.thumb)`
   yield* sql`
     DELETE FROM docs_questions q USING (
       SELECT DISTINCT "orgId" AS org_id, "projectId" AS project_id
@@ -100,7 +104,11 @@ export const layer = Layer.effect(
           ) AS topic JOIN docs_questions q ON ${isOf(sql, docs)} AND q.id = topic.id
           ORDER BY topic.times DESC, topic.id DESC`.pipe(decodeAsked, orUnavailable),
 
-      erase: (docs, limit) => eraseFrom(sql, "docs_questions", docs, limit).pipe(orUnavailable),
+      erase: (docs, now, limit) =>
+        sql`UPDATE project_docs SET updated_at = ${date(now)} WHERE ${isOf(sql, docs)} AND updated_at < ${date(now)}`.pipe(
+          Effect.andThen(eraseFrom(sql, "docs_questions", docs, limit)),
+          orUnavailable,
+        ),
 
       removeOld: (before, limit) =>
         sql`

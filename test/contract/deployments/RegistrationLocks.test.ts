@@ -1,32 +1,16 @@
 import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { Effect, Layer } from "effect"
 import type { UpdateProject } from "#src/domain/projects/Project.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/DeploymentRepository.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/ProjectRepository.ts"
 import { databases } from "../../support/databases.ts"
-import { untilWaiting } from "../meet.ts"
+import { meanwhile } from "../meet.ts"
 import { shown } from "../projects/projects.ts"
 import { at, deploymentsOf, everyOrg, findProject, newEntry, newRepository, push, register } from "../support.ts"
 
 const repositories = Layer.mergeAll(DeploymentsSql.layer, OrgsSql.layer, ProjectsSql.layer)
-
-/** Starts the second effect after the work of the first one's transaction, and commits that once the second waits. */
-const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
-  first: Effect.Effect<A, E, R>,
-  second: Effect.Effect<A2, E2, R2>,
-) {
-  const sql = yield* SqlClient.SqlClient
-  const done = yield* Deferred.make<void>()
-  const holder = yield* Effect.tap(first, () =>
-    Effect.andThen(Deferred.succeed(done, undefined), untilWaiting(1)),
-  ).pipe(sql.withTransaction, Effect.forkChild)
-  yield* Deferred.await(done)
-  const after = yield* second
-  return [yield* Fiber.join(holder), after] as const
-})
 
 const update = (projectId: string, changes: UpdateProject) =>
   ProjectRepository.use((projects) => projects.update(everyOrg, projectId, changes, at(1), newEntry()))

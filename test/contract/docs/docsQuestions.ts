@@ -8,22 +8,22 @@ import { assertPages, at, everyOrg, insertTenant, type It, itemsOf, newEntry, ne
 const settings = { docsZipUrl: "https://docs.example.com/docs.zip", docsUrl: null, public: false, keepQuestions: true }
 
 /** A project whose owner keeps questions. */
-const insertDocs = Effect.fnUntraced(function* (changes: Partial<typeof settings> = {}) {
+export const insertDocs = Effect.fnUntraced(function* (changes: Partial<typeof settings> = {}, since = at(0)) {
   const { orgId, project } = yield* insertTenant
   const { projectId } = project
   yield* ProjectDocsRepository.use((docs) =>
-    docs.put(everyOrg, projectId, { ...settings, ...changes }, at(0), newEntry()),
+    docs.put(everyOrg, projectId, { ...settings, ...changes }, since, newEntry()),
   )
   return { orgId, projectId } satisfies DocsOf
 })
 
-const asked = Effect.fnUntraced(function* (docs: DocsOf, changes: Partial<NewQuestion> = {}) {
+export const asked = Effect.fnUntraced(function* (docs: DocsOf, changes: Partial<NewQuestion> = {}) {
   const question = "How do I rotate a key?"
   const made = { ...docs, id: yield* newId, askedAt: at(0), question, topic: "rotate", found: true, thumb: null }
   return { ...made, ...changes } satisfies NewQuestion
 })
 
-const list = (docs: DocsOf, filter: QuestionFilter = {}) =>
+export const list = (docs: DocsOf, filter: QuestionFilter = {}) =>
   DocsQuestionRepository.use((questions) => itemsOf(questions.list(docs, { limit: 100, ...filter })))
 const idsOf = (rows: ReadonlyArray<{ readonly id: string }>) => rows.map(({ id }) => id)
 
@@ -79,6 +79,11 @@ export const docsQuestions = (it: It) => {
       assert.isTrue(yield* questions.setThumb(docs, one.id, "up"))
       assert.deepStrictEqual((yield* list(docs))[0]!.thumb, "up")
       assert.isFalse(yield* questions.setThumb(docs, "unknown", "up"))
+      // A question is written again when its write was not known to have ended.
+      yield* questions.insert([one], 100)
+      assert.deepStrictEqual((yield* list(docs))[0]!.thumb, "up")
+      yield* questions.insert([{ ...one, thumb: "down" }], 100)
+      assert.deepStrictEqual((yield* list(docs))[0]!.thumb, "down")
     }),
   )
 
@@ -117,15 +122,15 @@ export const docsQuestions = (it: It) => {
   it.effect("a project keeps its newest questions; old ones and those that are erased go", () =>
     Effect.gen(function* () {
       const questions = yield* DocsQuestionRepository
-      const [docs, other] = [yield* insertDocs(), yield* insertDocs()]
+      const [docs, other] = [yield* insertDocs({}, at(-1_000)), yield* insertDocs()]
       const all = yield* Effect.forEach([0, 1, 2, 3, 4], (seconds) => asked(docs, { askedAt: at(seconds - 1_000) }))
       const kept = yield* asked(other)
       yield* questions.insert([...all, kept], 3)
       assert.deepStrictEqual(idsOf(yield* list(docs)), idsOf(all).slice(2).toReversed())
       assert.isAtLeast(yield* questions.removeOld(at(3 - 1_000), 10), 1)
       assert.deepStrictEqual(idsOf(yield* list(docs)), idsOf(all).slice(3).toReversed())
-      assert.strictEqual(yield* questions.erase(docs, 1), 1)
-      assert.strictEqual(yield* questions.erase(docs, 5), 1)
+      assert.strictEqual(yield* questions.erase(docs, at(0), 1), 1)
+      assert.strictEqual(yield* questions.erase(docs, at(0), 5), 1)
       assert.deepStrictEqual(yield* list(docs), [])
       assert.deepStrictEqual(idsOf(yield* list(other)), [kept.id])
     }),
@@ -158,10 +163,24 @@ export const docsQuestions = (it: It) => {
       yield* repository.remove(everyOrg, docs.projectId, at(1), newEntry())
       yield* set()
       assert.deepStrictEqual(yield* list(docs), [])
-      const later = yield* asked(docs)
-      yield* questions.insert([later], 100)
+      // Replicas write questions up to a second after they were asked.
+      const later = yield* asked(docs, { askedAt: at(2) })
+      yield* questions.insert([yield* asked(docs), yield* asked(docs, { askedAt: at(1) }), later], 100)
       assert.deepStrictEqual(idsOf(yield* list(docs)), [later.id])
       assert.strictEqual((yield* list(other)).length, 1)
+    }),
+  )
+
+  // Seen failing: a question that was asked just before came back with the next write of its replica.
+  it.effect("questions from before an erasure that are written after it are not kept", () =>
+    Effect.gen(function* () {
+      const questions = yield* DocsQuestionRepository
+      const docs = yield* insertDocs()
+      yield* questions.insert([yield* asked(docs)], 100)
+      assert.strictEqual(yield* questions.erase(docs, at(5), 10), 1)
+      const later = yield* asked(docs, { askedAt: at(5) })
+      yield* questions.insert([yield* asked(docs, { askedAt: at(4) }), later], 100)
+      assert.deepStrictEqual(idsOf(yield* list(docs)), [later.id])
     }),
   )
 }
