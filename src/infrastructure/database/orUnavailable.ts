@@ -13,11 +13,12 @@ const maxWaitingOperations = 1024
 const busy = new Unavailable({ error: "Too many requests wait for the database; try again." })
 const unreachable = new Unavailable({ error: "The database cannot be reached; try again." })
 const refused = new Unavailable({ error: "The database refused the statement for now; try again." })
+const readOnly = new Unavailable({ error: "The database is read-only, as during a failover; try again." })
 const stopped = new Unavailable({ error: "The database ended the statement after its own time limit; try again." })
 
 /** SQLSTATEs of transient errors. The connection classes 08 and 28 have typed errors. */
 const transientStates: ReadonlyMap<string, Unavailable> = new Map([
-  ["25006", refused], // read-only, such as a standby before its promotion
+  ["25006", readOnly], // such as a standby before its promotion
   ["53100", refused], // disk full
   ["53200", refused], // out of memory
   ["53300", unreachable], // too many connections
