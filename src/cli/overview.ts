@@ -1,7 +1,7 @@
 import { Command, Flag } from "effect/cli"
 import type { Overview } from "../domain/activity/Activity.ts"
 import { measureNames } from "../domain/activity/ActiveOrg.ts"
-import { inBytes } from "../infrastructure/checks/storage.ts"
+import { inBytes } from "../infrastructure/checks/inBytes.ts"
 import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"

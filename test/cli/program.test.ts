@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
-import { runCli } from "../support/cli.ts"
+import { main, run, runCli } from "../support/cli.ts"
 import { freshPostgres } from "../support/databases.ts"
 import { encryptionKey } from "../support/server.ts"
 
@@ -35,6 +35,28 @@ it.live.each([
     else expect(ended.out).toContain(out)
     if (err === "") expect(ended.err).toBe("")
     else expect(ended.err).toContain(err)
+  }),
+)
+
+// Seen failing: every command loaded a driver of PostgreSQL, an HTTP client and the words of twelve languages.
+it.live("a command loads only what commands need", () =>
+  Effect.gen(function* () {
+    const printing = `import { registerHooks } from "node:module"
+      registerHooks({ load: (url, context, next) => (process.stderr.write(url + "\\n"), next(url, context)) })`
+    const loading = `data:text/javascript,${encodeURIComponent(printing)}`
+    const { err } = yield* run(process.execPath, ["--import", loading, main, "--version"])
+    const packages = new Set(Array.from(err.matchAll(/node_modules\/((?:@[^/]+\/)?[^/]+)/g), ([, name]) => name!))
+    const ofService = [
+      "@effect/sql-pg",
+      "@electric-sql/pglite",
+      "@orama/stemmers",
+      "@orama/stopwords",
+      "ai",
+      "minisearch",
+      "undici",
+    ]
+    expect([...packages]).toContain("effect")
+    expect(ofService.filter((name) => packages.has(name))).toEqual([])
   }),
 )
 

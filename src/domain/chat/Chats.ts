@@ -1,7 +1,7 @@
 import { Cause, Context, DateTime, Effect, identity, Layer, type Scope, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { causePlace } from "../faultPlace.ts"
-import { keptText } from "../docs/DocsQuestion.ts"
+import { keptText } from "../docs/keptText.ts"
 import { DocsQuestions } from "../docs/DocsQuestions.ts"
 import type { DocsRecord } from "../docs/ProjectDocs.ts"
 import { StoredDocs } from "../docs/StoredDocs.ts"

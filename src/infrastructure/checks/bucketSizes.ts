@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Check, ok, warn } from "./Check.ts"
-import { inBytes } from "./storage.ts"
+import { inBytes } from "./inBytes.ts"
 
 interface BucketSize {
   readonly schema: string

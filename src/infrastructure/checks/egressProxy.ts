@@ -1,6 +1,7 @@
 import { Duration, Effect } from "effect"
 import type { Opening } from "../net/connector.ts"
-import { type EgressProxy, proxiedConnection, ProxyRefusal } from "../net/EgressProxy.ts"
+import type { EgressProxy } from "../net/EgressProxy.ts"
+import { proxiedConnection, ProxyRefusal } from "../net/proxiedConnection.ts"
 import { type Check, fail, ok } from "./Check.ts"
 
 /** A host that does not exist (RFC 6761), so that the check reaches nobody behind the proxy. */

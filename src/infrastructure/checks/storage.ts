@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { databaseBytes } from "../database/DatabaseSize.ts"
 import { date } from "../database/fragments.ts"
 import { type Check, ok, warn } from "./Check.ts"
+import { inBytes } from "./inBytes.ts"
 
 /** Bytes of a job with its event, or of a delivery with its attempt: half of what both were measured with. */
 const bytesOfRow = 800
@@ -11,13 +12,6 @@ const rateDays = 7
 /** Above this size a database needs a plan, in bytes. */
 const plannedBytes = 100e9
 const dayMillis = 86_400_000
-
-/** `1.25 TB`: bytes for people. */
-export const inBytes = (bytes: number): string => {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"]
-  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3))
-  return `${Number((bytes / 1000 ** power).toPrecision(3))} ${units[power]}`
-}
 
 interface Storage {
   /** The size of the database now, in bytes. */

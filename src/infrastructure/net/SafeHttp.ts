@@ -6,8 +6,9 @@ import { urlFault } from "../../domain/webhooks/WebhookUrl.ts"
 import { makeAnswerReader } from "./answerReader.ts"
 import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
 import { type Connection, type ConnectionPool, makeConnectionPool } from "./ConnectionPool.ts"
-import { type EgressProxy, proxiedConnection } from "./EgressProxy.ts"
+import type { EgressProxy } from "./EgressProxy.ts"
 import { pinnedConnection } from "./pinnedConnection.ts"
+import { proxiedConnection } from "./proxiedConnection.ts"
 import { makeResolveHost, type ResolveHost } from "./resolveHost.ts"
 
 /** A request to a URL that a user chose. */
@@ -122,7 +123,8 @@ const exchange = (
 
 /**
  * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks every
- * address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps connections for further requests, by default for at most 60 s.
+ * address and connects to a checked address; or it connects through the egress proxy, which decides. It keeps connections
+ * for further requests, by default for at most 60 s.
  */
 export class SafeHttp extends Context.Service<
   SafeHttp,
