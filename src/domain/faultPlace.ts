@@ -1,5 +1,3 @@
-import { Cause } from "effect"
-
 /**
  * Where a fault was thrown, for the log. Its message can contain words of a reader, a model or documentation, which no log may
  * have: a database shows the row that a constraint refuses.
@@ -9,6 +7,3 @@ export const faultPlace = (fault: unknown): string => {
   const frames = stack.split("\n").filter((line) => /^ {4}at /.test(line))
   return [name, ...frames.slice(0, 10)].join("\n").slice(0, 2_000)
 }
-
-/** `faultPlace` of the first fault of a cause. */
-export const causePlace = (cause: Cause.Cause<never>): string => faultPlace(Cause.squash(cause))

@@ -1,6 +1,6 @@
 import { Cause, Context, DateTime, Effect, identity, Layer, type Scope, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { causePlace } from "../faultPlace.ts"
+import { faultPlace } from "../faultPlace.ts"
 import { keptText } from "../docs/keptText.ts"
 import { DocsQuestions } from "../docs/DocsQuestions.ts"
 import type { DocsRecord } from "../docs/ProjectDocs.ts"
@@ -36,7 +36,7 @@ const toErrorPart = (cause: Cause.Cause<never>): Stream.Stream<AnswerPart> =>
   Cause.hasInterruptsOnly(cause)
     ? Stream.failCause(cause)
     : Stream.fromEffect(
-        Effect.as(Effect.logError("A chat failed", causePlace(cause)), {
+        Effect.as(Effect.logError("A chat failed", faultPlace(Cause.squash(cause))), {
           type: "error",
           errorText: "Something went wrong here.",
         }),

@@ -1,6 +1,7 @@
 import { parentPort, workerData } from "node:worker_threads"
 import type { Page } from "../../domain/chat/DocsPassages.ts"
 import { type DocsIndex, indexing, type SearchOptions } from "../../domain/chat/DocsSearch.ts"
+import { faultPlace } from "../../domain/faultPlace.ts"
 import type { ThreadCall, ThreadReply } from "./workerThread.ts"
 
 /**
@@ -81,9 +82,9 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<IndexTask>) => {
     if (task.op === "index") await build(id, task.pages)
     const index = indexes.get(id)
     reply(index === undefined ? { call, lost: true } : { call, value: valueOf(index, task) })
-  } catch {
+  } catch (error) {
     // An error would end the thread with the indexes of others.
     unfinished.delete(id)
-    reply({ call, lost: true })
+    reply({ call, fault: faultPlace(error) })
   }
 })

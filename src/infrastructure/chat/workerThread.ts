@@ -9,10 +9,11 @@ export interface ThreadCall<Task> {
   readonly id: number
   readonly task: Task
 }
-/** The answer to a call; `lost` if the thread has nothing with the id. */
+/** The answer to a call; `lost` if the thread has nothing with the id, `fault` if the task threw: where it did. */
 export type ThreadReply =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly lost: true }
+  | { readonly call: number; readonly fault: string }
 
 export interface ThreadOptions {
   /** The module of the thread, without its extension, beside this file. */
@@ -33,6 +34,10 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   const { module, workerData, resourceLimits, onEnd = () => {} } = options
   const source = new URL(`./${module}.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url)
   const lost = Effect.fail(new Unavailable({ error: options.lost }))
+  const outcomeOf = (reply: ThreadReply) => {
+    if ("value" in reply) return Effect.succeed(reply.value)
+    return "lost" in reply ? lost : Effect.andThen(Effect.logError(`A task of ${module} failed`, reply.fault), lost)
+  }
   let thread: Worker | undefined
   let calls = 0
   // Bounded by the number of chats: each has one task at a time.
@@ -43,7 +48,7 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
     worker.on("message", (reply: ThreadReply) => {
       const answer = waiting.get(reply.call)
       if (answer === undefined) return
-      Deferred.doneUnsafe(answer, "lost" in reply ? lost : Effect.succeed(reply.value))
+      Deferred.doneUnsafe(answer, outcomeOf(reply))
     })
     // Without a listener the error would be an uncaught exception. `exit` follows.
     worker.on("error", () => {})
