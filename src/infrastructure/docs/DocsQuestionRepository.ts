@@ -4,7 +4,8 @@ import { DocsQuestion, type NewQuestion, type QuestionFilter } from "../../domai
 import { DocsQuestionRepository } from "../../domain/docs/DocsQuestionRepository.ts"
 import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { eraseFrom, isOf } from "./storeEdition.ts"
+import { isOf } from "./docsRows.ts"
+import { eraseFrom } from "./eraseDocs.ts"
 
 const { found: _, ...fields } = DocsQuestion.fields
 /** `found` is the number of rows of a page. */

@@ -11,8 +11,9 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
 import { orgExists } from "../projects/links.ts"
 import { projectCondition } from "../projects/repositoryLinks.ts"
-import { decodeDocs, selectDocs, toRecord } from "./docsRows.ts"
-import { addPages, clean, eraseRemovedQuestions, isOf, storeEdition } from "./storeEdition.ts"
+import { decodeDocs, isOf, selectDocs, toRecord } from "./docsRows.ts"
+import { clean, eraseRemovedQuestions } from "./eraseDocs.ts"
+import { addPages, storeEdition } from "./storeEdition.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500

@@ -1,6 +1,7 @@
 import { DateTime, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
 import type { DocsRecord } from "../../domain/docs/ProjectDocs.ts"
+import type { DocsOf, LeasedDocs } from "../../domain/docs/ProjectDocsRepository.ts"
 import { decodeRows, Time } from "../database/fragments.ts"
 
 const Row = Schema.Struct({
@@ -80,3 +81,11 @@ export const selectDocs = (sql: SqlClient.SqlClient) =>
       failed_at AS "failedAt"
     FROM project_docs d JOIN projects p ON p.id = d.project_id AND p.org_id = d.org_id
     LEFT JOIN deployments dep ON dep.id = p.current_deployment_id`)
+
+/** The condition of the rows of one project's documentation. */
+export const isOf = (sql: SqlClient.SqlClient, { orgId, projectId }: DocsOf) =>
+  sql`org_id = ${orgId} AND project_id = ${projectId}`
+
+/** The condition of the documentation that a worker has the lease of. */
+export const isLeased = (sql: SqlClient.SqlClient, docs: LeasedDocs) =>
+  sql`${isOf(sql, docs)} AND lease = ${docs.lease}`

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { texts } from "../database/arrays.ts"
-import { eraseDocs } from "../docs/storeEdition.ts"
+import { eraseDocs } from "../docs/eraseDocs.ts"
 import { byId, type Erasure, erased, eraseOfKeys, type NamedStep, type Sql, type Step } from "./erasureSteps.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
 
