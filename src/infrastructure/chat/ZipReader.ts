@@ -41,7 +41,7 @@ export class ZipReader extends Context.Service<
 
       const read = Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
         const id = ids++
-        yield* Effect.addFinalizer(() => Effect.sync(() => thread.tellIfRunning(id, { op: "close" })))
+        yield* Effect.addFinalizer(() => Effect.sync(() => thread.sendIfRunning(id, { op: "close" })))
         const version = yield* thread.ask<string>(id, { op: "open", bytes })
         const pages: Array<Page> = []
         for (;;) {

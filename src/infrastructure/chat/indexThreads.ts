@@ -40,8 +40,8 @@ export const make = Effect.fnUntraced(function* (
   })
   const thread: IndexThread = {
     ask: worker.ask,
-    addPages: (id, pages) => Effect.sync(() => worker.tell(id, { op: "add", pages })),
-    drop: (id) => worker.tellIfRunning(id, { op: "drop" }),
+    addPages: (id, pages) => Effect.sync(() => worker.send(id, { op: "add", pages })),
+    drop: (id) => worker.sendIfRunning(id, { op: "drop" }),
   }
   return thread
 })

@@ -83,8 +83,8 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
         )
       }),
     /** Sends a task that has no answer. */
-    tell: (id: number, task: Task) => post({ call: -1, id, task }),
+    send: (id: number, task: Task) => post({ call: -1, id, task }),
     /** Sends a task that has no answer and that a thread without anything need not get. */
-    tellIfRunning: (id: number, task: Task) => thread?.postMessage({ call: -1, id, task } satisfies ThreadCall<Task>),
+    sendIfRunning: (id: number, task: Task) => thread?.postMessage({ call: -1, id, task } satisfies ThreadCall<Task>),
   }
 })
