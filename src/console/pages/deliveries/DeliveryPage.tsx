@@ -54,10 +54,16 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
           ) : (
             <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{shortUrl(endpoint.url)}</Link>
           ),
-        Event: <Link to={orgPath(orgId, `/events/${event_id}`)}>{event_id}</Link>,
+        Event: (
+          <Link to={orgPath(orgId, `/events/${event_id}`)}>
+            <code>{event_id}</code>
+          </Link>
+        ),
         Job:
           job_id === null ? undefined : may("jobs.get") ? (
-            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>{job_id}</Link>
+            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
+              <code>{job_id}</code>
+            </Link>
           ) : (
             <Copyable text={job_id} label="Copy the id of the job" />
           ),
