@@ -9,6 +9,7 @@ import { type NavSection, type Route, routes } from "../pages/routes.ts"
 import { Brand } from "./Brand.tsx"
 import { OrgSwitcher } from "./OrgSwitcher.tsx"
 import { Link, useLocation } from "./router.tsx"
+import { FindById } from "./FindById.tsx"
 
 const principals: Record<Me["principal"], string> = {
   administrator: "Administrator",
@@ -116,3 +117,4 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
     <Reader />
   </aside>
 )
+      <FindById />
