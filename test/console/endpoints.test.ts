@@ -115,6 +115,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
             await page.getByText("Deactivated").first().waitFor()
             await page.getByRole("link", { name: /hooks$/ }).click()
             await page.getByText("It answered 410 Gone").waitFor()
+            await page.getByText("Latest failure: HTTP 410").waitFor()
             await expectAccessible(page)
             await page.getByRole("button", { name: "Activate again" }).click()
             const dialog = page.getByRole("dialog", { name: "Recover what the endpoint missed" })
@@ -127,6 +128,22 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           })
           yield* until("the deliveries", world.deliveries({ state: "delivered" }), (found) => found.length === 3)
         }).pipe(Effect.scoped),
+    )
+
+    it.effect("a failing endpoint says what its receiver answered last, and leads to that answer", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "in maintenance" })
+        yield* world.publish("invoice.paid")
+        yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === 1)
+        yield* inTab(world.path(`/endpoints/${id}`), async (page) => {
+          await page.getByText("Latest failure: HTTP 503").waitFor()
+          await expectAccessible(page)
+          await page.getByRole("link", { name: "Show the delivery" }).click()
+          await page.getByText("in maintenance").waitFor()
+        })
+      }).pipe(Effect.scoped),
     )
 
     it.effect("an endpoint is deactivated and deleted only after a question", () =>

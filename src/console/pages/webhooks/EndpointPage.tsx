@@ -17,6 +17,7 @@ import { EditEndpoint } from "./EndpointForm.tsx"
 import { EndpointHealth } from "./EndpointHealth.tsx"
 import { EndpointSettings } from "./EndpointSettings.tsx"
 import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
+import { LatestFailure } from "./LatestFailure.tsx"
 import { Recover } from "./Recover.tsx"
 import { SendTest } from "./SendTest.tsx"
 
@@ -34,6 +35,7 @@ const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; re
           Deactivated <Time at={deactivated_at} isRelative />, and receives nothing.
         </strong>
         {deactivated_reason !== null && <span>{reasonText[deactivated_reason]}</span>}
+        {deactivated_reason !== "by_request" && <LatestFailure id={endpoint.webhook_endpoint_id} />}
         {may("webhooks.update") && <Activate endpoint={endpoint} onDone={onRecover} />}
       </Notice>
     )
@@ -44,7 +46,8 @@ const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; re
       <strong>
         Every attempt has failed since <Time at={failing_since} isRelative />.
       </strong>
-      <span>After five days without a success, the endpoint is deactivated. Its deliveries show what it answers.</span>
+      <LatestFailure id={endpoint.webhook_endpoint_id} />
+      <span>After five days without a success, the endpoint is deactivated.</span>
     </Notice>
   )
 }
