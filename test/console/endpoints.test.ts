@@ -112,7 +112,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           yield* world.publish("invoice.paid")
           world.receiver.behave({ status: 200 })
           yield* inTab(world.path("/endpoints"), async (page) => {
-            await page.getByText("Deactivated").first().waitFor()
+            await page.locator("tbody .badge", { hasText: "Deactivated" }).waitFor()
             await page.getByRole("link", { name: /hooks$/ }).click()
             await page.getByText("It answered 410 Gone").waitFor()
             await page.getByText("Latest failure: HTTP 410").waitFor()
@@ -144,6 +144,38 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           await page.getByText("in maintenance").waitFor()
         })
       }).pipe(Effect.scoped),
+    )
+
+    it.effect("endpoints are found by URL, description or id, and by state", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const create = (host: string, description: string) =>
+          call("webhooks/create", { url: `https://${host}/hooks`, signing_secret: "s", description })
+        yield* create("one.example.com", "Production")
+        const { webhook_endpoint_id: id } = yield* create("two.example.com", "Staging")
+        yield* call("webhooks/update", { id, active: false })
+        yield* inTab(`/orgs/${orgId}/endpoints`, async (page, at) => {
+          const found = page.getByRole("table", { name: "Endpoints" }).locator("tbody a.main")
+          const expectFound = (...hosts: ReadonlyArray<string>) =>
+            expect
+              .poll(() => found.allTextContents(), { timeout: 20_000 })
+              .toEqual(hosts.map((host) => `${host}/hooks`))
+          const field = page.getByLabel("URL, description or id")
+          await field.fill("production")
+          await expectFound("one.example.com")
+          await field.fill(String(id))
+          await expectFound("two.example.com")
+          await page.getByLabel("State").selectOption("Active")
+          await page.getByRole("heading", { name: "No endpoint matches" }).waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await field.fill("")
+          await expectFound("one.example.com")
+          expect(page.url()).toBe(at(`/orgs/${orgId}/endpoints?state=active`))
+          await page.getByLabel("State").selectOption("Deactivated")
+          await expectFound("two.example.com")
+        })
+      }),
     )
 
     it.effect("an endpoint is deactivated and deleted only after a question", () =>

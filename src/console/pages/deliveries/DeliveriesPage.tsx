@@ -3,6 +3,7 @@ import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { DateTime, LastTimes } from "../../components/DateTime.tsx"
 import { Field, Input, Select } from "../../components/Form.tsx"
+import { NoMatch } from "../../components/NoMatch.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { useData, usePages } from "../../client/queries.ts"
@@ -126,10 +127,7 @@ export default () => {
           {...pages}
           empty={
             isFiltered ? (
-              <Empty icon="search" title={pages.more === undefined ? "No delivery matches" : "None among the newest"}>
-                <p>Change the filters, or clear them.</p>
-                {pages.more !== undefined && <Button onClick={pages.more}>Look further back</Button>}
-              </Empty>
+              <NoMatch noun="delivery" more={pages.more} />
             ) : (
               <Empty icon="send" title="Nothing was delivered yet">
                 <p>
