@@ -146,6 +146,33 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
       }).pipe(Effect.scoped),
     )
 
+    it.effect("a failed delivery leads to the recovery of all that failed since", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503 })
+        const fail = Effect.fnUntraced(function* (type: string, count: number) {
+          yield* world.publish(type)
+          return yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === count)
+        })
+        yield* fail("invoice.first", 1)
+        const [second] = yield* fail("invoice.second", 2)
+        yield* fail("invoice.third", 3)
+        world.receiver.behave({ status: 200 })
+        yield* inTab(world.path(`/deliveries/${second!.delivery_id}`), async (page) => {
+          await page.getByRole("link", { name: "Recover since this one" }).click()
+          const dialog = page.getByRole("dialog", { name: "Recover what the endpoint missed" })
+          await dialog.getByText("2 deliveries will be sent again.").waitFor()
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Send again" }).click()
+          await page.getByText("2 deliveries are sent again.").waitFor()
+          expect(page.url()).not.toContain("recover=")
+        })
+        const delivered = yield* until("it", world.deliveries({ state: "delivered" }), (found) => found.length === 2)
+        expect(delivered.map(({ event }) => event)).toEqual(["invoice.third", "invoice.second"])
+      }).pipe(Effect.scoped),
+    )
+
     it.effect("endpoints are found by URL, description or id, and by state", () =>
       Effect.gen(function* () {
         const { call, orgId } = yield* makeTenant(adminToken)

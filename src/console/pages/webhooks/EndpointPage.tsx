@@ -9,7 +9,7 @@ import { Time } from "../../components/Time.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { Link, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
 import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
 import { deliveryStates } from "../deliveries/delivery.ts"
 import { Activate, DeleteEndpoint, Deactivate } from "./EndpointActions.tsx"
@@ -104,10 +104,15 @@ export default () => {
   const id = useParam("endpointId")
   const orgId = useOrg()
   const may = useMay()
-  const [open, setOpen] = useState<Open>()
+  // A delivery leads here, to recover what came since then.
+  const [since, setSince] = useSearch("recover")
+  const [open, setOpen] = useState<Open | undefined>(since === undefined ? undefined : "recover")
   const { data: endpoint, error, refetch } = useData("webhooks.get", { id })
   if (endpoint === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
-  const close = () => setOpen(undefined)
+  const close = () => {
+    setOpen(undefined)
+    if (since !== undefined) setSince(undefined)
+  }
   const actions = endpoint !== undefined && (
     <>
       {may("webhooks.test") && (
@@ -158,7 +163,9 @@ export default () => {
       <Deliveries id={id} />
       {endpoint !== undefined && open === "edit" && <EditEndpoint endpoint={endpoint} onClose={close} />}
       {open === "test" && <SendTest id={id} onClose={close} />}
-      {endpoint !== undefined && open === "recover" && <Recover endpoint={endpoint} onClose={close} />}
+      {open === "recover" && endpoint !== undefined && (since === undefined || endpoint.active) && (
+        <Recover endpoint={endpoint} since={since} onClose={close} />
+      )}
       {open === "deactivate" && <Deactivate id={id} onClose={close} />}
       {endpoint !== undefined && open === "delete" && <DeleteEndpoint endpoint={endpoint} onClose={close} />}
     </Page>

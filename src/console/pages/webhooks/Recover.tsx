@@ -89,12 +89,16 @@ const beginningOf = ({ deactivated_at, failing_since }: EndpointDetail) => {
   return since === null ? ago(24 * hour) : new Date(Date.parse(since) - marginMillis).toISOString()
 }
 
+interface RecoverProps {
+  readonly endpoint: EndpointDetail
+  readonly onClose: () => void
+  /** When the reader wants to begin; undefined: when the endpoint began to miss deliveries. */
+  readonly since?: string | undefined
+}
+
 /** Sends again what an endpoint missed, after showing how much that is. */
-export const Recover = ({ endpoint, onClose }: { readonly endpoint: EndpointDetail; readonly onClose: () => void }) => {
-  const [range, setRange] = useState<Range>(() => ({
-    since: beginningOf(endpoint),
-    until: undefined,
-  }))
+export const Recover = ({ endpoint, onClose, since }: RecoverProps) => {
+  const [range, setRange] = useState<Range>({ since: since ?? beginningOf(endpoint), until: undefined })
   const call = useCall()
   const { webhook_endpoint_id } = endpoint
   const count = useCount(webhook_endpoint_id, range)
