@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { describe } from "vitest"
-import { consoles, hasBrowser, inTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
 
 describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over %s", (_, console) => {
@@ -50,6 +50,40 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("the audit log, over
           },
           key!,
         )
+      }),
+    )
+
+    it.effect("entries are found by what they are about, a name, an id or a request, also far back", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
+        const { projectId } = yield* call("POST", "/api/v0/projects", { name: "docs", orgId })
+        // More than a page of entries, so that the one about the key is not on the first.
+        const rename = (n: number) => call("PATCH", `/api/v0/projects/${projectId}`, { name: `docs ${n}` })
+        yield* Effect.forEach(
+          Array.from({ length: 101 }, (_, n) => n),
+          rename,
+        )
+        const { entries } = yield* call("GET", `/api/v0/orgs/${orgId}/audit?limit=1`)
+        const [{ requestId }] = entries as unknown as [{ readonly requestId: string }]
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
+          const rows = page.getByRole("table", { name: "Audit log" }).locator("tbody tr")
+          await page.getByRole("link", { name: "who changed it" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/audit?text=${id}`))
+          await rows.getByText("created the key gateway.").waitFor()
+          expect(await rows.count()).toBe(1)
+          await expectAccessible(page)
+          await expectFits(page)
+          await page.getByLabel("Name, id or request").fill(requestId)
+          await rows.getByText("changed the name of the project").waitFor()
+          expect(await rows.count()).toBe(1)
+          await page.getByLabel("Name, id or request").fill("")
+          await page.getByLabel("About").selectOption("API keys")
+          await rows.getByText("created the key gateway.").waitFor()
+          await page.getByLabel("Name, id or request").fill("nobody")
+          await page.getByRole("heading", { name: "No entry matches" }).waitFor()
+          await expectAccessible(page)
+        })
       }),
     )
   })

@@ -28,7 +28,7 @@ export const expectAccessible = async (page: Page) => {
 
 /** Whether the page is never wider than the window, from 360 pixels to 4K. */
 export const expectFits = async (page: Page) => {
-  for (const width of [360, 768, 1280, 3840]) {
+  for (const width of [360, 768, 1024, 1130, 1280, 3840]) {
     await page.setViewportSize({ width, height: 900 })
     expect(
       await page.evaluate("document.documentElement.scrollWidth"),

@@ -75,6 +75,15 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
           await page.getByRole("button", { name: "Clear filters" }).click()
           await page.getByLabel("To", { exact: true }).fill("2020-01-01T00:00")
           await page.getByRole("heading", { name: "No delivery matches" }).waitFor()
+          await page.getByRole("button", { name: "Last 7 days" }).press("Enter")
+          await page.waitForURL(/deliveries\?since=[^&]+$/)
+          await expectRows(3)
+          await page.getByRole("button", { name: "Clear filters" }).click()
+          await page.getByRole("button", { name: "Last hour" }).press("Enter")
+          await page.waitForURL(/deliveries\?since=[^&]+$/)
+          // The first filter does not take the focus from whoever uses the keyboard.
+          expect(await page.evaluate("document.activeElement.ariaLabel")).toBe("Last hour")
+          await expectFits(page)
         })
       }).pipe(Effect.scoped),
     )

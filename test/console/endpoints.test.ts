@@ -112,9 +112,10 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           yield* world.publish("invoice.paid")
           world.receiver.behave({ status: 200 })
           yield* inTab(world.path("/endpoints"), async (page) => {
-            await page.getByText("Deactivated").first().waitFor()
+            await page.locator("tbody .badge", { hasText: "Deactivated" }).waitFor()
             await page.getByRole("link", { name: /hooks$/ }).click()
             await page.getByText("It answered 410 Gone").waitFor()
+            await page.getByText("Latest failure: HTTP 410").waitFor()
             await expectAccessible(page)
             await page.getByRole("button", { name: "Activate again" }).click()
             const dialog = page.getByRole("dialog", { name: "Recover what the endpoint missed" })
@@ -127,6 +128,81 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
           })
           yield* until("the deliveries", world.deliveries({ state: "delivered" }), (found) => found.length === 3)
         }).pipe(Effect.scoped),
+    )
+
+    it.effect("a failing endpoint says what its receiver answered last, and leads to that answer", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        const id = yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503, body: "in maintenance" })
+        yield* world.publish("invoice.paid")
+        yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === 1)
+        yield* inTab(world.path(`/endpoints/${id}`), async (page) => {
+          await page.getByText("Latest failure: HTTP 503").waitFor()
+          await expectAccessible(page)
+          await page.getByRole("link", { name: "Show the delivery" }).click()
+          await page.getByText("in maintenance").waitFor()
+        })
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("a failed delivery leads to the recovery of all that failed since", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint({ retry_delays: [] })
+        world.receiver.behave({ status: 503 })
+        const fail = Effect.fnUntraced(function* (type: string, count: number) {
+          yield* world.publish(type)
+          return yield* until("the failure", world.deliveries({ state: "failed" }), (found) => found.length === count)
+        })
+        yield* fail("invoice.first", 1)
+        const [second] = yield* fail("invoice.second", 2)
+        yield* fail("invoice.third", 3)
+        world.receiver.behave({ status: 200 })
+        yield* inTab(world.path(`/deliveries/${second!.delivery_id}`), async (page) => {
+          await page.getByRole("link", { name: "Recover since this one" }).click()
+          const dialog = page.getByRole("dialog", { name: "Recover what the endpoint missed" })
+          await dialog.getByText("2 deliveries will be sent again.").waitFor()
+          await expectAccessible(page)
+          await dialog.getByRole("button", { name: "Send again" }).click()
+          await page.getByText("2 deliveries are sent again.").waitFor()
+          expect(page.url()).not.toContain("recover=")
+        })
+        const delivered = yield* until("it", world.deliveries({ state: "delivered" }), (found) => found.length === 2)
+        expect(delivered.map(({ event }) => event)).toEqual(["invoice.third", "invoice.second"])
+      }).pipe(Effect.scoped),
+    )
+
+    it.effect("endpoints are found by URL, description or id, and by state", () =>
+      Effect.gen(function* () {
+        const { call, orgId } = yield* makeTenant(adminToken)
+        const create = (host: string, description: string) =>
+          call("webhooks/create", { url: `https://${host}/hooks`, signing_secret: "s", description })
+        yield* create("one.example.com", "Production")
+        const { webhook_endpoint_id: id } = yield* create("two.example.com", "Staging")
+        yield* call("webhooks/update", { id, active: false })
+        yield* inTab(`/orgs/${orgId}/endpoints`, async (page, at) => {
+          const found = page.getByRole("table", { name: "Endpoints" }).locator("tbody a.main")
+          const expectFound = (...hosts: ReadonlyArray<string>) =>
+            expect
+              .poll(() => found.allTextContents(), { timeout: 20_000 })
+              .toEqual(hosts.map((host) => `${host}/hooks`))
+          const field = page.getByLabel("URL, description or id")
+          await field.fill("production")
+          await expectFound("one.example.com")
+          await field.fill(String(id))
+          await expectFound("two.example.com")
+          await page.getByLabel("State").selectOption("Active")
+          await page.getByRole("heading", { name: "No endpoint matches" }).waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await field.fill("")
+          await expectFound("one.example.com")
+          expect(page.url()).toBe(at(`/orgs/${orgId}/endpoints?state=active`))
+          await page.getByLabel("State").selectOption("Deactivated")
+          await expectFound("two.example.com")
+        })
+      }),
     )
 
     it.effect("an endpoint is deactivated and deleted only after a question", () =>

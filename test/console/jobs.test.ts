@@ -79,6 +79,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("jobs and schedules,
           await dialog.getByRole("button", { name: "Create schedule" }).click()
           await page.getByRole("heading", { name: "Next times" }).waitFor()
           expect(await page.locator(".times li").count()).toBe(5)
+          // The second of daily times is one to two days away.
+          expect(await page.locator(".times li").nth(1).textContent()).toContain("in 1 day")
           await expectAccessible(page)
           await expectFits(page)
           await page.getByRole("button", { name: "Pause" }).click()

@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { describe } from "vitest"
 import { TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
-import { consoles, hasBrowser, inTab } from "./support.ts"
+import { consoles, expectAccessible, expectFits, hasBrowser, inTab } from "./support.ts"
 import { call, createOrg } from "./world.ts"
 
 const validate = (key: string, fields: object = {}) =>
@@ -19,7 +19,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
         yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
           await page.getByText("There is no key yet").waitFor()
           await page.getByRole("button", { name: "Create key" }).click()
-          await page.getByLabel("Name").fill("gateway")
+          await page.getByLabel("Name", { exact: true }).fill("gateway")
           await page.getByText("Limits, permissions and more").click()
           await page.getByLabel("Rate limit").fill("600")
           await page.getByLabel("Credits").fill("1000")
@@ -149,6 +149,33 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
             .getByRole("region", { name: "Validations, as a table" })
             .getByRole("cell", { name: "3", exact: true })
             .waitFor()
+        })
+      }),
+    )
+
+    it.effect("keys are found by a name, a prefix or an id; a pasted key leaves only its prefix in the address", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
+        const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "Mobile" })
+        yield* inTab(`/orgs/${orgId}/keys`, async (page, at) => {
+          const found = page.getByRole("table", { name: "API keys" }).locator("tbody a.main")
+          const field = page.getByLabel("Name, prefix or id")
+          for (const [text, name] of [
+            ["mob", "Mobile"],
+            [key!.slice(0, 8), "gateway"],
+            [id!, "Mobile"],
+          ] as const) {
+            await field.fill(text)
+            await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual([name])
+          }
+          await field.fill(`Bearer ${key}`)
+          await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(["gateway"])
+          expect(page.url()).toBe(at(`/orgs/${orgId}/keys?text=${key!.slice(0, 12)}`))
+          await expectAccessible(page)
+          await expectFits(page)
+          await field.fill("nobody's")
+          await page.getByRole("heading", { name: "No key matches" }).waitFor()
         })
       }),
     )

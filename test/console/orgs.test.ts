@@ -86,5 +86,23 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("orgs, over %s", (_,
         })
       }),
     )
+
+    it.effect("the switcher finds an org that is not among the first hundred", () =>
+      Effect.gen(function* () {
+        const names = ["Alder Freight", ...Array.from({ length: 100 }, (_, n) => `Org ${n}`), "Zephyr Logistics"]
+        const ids = yield* Effect.forEach(names, createOrg)
+        for (const [i, name] of [
+          [0, names[0]!],
+          [101, names[101]!],
+        ] as const) {
+          yield* inTab(`/orgs/${ids[50]}`, async (page, at) => {
+            await page.getByRole("button", { name: "Org 49" }).click()
+            await page.getByLabel("Name or id").fill(name.slice(0, 6).toLowerCase())
+            await page.getByRole("dialog").getByRole("link", { name }).click()
+            await page.waitForURL(at(`/orgs/${ids[i]}`))
+          })
+        }
+      }),
+    )
   })
 })

@@ -1,3 +1,4 @@
+import { Button } from "./Button.tsx"
 import { Field } from "./Form.tsx"
 
 const pad = (value: number) => String(value).padStart(2, "0")
@@ -33,3 +34,25 @@ export const DateTime = ({ isRequired = false, label, onChange, value }: DateTim
 
 /** The time so many milliseconds ago, at a full minute. */
 export const ago = (millis: number) => new Date(Math.floor((Date.now() - millis) / 60_000) * 60_000).toISOString()
+
+const hourMillis = 3_600_000
+const ranges = [
+  { label: "hour", hours: 1 },
+  { label: "day", hours: 24 },
+  { label: "7 days", hours: 7 * 24 },
+  { label: "30 days", hours: 30 * 24 },
+]
+
+/** The ranges of time that people ask for most, until now. */
+export const LastTimes = ({ onChoose }: { readonly onChoose: (since: string) => void }) => (
+  <div class="row">
+    <span class="quiet small" aria-hidden="true">
+      Last
+    </span>
+    {ranges.map(({ hours, label }) => (
+      <Button key={label} isSmall aria-label={`Last ${label}`} onClick={() => onChoose(ago(hours * hourMillis))}>
+        {label}
+      </Button>
+    ))}
+  </div>
+)

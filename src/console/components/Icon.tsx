@@ -33,6 +33,7 @@ const paths = {
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5",
   send: "M21 3 10 14M21 3l-7 18-4-7-7-4 18-7z",
   shield: "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6l8-3z",
+  sliders: "M4 7h9M19 7h1M4 17h1M11 17h9M16 4a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 14a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
   sort: "M8 10l4-4 4 4M8 14l4 4 4-4",
   trash: "M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13",
 } as const

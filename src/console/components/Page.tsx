@@ -70,7 +70,7 @@ export const Card = ({ actions, children, isDangerous = false, isPadded = true, 
         {actions !== undefined && <div class="row">{actions}</div>}
       </div>
     )}
-    <div class={isPadded ? "card-body" : undefined}>{children}</div>
+    <div class={isPadded ? "card-body" : "rows"}>{children}</div>
   </section>
 )
 

@@ -5,8 +5,8 @@ import { ErrorBox } from "./ErrorBox.tsx"
 export interface Column<Row> {
   readonly title: string
   readonly cell: (row: Row) => ComponentChildren
-  /** end: numbers, at the right. fit: as narrow as its content. */
-  readonly align?: "end" | "fit"
+  /** end: numbers, at the right. fit: as narrow as its content. words: a line ends between words alone. */
+  readonly align?: "end" | "fit" | "words"
 }
 
 interface TableProps<Row> {

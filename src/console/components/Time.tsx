@@ -6,7 +6,8 @@ const hour = 60 * minute
 const day = 24 * hour
 
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" })
+// In numbers: "tomorrow" would also be said of what is 47 hours away.
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "always" })
 
 const steps = [
   ["day", day],

@@ -2,7 +2,9 @@ import { useState } from "preact/hooks"
 import { Dialog } from "../components/Dialog.tsx"
 import { Field, Input } from "../components/Form.tsx"
 import { Icon } from "../components/Icon.tsx"
+import { NoMatch } from "../components/NoMatch.tsx"
 import { Table } from "../components/Table.tsx"
+import { contains, useMatches } from "../client/matches.ts"
 import { useData, usePages } from "../client/queries.ts"
 import { useMay, useSession } from "../client/session.tsx"
 import { useOrgId } from "./org.ts"
@@ -13,26 +15,27 @@ const isId = (text: string) => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(text)
 /** A list of orgs to choose from, by name or by id. */
 const ChooseOrg = ({ onClose }: { readonly onClose: () => void }) => {
   const [text, setText] = useState("")
-  const { rows, ...pages } = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs)
-  const wanted = text.trim().toLowerCase()
-  const found = rows?.filter(({ name, orgId }) => `${name} ${orgId}`.toLowerCase().includes(wanted))
   const id = text.trim().toUpperCase()
+  const all = usePages("orgs.list", { limit: 100 }, ({ orgs }) => orgs)
+  const matches = ({ name, orgId }: { readonly name: string; readonly orgId: string }) => contains(text, name, orgId)
+  const named = useMatches(all, text === "" || isId(id) ? undefined : matches)
+  // An id opens its org, also one that was not read.
+  const pages = isId(id) ? { ...all, rows: all.rows?.filter(matches) } : named
   return (
     <Dialog title="Choose an org" onClose={onClose}>
       <Field label="Name or id">
         <Input value={text} onInput={setText} autocomplete="off" placeholder="Acme" />
       </Field>
-      {isId(id) && found?.length === 0 ? (
+      {isId(id) && pages.rows?.length === 0 ? (
         <Link to={orgPath(id)} onClickCapture={onClose}>
           Open the org {id}
         </Link>
       ) : (
         <Table
           caption="Orgs"
-          rows={found}
           {...pages}
           rowKey={({ orgId }) => orgId}
-          empty={<p class="quiet">No org has this name. Show more, or enter its id.</p>}
+          empty={<NoMatch noun="org" more={pages.more} />}
           columns={[
             {
               title: "Org",

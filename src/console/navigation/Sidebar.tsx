@@ -1,14 +1,18 @@
+import { useState } from "preact/hooks"
 import { Badge } from "../components/Badge.tsx"
 import { Button } from "../components/Button.tsx"
 import { Icon } from "../components/Icon.tsx"
+import { Segments } from "../components/Tabs.tsx"
 import { Time } from "../components/Time.tsx"
 import { toast } from "../components/Toasts.tsx"
 import { useIsLive } from "../client/live.tsx"
 import { type Me, signOut, useMay, useSession } from "../client/session.tsx"
 import { type NavSection, type Route, routes } from "../pages/routes.ts"
 import { Brand } from "./Brand.tsx"
+import { FindById } from "./FindById.tsx"
 import { OrgSwitcher } from "./OrgSwitcher.tsx"
 import { Link, useLocation } from "./router.tsx"
+import { chooseTheme, currentTheme, type Theme, themes } from "./theme.ts"
 
 const principals: Record<Me["principal"], string> = {
   administrator: "Administrator",
@@ -66,6 +70,15 @@ const Section = ({ orgId, section }: SectionProps) => {
   )
 }
 
+const ThemeChoice = () => {
+  const [theme, setTheme] = useState(currentTheme)
+  const choose = (theme: Theme) => {
+    chooseTheme(theme)
+    setTheme(theme)
+  }
+  return <Segments label="Theme" value={theme} options={themes} onChange={choose} />
+}
+
 const Reader = () => {
   const { leave, me } = useSession()
   const isLive = useIsLive()
@@ -88,6 +101,7 @@ const Reader = () => {
           Session ends <Time at={me.expiresAt} isRelative />
         </span>
       )}
+      <ThemeChoice />
       <div class="row between">
         <a href="/docs" target="_blank" rel="noreferrer">
           API reference
@@ -109,6 +123,7 @@ export const Sidebar = ({ orgId }: { readonly orgId: string | undefined }) => (
     <nav class="stack" aria-label="Pages">
       <Section section="operator" orgId={orgId} />
       <OrgSwitcher />
+      <FindById />
       {(["org", "webhooks", "jobs", "chat", "settings"] as const).map((section) => (
         <Section key={section} section={section} orgId={orgId} />
       ))}

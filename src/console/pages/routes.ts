@@ -78,7 +78,7 @@ export const routes: ReadonlyArray<Route> = [
   {
     path: "/orgs/:orgId/settings",
     needs: ["orgs.update"],
-    nav: { section: "settings", label: "Settings", icon: "gear" },
+    nav: { section: "settings", label: "Settings", icon: "sliders" },
     page: () => import("./orgs/SettingsPage.tsx"),
   },
 ]

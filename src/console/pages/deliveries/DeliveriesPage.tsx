@@ -1,8 +1,9 @@
-import { useState } from "preact/hooks"
+import { useEffect, useState } from "preact/hooks"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { DateTime } from "../../components/DateTime.tsx"
+import { DateTime, LastTimes } from "../../components/DateTime.tsx"
 import { Field, Input, Select } from "../../components/Form.tsx"
+import { NoMatch } from "../../components/NoMatch.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { useData, usePages } from "../../client/queries.ts"
@@ -37,6 +38,9 @@ const JobFilter = () => {
   const [job, setJob] = useSearch("job")
   const [text, setText] = useState(job ?? "")
   const isWrong = text !== "" && !isId(text.trim())
+  useEffect(() => {
+    if (job === undefined) setText("")
+  }, [job])
   return (
     <Field label="Job" error={isWrong ? "The id of a job has 26 characters." : undefined}>
       <Input
@@ -91,6 +95,12 @@ const Filters = () => {
       <JobFilter />
       <DateTime label="From" value={since} onChange={setSince} />
       <DateTime label="To" value={until} onChange={setUntil} />
+      <LastTimes
+        onChoose={(since) => {
+          setSince(since)
+          setUntil(undefined)
+        }}
+      />
     </div>
   )
 }
@@ -111,16 +121,13 @@ export default () => {
       state={isLive && <Badge tone="good">Live</Badge>}
       actions={isFiltered && <Button onClick={() => navigate(path, { replace: true })}>Clear filters</Button>}
     >
-      <Filters key={String(isFiltered)} />
+      <Filters />
       <Card isPadded={false}>
         <DeliveryTable
           {...pages}
           empty={
             isFiltered ? (
-              <Empty icon="search" title={pages.more === undefined ? "No delivery matches" : "None among the newest"}>
-                <p>Change the filters, or clear them.</p>
-                {pages.more !== undefined && <Button onClick={pages.more}>Look further back</Button>}
-              </Empty>
+              <NoMatch noun="delivery" more={pages.more} />
             ) : (
               <Empty icon="send" title="Nothing was delivered yet">
                 <p>

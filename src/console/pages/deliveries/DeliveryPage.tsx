@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
+import { Button, buttonClass } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { Copyable } from "../../components/Copy.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
@@ -36,6 +36,22 @@ const Resend = ({ id, onDone }: { readonly id: string; readonly onDone: () => vo
   )
 }
 
+const isRecoverable = ({ state }: DeliveryDetail) => ["failed", "canceled", "skipped"].includes(state)
+
+/** Leads to the recovery of this delivery and of all later ones that did not arrive. */
+const RecoverSince = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
+  const orgId = useOrg()
+  const may = useMay()
+  const { byId } = useEndpoints()
+  const id = delivery.webhook_endpoint_id ?? ""
+  if (!isRecoverable(delivery) || !byId.has(id) || !may("deliveries.recover", "webhooks.get")) return null
+  return (
+    <Link class={buttonClass()} to={orgPath(orgId, `/endpoints/${id}?recover=${delivery.created_at}`)}>
+      Recover since this one
+    </Link>
+  )
+}
+
 const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
   const orgId = useOrg()
   const may = useMay()
@@ -54,10 +70,16 @@ const About = ({ delivery }: { readonly delivery: DeliveryDetail }) => {
           ) : (
             <Link to={orgPath(orgId, `/endpoints/${webhook_endpoint_id}`)}>{shortUrl(endpoint.url)}</Link>
           ),
-        Event: <Link to={orgPath(orgId, `/events/${event_id}`)}>{event_id}</Link>,
+        Event: (
+          <Link to={orgPath(orgId, `/events/${event_id}`)}>
+            <code>{event_id}</code>
+          </Link>
+        ),
         Job:
           job_id === null ? undefined : may("jobs.get") ? (
-            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>{job_id}</Link>
+            <Link to={orgPath(orgId, `/jobs/${job_id}`)}>
+              <code>{job_id}</code>
+            </Link>
           ) : (
             <Copyable text={job_id} label="Copy the id of the job" />
           ),
@@ -153,7 +175,12 @@ export default () => {
       crumbs={[{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]}
       state={delivery && <State of={shownState(delivery)} />}
       actions={
-        delivery !== undefined && may("deliveries.retry") && <Resend id={id} onDone={() => setChosen(undefined)} />
+        delivery !== undefined && (
+          <>
+            <RecoverSince delivery={delivery} />
+            {may("deliveries.retry") && <Resend id={id} onDone={() => setChosen(undefined)} />}
+          </>
+        )
       }
     >
       {delivery === undefined ? (

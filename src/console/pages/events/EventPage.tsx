@@ -40,9 +40,11 @@ export default () => {
                 Id: <Copyable text={event.event_id} label="Copy the id" />,
                 Job:
                   event.job_id === null ? undefined : may("jobs.get") ? (
-                    <Link to={orgPath(orgId, `/jobs/${event.job_id}`)}>{event.job_id}</Link>
+                    <Link to={orgPath(orgId, `/jobs/${event.job_id}`)}>
+                      <code>{event.job_id}</code>
+                    </Link>
                   ) : (
-                    event.job_id
+                    <code>{event.job_id}</code>
                   ),
                 Created: <Time at={event.created_at} />,
               }}

@@ -4,6 +4,7 @@ import { numberText } from "../../components/numbers.ts"
 import { Facts } from "../../components/Page.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { useChanges } from "../audit/useChanges.tsx"
 import { type Key, keyStateOf, rateLimitText } from "./keyState.ts"
 
 const none = <span class="quiet">none</span>
@@ -75,6 +76,7 @@ export const KeyNotices = ({ of: key }: { readonly of: Key }) => {
 
 export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
   const orgId = useParam("orgId")
+  const changes = useChanges(key.id)
   return (
     <Facts
       of={{
@@ -103,6 +105,7 @@ export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
             </ul>
           ),
         "External id": key.externalId ?? none,
+        "Audit log": changes,
         Metadata: key.metadata === null ? none : <pre>{JSON.stringify(key.metadata, undefined, 2)}</pre>,
       }}
     />

@@ -19,8 +19,8 @@ const useKey = (orgId: string, id: string) => {
   const { error, isLoadingMore, more, refetch, rows } = usePages("keys.list", { orgId, limit: 100 }, ({ keys }) => keys)
   const found = rows?.find((key) => key.id === id)
   useEffect(() => {
-    if (found === undefined && !isLoadingMore) more?.()
-  }, [found, more, isLoadingMore])
+    if (found === undefined && !isLoadingMore && error === null) more?.()
+  }, [found, more, isLoadingMore, error])
   return { found, error, refetch, isMissing: rows !== undefined && found === undefined && more === undefined }
 }
 

@@ -1,9 +1,11 @@
 import { useState } from "preact/hooks"
+import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { Field, Input } from "../../components/Form.tsx"
+import { NoMatch } from "../../components/NoMatch.tsx"
 import { shortNumber } from "../../components/numbers.ts"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
@@ -14,6 +16,9 @@ import { CreateKey } from "./CreateKey.tsx"
 import { type Key, keyStateOf, rateLimitText } from "./keyState.ts"
 
 const none = <span class="quiet">none</span>
+
+/** What is looked for, without secrets, because it is in the address: of a key, its prefix. */
+const withoutKey = (text: string) => /svc_[A-Za-z0-9]{9,}/.exec(text)?.[0].slice(0, 12) ?? text
 
 const useProjectNames = (orgId: string) => {
   const { rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
@@ -27,13 +32,16 @@ export default () => {
   const now = useNow()
   const nameOf = useProjectNames(orgId)
   const [externalId, setExternalId] = useSearch("externalId")
+  const [text, setText] = useSearch("text")
   const [isCreating, setCreating] = useState(false)
-  const pages = usePages(
+  const all = usePages(
     "keys.list",
-    { orgId, limit: 50, ...(externalId === undefined ? {} : { externalId }) },
+    { orgId, limit: 100, ...(externalId === undefined ? {} : { externalId }) },
     ({ keys }) => keys,
     { keepsPrevious: true },
   )
+  const matches = ({ id, name, prefix }: Key) => contains(text!, name, id) || prefix.startsWith(text!.trim())
+  const pages = useMatches(all, text === undefined ? undefined : matches)
   const columns = [
     {
       title: "Key",
@@ -43,10 +51,17 @@ export default () => {
         </Link>
       ),
     },
-    { title: "Prefix", cell: ({ prefix }: Key) => <code>{prefix}…</code> },
-    { title: "State", cell: (key: Key) => <State of={keyStateOf(key, now)} /> },
-    { title: "For", cell: ({ projectId }: Key) => nameOf(projectId) },
-    { title: "Rate limit", cell: (key: Key) => rateLimitText(key) ?? none },
+    { title: "Prefix", align: "fit" as const, cell: ({ prefix }: Key) => <code>{prefix}…</code> },
+    { title: "State", align: "fit" as const, cell: (key: Key) => <State of={keyStateOf(key, now)} /> },
+    {
+      title: "For",
+      cell: ({ projectId }: Key) => (
+        <span class="clip" title={nameOf(projectId)}>
+          {nameOf(projectId)}
+        </span>
+      ),
+    },
+    { title: "Rate limit", align: "words" as const, cell: (key: Key) => rateLimitText(key) ?? none },
     {
       title: "Credits left",
       align: "end" as const,
@@ -71,6 +86,15 @@ export default () => {
       }
     >
       <div class="filters">
+        <Field label="Name, prefix or id">
+          <Input
+            value={text ?? ""}
+            onInput={(text) => setText(withoutKey(text))}
+            placeholder="svc_4fTz"
+            autocomplete="off"
+            spellcheck={false}
+          />
+        </Field>
         <Field label="External id">
           <Input value={externalId ?? ""} onInput={setExternalId} placeholder="customer_42" autocomplete="off" />
         </Field>
@@ -81,7 +105,9 @@ export default () => {
           {...pages}
           rowKey={({ id }) => id}
           empty={
-            externalId === undefined ? (
+            text !== undefined ? (
+              <NoMatch noun="key" more={pages.more} />
+            ) : externalId === undefined ? (
               <Empty icon="key" title="There is no key yet">
                 <p>Create one, give it to whoever calls your API, and let your gateway validate it at each request.</p>
               </Empty>

@@ -6,6 +6,7 @@ import { Card, Empty } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
 import { Link, orgPath } from "../../navigation/router.tsx"
+import { outcomeText } from "../deliveries/delivery.ts"
 
 type Endpoint = Answer<"activity.failing">["endpoints"][number]
 
@@ -33,11 +34,13 @@ const EndpointState = ({ active, deactivatedAt, deactivatedReason, failingSince 
 
 const OrgName = ({ orgId }: { readonly orgId: string }) => {
   const { data } = useData("orgs.get", { orgId }, { isLive: false })
-  return <Link to={orgPath(orgId)}>{data?.name ?? orgId}</Link>
+  const name = data?.name ?? orgId
+  return (
+    <Link class="clip" title={name} to={orgPath(orgId)}>
+      {name}
+    </Link>
+  )
 }
-
-const lastFailure = ({ lastFailure, lastStatus }: Endpoint) =>
-  lastStatus === null ? (lastFailure ?? "no answer") : `status ${lastStatus}`
 
 /** Which endpoints fail most, and whose they are. */
 export const FailingEndpoints = ({ since }: { readonly since: string | undefined }) => {
@@ -63,18 +66,20 @@ export const FailingEndpoints = ({ since }: { readonly since: string | undefined
           {
             title: "Endpoint",
             cell: ({ endpointId, host, orgId }) => (
-              <Link class="main" to={orgPath(orgId, `/endpoints/${endpointId}`)}>
+              <Link class="main clip wide" title={host} to={orgPath(orgId, `/endpoints/${endpointId}`)}>
                 {host}
               </Link>
             ),
           },
-          { title: "Org", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
-          { title: "State", cell: (endpoint) => <EndpointState {...endpoint} /> },
+          { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
+          { title: "State", align: "words", cell: (endpoint) => <EndpointState {...endpoint} /> },
           {
             title: "Last failure",
+            align: "words",
             cell: (endpoint) => (
               <span>
-                {lastFailure(endpoint)}, <Time at={endpoint.lastFailureAt} isRelative />
+                {outcomeText({ failure: endpoint.lastFailure, status: endpoint.lastStatus })},{" "}
+                <Time at={endpoint.lastFailureAt} isRelative />
               </span>
             ),
           },

@@ -11,8 +11,9 @@ const durations = (title: string, name: Measured) => ({
     const { p50Millis = null, p99Millis = null } = figures?.[name] ?? {}
     if (p50Millis === null) return "–"
     return (
-      <span title="The median, and what 99 of 100 were faster than">
-        {millisText(p50Millis)} · {millisText(p99Millis)}
+      <span class="stack tight" title="The median, and what 99 of 100 were faster than">
+        <span>{millisText(p50Millis)}</span>
+        <span class="quiet">{millisText(p99Millis)}</span>
       </span>
     )
   },
@@ -22,15 +23,26 @@ const durations = (title: string, name: Measured) => ({
 export const Replicas = () => {
   const state = useServiceState()
   return (
-    <Card title="Replicas" isPadded={false}>
+    <Card
+      title="Replicas"
+      isPadded={false}
+      actions={<span class="quiet small">median, and below it the 99th percentile</span>}
+    >
       <Table
         caption="Replicas, with the median and the 99th percentile of what they measured"
         rows={state?.replicas}
         rowKey={({ replicaId }) => replicaId}
         empty={<Empty icon="activity" title="No replica was seen in the last minute" />}
         columns={[
-          { title: "Replica", cell: ({ replicaId }) => <code>{replicaId}</code> },
-          { title: "Started", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
+          {
+            title: "Replica",
+            cell: ({ replicaId }) => (
+              <code class="clip" title={replicaId}>
+                {replicaId}
+              </code>
+            ),
+          },
+          { title: "Started", align: "fit", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
           durations("Requests", "requests"),
           durations("Validations", "validations"),
           durations("Receivers", "attempts"),

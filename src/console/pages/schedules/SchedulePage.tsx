@@ -14,6 +14,7 @@ import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
+import { useChanges } from "../audit/useChanges.tsx"
 import { EditSchedule, type Schedule } from "./ScheduleForm.tsx"
 
 const NextTimes = ({ schedule }: { readonly schedule: Schedule }) =>
@@ -97,6 +98,7 @@ export default () => {
   const [open, setOpen] = useState<"edit" | "delete">()
   const { data: schedule, error, refetch } = useData("schedules.get", { schedule_id: id }, { refetchMillis: 30_000 })
   const actions = useActions(schedule)
+  const changes = useChanges(id)
   if (schedule === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
   return (
     <Page
@@ -149,6 +151,7 @@ export default () => {
                   schedule.overlap === "skip" ? "its times are skipped" : "further jobs are created",
                 Priority: schedule.priority,
                 Created: <Time at={schedule.created_at} />,
+                "Audit log": changes,
               }}
             />
             <Json title="Input of the jobs" value={schedule.input} none="none" />

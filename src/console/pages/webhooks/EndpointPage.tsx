@@ -9,7 +9,7 @@ import { Time } from "../../components/Time.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { Link, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
 import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
 import { deliveryStates } from "../deliveries/delivery.ts"
 import { Activate, DeleteEndpoint, Deactivate } from "./EndpointActions.tsx"
@@ -17,6 +17,7 @@ import { EditEndpoint } from "./EndpointForm.tsx"
 import { EndpointHealth } from "./EndpointHealth.tsx"
 import { EndpointSettings } from "./EndpointSettings.tsx"
 import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
+import { LatestFailure } from "./LatestFailure.tsx"
 import { Recover } from "./Recover.tsx"
 import { SendTest } from "./SendTest.tsx"
 
@@ -34,6 +35,7 @@ const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; re
           Deactivated <Time at={deactivated_at} isRelative />, and receives nothing.
         </strong>
         {deactivated_reason !== null && <span>{reasonText[deactivated_reason]}</span>}
+        {deactivated_reason !== "by_request" && <LatestFailure id={endpoint.webhook_endpoint_id} />}
         {may("webhooks.update") && <Activate endpoint={endpoint} onDone={onRecover} />}
       </Notice>
     )
@@ -44,7 +46,8 @@ const Health = ({ endpoint, onRecover }: { readonly endpoint: EndpointDetail; re
       <strong>
         Every attempt has failed since <Time at={failing_since} isRelative />.
       </strong>
-      <span>After five days without a success, the endpoint is deactivated. Its deliveries show what it answers.</span>
+      <LatestFailure id={endpoint.webhook_endpoint_id} />
+      <span>After five days without a success, the endpoint is deactivated.</span>
     </Notice>
   )
 }
@@ -101,10 +104,15 @@ export default () => {
   const id = useParam("endpointId")
   const orgId = useOrg()
   const may = useMay()
-  const [open, setOpen] = useState<Open>()
+  // A delivery leads here, to recover what came since then.
+  const [since, setSince] = useSearch("recover")
+  const [open, setOpen] = useState<Open | undefined>(since === undefined ? undefined : "recover")
   const { data: endpoint, error, refetch } = useData("webhooks.get", { id })
   if (endpoint === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
-  const close = () => setOpen(undefined)
+  const close = () => {
+    setOpen(undefined)
+    if (since !== undefined) setSince(undefined)
+  }
   const actions = endpoint !== undefined && (
     <>
       {may("webhooks.test") && (
@@ -155,7 +163,9 @@ export default () => {
       <Deliveries id={id} />
       {endpoint !== undefined && open === "edit" && <EditEndpoint endpoint={endpoint} onClose={close} />}
       {open === "test" && <SendTest id={id} onClose={close} />}
-      {endpoint !== undefined && open === "recover" && <Recover endpoint={endpoint} onClose={close} />}
+      {open === "recover" && endpoint !== undefined && (since === undefined || endpoint.active) && (
+        <Recover endpoint={endpoint} since={since} onClose={close} />
+      )}
       {open === "deactivate" && <Deactivate id={id} onClose={close} />}
       {endpoint !== undefined && open === "delete" && <DeleteEndpoint endpoint={endpoint} onClose={close} />}
     </Page>

@@ -3,6 +3,7 @@ import { Copyable } from "../../components/Copy.tsx"
 import { Facts } from "../../components/Page.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { useData } from "../../client/queries.ts"
+import { useChanges } from "../audit/useChanges.tsx"
 import type { EndpointDetail } from "./endpoints.ts"
 
 /** The keys of the org that verify its Ed25519 signatures, the newest first. */
@@ -49,6 +50,7 @@ export const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDeta
       Headers: endpoint.headers?.join(", ") ?? "none",
       Created: <Time at={endpoint.created_at} />,
       Changed: <Time at={endpoint.updated_at} />,
+      "Audit log": useChanges(endpoint.webhook_endpoint_id),
     }}
   />
 )

@@ -1,17 +1,26 @@
 import { useState } from "preact/hooks"
 import { Button } from "../../components/Button.tsx"
 import { State } from "../../components/Badge.tsx"
+import { Field, Input, Select } from "../../components/Form.tsx"
+import { NoMatch } from "../../components/NoMatch.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
+import { contains, useMatches } from "../../client/matches.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, navigate, orgPath } from "../../navigation/router.tsx"
+import { Link, navigate, orgPath, useSearch } from "../../navigation/router.tsx"
 import type { Delivery } from "../deliveries/delivery.ts"
 import { CreateEndpoint } from "./EndpointForm.tsx"
-import { shortUrl } from "./endpoints.ts"
+import { type Endpoint, shortUrl } from "./endpoints.ts"
 import { Strip } from "./Strip.tsx"
+
+const states = [
+  { value: "", label: "All" },
+  { value: "active", label: "Active" },
+  { value: "deactivated", label: "Deactivated" },
+]
 
 /** The newest deliveries of the org, by endpoint. */
 const useLatest = () => {
@@ -44,7 +53,13 @@ export default () => {
   const orgId = useOrg()
   const may = useMay()
   const [isCreating, setCreating] = useState(false)
-  const pages = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
+  const [text, setText] = useSearch("text")
+  const [state, setState] = useSearch("state")
+  const all = usePages("webhooks.list", { limit: 50 }, ({ webhook_endpoints }) => webhook_endpoints)
+  const matches = ({ active, description, url, webhook_endpoint_id: id }: Endpoint) =>
+    contains(text ?? "", url, description, id) && (state === undefined || active === (state === "active"))
+  const isFiltered = text !== undefined || state !== undefined
+  const pages = useMatches(all, isFiltered ? matches : undefined)
   const latest = useLatest()
   const create = may("webhooks.create") && (
     <Button look="primary" icon="plus" onClick={() => setCreating(true)}>
@@ -53,16 +68,28 @@ export default () => {
   )
   return (
     <Page title="Endpoints" intro="Each endpoint is a URL that receives the events of this org." actions={create}>
+      <div class="filters">
+        <Field label="URL, description or id">
+          <Input value={text ?? ""} onInput={setText} placeholder="example.com" autocomplete="off" spellcheck={false} />
+        </Field>
+        <Field label="State">
+          <Select value={state ?? ""} onInput={setState} options={states} />
+        </Field>
+      </div>
       <Card isPadded={false}>
         <Table
           caption="Endpoints"
           {...pages}
           rowKey={({ webhook_endpoint_id }) => webhook_endpoint_id}
           empty={
-            <Empty icon="hook" title="No endpoint receives events yet">
-              <p>Add the URL of a receiver. Its page shows each delivery with the answer, and can send a test.</p>
-              {create}
-            </Empty>
+            isFiltered ? (
+              <NoMatch noun="endpoint" more={pages.more} />
+            ) : (
+              <Empty icon="hook" title="No endpoint receives events yet">
+                <p>Add the URL of a receiver. Its page shows each delivery with the answer, and can send a test.</p>
+                {create}
+              </Empty>
+            )
           }
           columns={[
             {

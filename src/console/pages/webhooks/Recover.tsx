@@ -1,6 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
-import { Button } from "../../components/Button.tsx"
-import { ago, DateTime } from "../../components/DateTime.tsx"
+import { ago, DateTime, LastTimes } from "../../components/DateTime.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Form } from "../../components/Form.tsx"
 import { counted, numberText } from "../../components/numbers.ts"
@@ -90,12 +89,16 @@ const beginningOf = ({ deactivated_at, failing_since }: EndpointDetail) => {
   return since === null ? ago(24 * hour) : new Date(Date.parse(since) - marginMillis).toISOString()
 }
 
+interface RecoverProps {
+  readonly endpoint: EndpointDetail
+  readonly onClose: () => void
+  /** When the reader wants to begin; undefined: when the endpoint began to miss deliveries. */
+  readonly since?: string | undefined
+}
+
 /** Sends again what an endpoint missed, after showing how much that is. */
-export const Recover = ({ endpoint, onClose }: { readonly endpoint: EndpointDetail; readonly onClose: () => void }) => {
-  const [range, setRange] = useState<Range>(() => ({
-    since: beginningOf(endpoint),
-    until: undefined,
-  }))
+export const Recover = ({ endpoint, onClose, since }: RecoverProps) => {
+  const [range, setRange] = useState<Range>({ since: since ?? beginningOf(endpoint), until: undefined })
   const call = useCall()
   const { webhook_endpoint_id } = endpoint
   const count = useCount(webhook_endpoint_id, range)
@@ -114,13 +117,7 @@ export const Recover = ({ endpoint, onClose }: { readonly endpoint: EndpointDeta
           toast(`${numberText(recovered)} deliveries are sent again.`)
         }}
       >
-        <div class="row">
-          {[1, 24, 7 * 24, 30 * 24].map((hours) => (
-            <Button key={hours} isSmall onClick={() => set({ since: ago(hours * hour), until: undefined })}>
-              {hours === 1 ? "Last hour" : hours === 24 ? "Last day" : `Last ${hours / 24} days`}
-            </Button>
-          ))}
-        </div>
+        <LastTimes onChoose={(since) => set({ since, until: undefined })} />
         <div class="grid-3">
           <DateTime label="Since" value={range.since} isRequired onChange={(since) => since && set({ since })} />
           <DateTime label="Until" value={range.until} onChange={(until) => set({ until })} />
