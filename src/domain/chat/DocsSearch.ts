@@ -1,8 +1,9 @@
 import MiniSearch from "minisearch"
 import { type Language, languageOf, isStopWord, stem } from "./docsLanguages.ts"
+import { type Indexed, nameStrength, type Stored } from "./docsIndexed.ts"
 import { definedIn, nameKey, namesIn, wholeName } from "./docsNames.ts"
 import { descriptionOf, type Page, type Passage, passagesOf } from "./DocsPassages.ts"
-import { type Indexed, nameStrength, rank, type Stored } from "./docsRanking.ts"
+import { rank } from "./docsRanking.ts"
 import { wordsOf } from "./docsWords.ts"
 
 /** Documentation to search and to read. */

@@ -1,31 +1,11 @@
-import type MiniSearch from "minisearch"
 import type { SearchResult } from "minisearch"
-import { isGeneral, isStopWord, type Language, stem } from "./docsLanguages.ts"
+import type { Indexed, Stored } from "./docsIndexed.ts"
+import { isStopWord, stem } from "./docsLanguages.ts"
+import { byNames } from "./docsNamed.ts"
 import { isCertainName, nameKey } from "./docsNames.ts"
-import type { Passage } from "./DocsPassages.ts"
-import { formsOf, parseQuestion, type ParsedQuestion } from "./docsQuestion.ts"
-import { isWithin, wordsOf } from "./docsWords.ts"
-
-export interface Stored extends Passage {
-  readonly id: number
-  /** The normalized slug of its page. */
-  readonly page: string
-  readonly language: Language
-}
-
-/** How much a passage is about a name. */
-export const nameStrength = { mentioned: 0, inRow: 1, inReference: 2, inHeading: 3, isHeading: 4, isPage: 5 }
-
-/** An index of passages. */
-export interface Indexed {
-  readonly search: Pick<MiniSearch<Stored & { readonly more: string }>, "search">
-  readonly passages: ReadonlyArray<Stored>
-  /** In how many passages each word is. */
-  readonly vocabulary: ReadonlyMap<string, number>
-  /** The passages of each name: id × 8, plus how much the passage is about it (`nameStrength`). */
-  readonly names: ReadonlyMap<string, ReadonlyArray<number>>
-  readonly languages: ReadonlySet<Language>
-}
+import { parseQuestion, type ParsedQuestion } from "./docsQuestion.ts"
+import { coverage, heaviest, termOf } from "./docsTerms.ts"
+import { wordsOf } from "./docsWords.ts"
 
 /** The weights of fields. */
 const fieldBoost = { heading: 2, title: 1.5, slug: 1.5, more: 1.5 }
@@ -37,104 +17,13 @@ const minScoreShare = 0.15
 const minCoverage = 0.48
 /** How much the words on the rest of the page count for it. */
 const pageShare = 0.25
-/** The weight of a word that is only a part of a word of the index, and of one of an earlier question. */
-const part = 0.3
-const earlier = 0.5
 /** The weight of a passage in the language of the question. */
 const sameLanguage = 1.5
-/** A word that the index does not have is rarer than one that a single passage has. It counts as one of so many passages. */
-const unknownCount = 0.4
-/** How much a word of most questions counts, as a share of another one. */
-const generalShare = 0.5
 /** How much a title that the question has raises a passage, and what each further passage of a page counts. */
 const titleWeight = 0.5
 const repeatedPage = 0.6
 /** The passages in which groups of words of the question are looked for. */
 const maxComparedPassages = 30
-/** The most words of the index that one misspelled word can mean. */
-const maxCorrections = 6
-/** The share of passages above which a possible name is a common word. */
-const commonName = 0.05
-
-/** A word of the question: the words of the index that it can mean, with their weights. */
-interface Term {
-  readonly forms: ReadonlyMap<string, number>
-  /** How rare it is. A word that the index does not have is the rarest. */
-  readonly rarity: number
-  readonly isOwn: boolean
-}
-
-/** How many changes make another word of a misspelled one. */
-const changesIn = (word: string) => (word.length < 3 ? 0 : word.length < 8 ? 1 : 2)
-
-const single = (word: string) => word.replace(/(.)\1/gu, "$1")
-const sorted = (word: string) => [...word].sort().join("")
-
-/** How certain it is that a misspelled word means another: letters in another order or doubled are common errors. */
-const certainty = (form: string, word: string) =>
-  single(form) === single(word) || sorted(form) === sorted(word)
-    ? 0.8
-    : form.length > 5
-      ? 0.7
-      : form.length > 3
-        ? 0.4
-        : 0.3
-
-/** The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a compound. */
-const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
-  const found: Array<readonly [word: string, weight: number, count: number]> = []
-  for (const form of forms) {
-    const changes = changesIn(form)
-    for (const [word, count] of vocabulary) {
-      // Few people get the first letter wrong, and "bread" is not "read".
-      const isSimilar = word[0] === form[0] && changes > 0 && isWithin(form, word, changes)
-      const isPart =
-        form.length > 3 &&
-        (word.startsWith(form) ||
-          (form.length > 4 && word.endsWith(form)) ||
-          (word.length > 3 && word.length > form.length / 2 && form.startsWith(word)))
-      if (isSimilar) found.push([word, certainty(form, word), count])
-      else if (isPart) found.push([word, part, count])
-    }
-  }
-  return found.sort((a, b) => b[1] - a[1] || b[2] - a[2]).slice(0, maxCorrections)
-}
-
-/** Words with the largest of their weights: two forms of a misspelled word can mean the same word. */
-const heaviest = (weights: Iterable<readonly [word: string, weight: number]>): ReadonlyMap<string, number> => {
-  const all = new Map<string, number>()
-  for (const [word, weight] of weights) all.set(word, Math.max(weight, all.get(word) ?? 0))
-  return all
-}
-
-const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
-  const { vocabulary, passages, languages } = index
-  const forms = formsOf(word, languages)
-  const known = [...forms].filter((form) => vocabulary.has(form))
-  const meant =
-    known.length > 0 ? known.map((form) => [form, 1] as const) : corrections(index, new Set([...forms, word]))
-  const count = known.reduce((most, form) => Math.max(most, vocabulary.get(form)!), 0) || unknownCount
-  const rareness = Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
-  const rarity = isGeneral(word) ? rareness * generalShare : rareness
-  const weights = meant.map(([form, weight]) => [form, isOwn ? weight : weight * earlier] as const)
-  return { forms: heaviest(weights), rarity, isOwn }
-}
-
-/**
- * How much of the terms a text has, from 0 to 1. Each term counts by its rarity. `has` says whether the text contains a
- * form.
- */
-const coverage = (terms: ReadonlyArray<Term>, has: (form: string) => boolean) => {
-  let all = 0
-  let found = 0
-  for (const { forms, rarity } of terms) {
-    all += rarity
-    const best = [...forms].reduce((most, [form, weight]) => (has(form) ? Math.max(most, weight) : most), 0)
-    found += rarity * best
-  }
-  return all === 0 ? 0 : found / all
-}
-
 interface Scored {
   readonly passage: Stored
   readonly score: number
@@ -217,25 +106,6 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
     return [{ passage, score: score * fit * preferred }]
   })
   return spread(compare(scored, question.all, weights))
-}
-
-/** The passages with the names of a question, and how much each says about them: more for one that explains the name. */
-const byNames = ({ names, passages }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
-  const strengths = new Map<number, number>()
-  for (const name of asked.names) {
-    const found = names.get(nameKey(name)) ?? []
-    const parts = new Set(wordsOf(name))
-    // "How does the built-in fetch differ?" is about more than its name.
-    const isSubject = isCertainName(name) || asked.words.filter((word) => !parts.has(word)).length <= 1
-    const isCommon = !isCertainName(name) && found.length > Math.max(3, passages.length * commonName)
-    for (const entry of isSubject ? found : []) {
-      const strength = entry % 8
-      if (isCommon && strength < nameStrength.inHeading) continue
-      const id = (entry - strength) / 8
-      strengths.set(id, (strengths.get(id) ?? 0) + 1 + strength)
-    }
-  }
-  return strengths
 }
 
 /**
