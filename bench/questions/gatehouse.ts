@@ -41,7 +41,7 @@ export const gatehouse: ReadonlyArray<Question> = [
   words("How do I test my endpoint?", "docs/webhooks"),
   words("When are failed deliveries retried?", "docs/running-webhooks docs/webhooks"),
   words("What does the state skipped mean?", "docs/running-webhooks docs/glossary docs/concepts"),
-  words("How do I resend a failed webhook?", "docs/running-webhooks"),
+  words("How do I resend a failed webhook?", "docs/resending"),
   words("When is an endpoint deactivated?", "docs/running-webhooks docs/webhooks"),
   words("How do I back up PostgreSQL?", "docs/backup"),
   words("How do I back up the embedded database?", "docs/backup docs/embedded-database"),

@@ -1,10 +1,10 @@
 import MiniSearch from "minisearch"
 import { type Language, languageOf, isStopWord, stem } from "./docsLanguages.ts"
+import { type Indexed, nameStrength, type Stored } from "./docsIndexed.ts"
 import { definedIn, nameKey, namesIn, wholeName } from "./docsNames.ts"
 import { descriptionOf, type Page, type Passage, passagesOf } from "./DocsPassages.ts"
 import { rank } from "./docsRanking.ts"
 import { wordsOf } from "./docsWords.ts"
-import { type Indexed, nameStrength, type Stored } from "./indexedDocs.ts"
 
 /** Documentation to search and to read. */
 export interface DocsIndex {

@@ -1,10 +1,11 @@
 import type { SearchResult } from "minisearch"
+import type { Indexed, Stored } from "./docsIndexed.ts"
 import { isStopWord, stem } from "./docsLanguages.ts"
+import { byNames } from "./docsNamed.ts"
 import { isCertainName, nameKey } from "./docsNames.ts"
 import { parseQuestion, type ParsedQuestion } from "./docsQuestion.ts"
 import { coverage, heaviest, termOf } from "./docsTerms.ts"
 import { wordsOf } from "./docsWords.ts"
-import { type Indexed, nameStrength, type Stored } from "./indexedDocs.ts"
 
 /** The weights of fields. */
 const fieldBoost = { heading: 2, title: 1.5, slug: 1.5, more: 1.5 }
@@ -23,9 +24,6 @@ const titleWeight = 0.5
 const repeatedPage = 0.6
 /** The passages in which groups of words of the question are looked for. */
 const maxComparedPassages = 30
-/** The share of passages above which a possible name is a common word. */
-const commonName = 0.05
-
 interface Scored {
   readonly passage: Stored
   readonly score: number
@@ -108,25 +106,6 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
     return [{ passage, score: score * fit * preferred }]
   })
   return spread(compare(scored, question.all, weights))
-}
-
-/** The passages with the names of a question, and how much each says about them: more for one that explains the name. */
-const byNames = ({ names, passages }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
-  const strengths = new Map<number, number>()
-  for (const name of asked.names) {
-    const found = names.get(nameKey(name)) ?? []
-    const parts = new Set(wordsOf(name))
-    // "How does the built-in fetch differ?" is about more than its name.
-    const isSubject = isCertainName(name) || asked.words.filter((word) => !parts.has(word)).length <= 1
-    const isCommon = !isCertainName(name) && found.length > Math.max(3, passages.length * commonName)
-    for (const entry of isSubject ? found : []) {
-      const strength = entry % 8
-      if (isCommon && strength < nameStrength.inHeading) continue
-      const id = (entry - strength) / 8
-      strengths.set(id, (strengths.get(id) ?? 0) + 1 + strength)
-    }
-  }
-  return strengths
 }
 
 /**

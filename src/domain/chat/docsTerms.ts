@@ -1,7 +1,7 @@
+import type { Indexed } from "./docsIndexed.ts"
 import { isGeneral } from "./docsLanguages.ts"
 import { formsOf } from "./docsQuestion.ts"
 import { isWithin } from "./docsWords.ts"
-import type { Indexed } from "./indexedDocs.ts"
 
 /** The weight of a word that is only a part of a word of the index, and of one of an earlier question. */
 const part = 0.3
@@ -36,6 +36,9 @@ const certainty = (form: string, word: string) =>
         ? 0.4
         : 0.3
 
+/** Stems, and those that end with i instead of y: a word without a vowel, such as "prxy", keeps its y. */
+const withEndings = (forms: Iterable<string>) => new Set([...forms].flatMap((form) => [form, form.replace(/y$/, "i")]))
+
 /** The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a compound. */
 const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
   const found: Array<readonly [word: string, weight: number, count: number]> = []
@@ -68,7 +71,7 @@ export const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
   const forms = formsOf(word, languages)
   const known = [...forms].filter((form) => vocabulary.has(form))
   const meant =
-    known.length > 0 ? known.map((form) => [form, 1] as const) : corrections(index, new Set([...forms, word]))
+    known.length > 0 ? known.map((form) => [form, 1] as const) : corrections(index, withEndings([...forms, word]))
   const count = known.reduce((most, form) => Math.max(most, vocabulary.get(form)!), 0) || unknownCount
   const rareness = Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
   const rarity = isGeneral(word) ? rareness * generalShare : rareness

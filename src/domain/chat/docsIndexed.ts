@@ -2,6 +2,7 @@ import type MiniSearch from "minisearch"
 import type { Language } from "./docsLanguages.ts"
 import type { Passage } from "./DocsPassages.ts"
 
+/** A passage of an index. */
 export interface Stored extends Passage {
   readonly id: number
   /** The normalized slug of its page. */
