@@ -59,7 +59,7 @@ export type PutProjectDocs = typeof PutProjectDocs.Type
 export const ProjectDocs = Schema.Struct({
   projectId: Id,
   ...settings,
-  updatedAt: Timestamp,
+  updatedAt: Timestamp.annotate({ description: "When the settings last changed, or questions were erased." }),
   state: Schema.Literals(["waiting", "stored", "failed"]).annotate({
     description:
       "waiting: the documentation of the current deployment will be fetched. stored: it is stored. failed: it could not be " +
