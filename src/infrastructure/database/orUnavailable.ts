@@ -38,6 +38,13 @@ const transientAnswer = ({ reason }: SqlError.SqlError) =>
 /** Whether the same operation may succeed later. Other SQL errors are faults of the statement. */
 export const isTransient = (error: SqlError.SqlError) => transientAnswer(error) !== undefined
 
+/** Removes the row from a fault of a statement: a worker that logs the fault would log what a tenant has stored. */
+const withoutRow = (fault: SqlError.SqlError) => {
+  const { cause } = fault.reason
+  if (typeof cause === "object" && cause !== null) Object.assign(cause, { detail: undefined, where: undefined })
+  return fault
+}
+
 const tooSlow = (deadline: Deadline) =>
   new Unavailable({ error: `The database did not answer within ${deadlines[deadline] / 1000} s; try again.` })
 
@@ -157,7 +164,7 @@ export const orUnavailableWithin = (deadline: Deadline) => {
         if (faults.length === 0) return Effect.failCause(cause as Cause.Cause<Exclude<E, SqlError.SqlError>>)
         const answer = faults.map(transientAnswer).find((transient) => transient !== undefined)
         return answer === undefined
-          ? Effect.die(faults[0])
+          ? Effect.die(withoutRow(faults[0]!))
           : Effect.andThen(Effect.logDebug(answer.error, cause), Effect.fail(answer))
       }),
       measured,

@@ -9,6 +9,7 @@ import {
   orUnavailableWithin,
   waiting,
 } from "#src/infrastructure/database/orUnavailable.ts"
+import { json } from "#src/infrastructure/telemetry/logLines.ts"
 
 // Seen failing without the limit: every request waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>
@@ -87,6 +88,24 @@ it.effect.each([
     const refusal = yield* Effect.flip(orUnavailable(Effect.fail(error)))
     assert.instanceOf(refusal, Unavailable)
     assert.strictEqual(refusal.error, sentence)
+  }),
+)
+
+// Seen failing: PostgreSQL's error of a constraint has the row, and the line of a worker had all of the error.
+it.effect("the log line of a refused statement says where it was refused, without the row", () =>
+  Effect.gen(function* () {
+    const lines: Array<string> = []
+    const logger = Logger.make((line) => void lines.push(json.log(line)))
+    const row = { detail: "Failing row contains (o, p, marzipan).", where: 'JSON data, line 1: {"a": marzipan' }
+    const refused = new SqlError.SqlError({
+      reason: new SqlError.ConstraintError({ cause: { code: "23502", column: "asked_at", ...row } }),
+    })
+    yield* orUnavailable(Effect.fail(refused)).pipe(
+      Effect.catchDefect((fault) => Effect.logError("It failed", fault)),
+      Effect.provide(Logger.layer([logger])),
+    )
+    assert.include(lines.join(), "asked_at")
+    assert.notInclude(lines.join(), "marzipan")
   }),
 )
 
