@@ -10,7 +10,8 @@ const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
     handlers.handleAll({
       create: () => sessions.signIn.pipe(Effect.tap(setSessionCookie), Effect.flatMap(whoAmI)),
       current: () => whoAmI(),
-      remove: () => sessions.signOut.pipe(Effect.andThen(clearSessionCookie), Effect.as({ signedOut: true as const })),
+      // First, so that the browser forgets it also when the database cannot end it.
+      remove: () => clearSessionCookie.pipe(Effect.andThen(sessions.signOut), Effect.as({ signedOut: true as const })),
       openPortal: ({ payload }) => openedPortal(payload.token),
     }),
   ),
