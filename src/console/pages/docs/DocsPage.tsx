@@ -67,7 +67,9 @@ const Content = ({ docs, project }: DocsProps) => {
   const { error, isRunning, run } = useAction()
   const fetchAgain = () =>
     run(async () => {
-      await call("docs.put", settingsOf(docs))
+      // Somebody else may have changed the settings since this page read them.
+      const stored = await call("docs.get", { projectId: project.projectId })
+      await call("docs.put", settingsOf(stored))
       toast("Gatehouse fetches the zip.")
     })
   const actions = (
