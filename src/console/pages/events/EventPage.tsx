@@ -39,12 +39,19 @@ export default () => {
   const may = useMay()
   const { data: event, error, refetch } = useData("events.get", { event_id: id })
   const pages = usePages("deliveries.list", { event_id: id, limit: 50 }, ({ deliveries }) => deliveries)
-  if (event === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/events"), label: "Events" }]
+  if (event === undefined && error !== null) {
+    return (
+      <Page title="Event" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
   const data = event?.job_id === null ? dataOf(event.payload) : undefined
   return (
     <Page
       title={event?.type ?? "Event"}
-      crumbs={[{ to: orgPath(orgId, "/events"), label: "Events" }]}
+      crumbs={crumbs}
       actions={data !== undefined && may("events.publish") && <PublishCopy type={event!.type} data={data} />}
     >
       <Card title="Deliveries" isPadded={false}>
