@@ -181,13 +181,19 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("endpoints, over %s"
         yield* create("one.example.com", "Production")
         const { webhook_endpoint_id: id } = yield* create("two.example.com", "Staging")
         yield* call("webhooks/update", { id, active: false })
-        yield* inTab(`/orgs/${orgId}/endpoints`, async (page, at) => {
+        yield* inTab(`/orgs/${orgId}`, async (page, at) => {
+          await page.getByRole("link", { name: "1 endpoint is deactivated" }).waitFor()
+          await expectAccessible(page)
+          await expectFits(page)
+          await page.getByRole("link", { name: "1 endpoint is deactivated" }).click()
           const found = page.getByRole("table", { name: "Endpoints" }).locator("tbody a.main")
           const expectFound = (...hosts: ReadonlyArray<string>) =>
             expect
               .poll(() => found.allTextContents(), { timeout: 20_000 })
               .toEqual(hosts.map((host) => `${host}/hooks`))
+          await expectFound("two.example.com")
           const field = page.getByLabel("URL, description or id")
+          await page.getByLabel("State").selectOption("All")
           await field.fill("production")
           await expectFound("one.example.com")
           await field.fill(String(id))

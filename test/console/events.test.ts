@@ -29,6 +29,17 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("events, over %s", (
         })
         const [request] = world.receiver.received
         expect(request!.headers["x-event-type"]).toBe("invoice.paid")
+        yield* Effect.promise(async () => {
+          await page.getByRole("button", { name: "Publish a copy" }).click()
+          const dialog = page.getByRole("dialog")
+          expect(await dialog.getByLabel("Type").inputValue()).toBe("invoice.paid")
+          expect(JSON.parse(await dialog.getByLabel("Data").inputValue())).toEqual({ invoice: "in_42" })
+          await expectAccessible(page)
+          await dialog.getByLabel("Data").fill('{"invoice":"in_43"}')
+          await dialog.getByRole("button", { name: "Publish" }).click()
+          await page.getByText('"invoice": "in_43"').waitFor()
+          await page.getByText("Delivered", { exact: true }).waitFor()
+        })
         yield* world.publish("customer.updated")
         yield* Effect.promise(async () => {
           await page.getByRole("link", { name: "Events" }).first().click()

@@ -72,5 +72,29 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
         })
       }).pipe(Effect.scoped),
     )
+
+    it.effect("an address with an id that nothing has says so, with a heading and a way back", () =>
+      Effect.gen(function* () {
+        const { orgId } = yield* makeTenant(adminToken)
+        const lists = {
+          deliveries: "Delivery",
+          events: "Event",
+          jobs: "Job",
+          endpoints: "Endpoint",
+          schedules: "Schedule",
+        }
+        const { at, page } = yield* signedInTab(`/orgs/${orgId}/keys`)
+        yield* Effect.promise(async () => {
+          for (const [list, title] of Object.entries(lists)) {
+            await page.goto(at(`/orgs/${orgId}/${list}/${unknown}`))
+            await page.getByRole("alert").getByText("There is no such").waitFor()
+            expect(await page.title()).toBe(`${title} · Gatehouse`)
+            await expectAccessible(page)
+            await page.getByRole("navigation", { name: "Breadcrumb" }).getByRole("link").click()
+            await page.waitForURL(at(`/orgs/${orgId}/${list}`))
+          }
+        })
+      }).pipe(Effect.scoped),
+    )
   })
 })

@@ -166,13 +166,20 @@ export default () => {
   const may = useMay()
   const [chosen, setChosen] = useState<number>()
   const { data: delivery, error, refetch } = useData("deliveries.get", { delivery_id: id })
-  if (delivery === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]
+  if (delivery === undefined && error !== null) {
+    return (
+      <Page title="Delivery" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
   const attempts = delivery?.attempt_log ?? []
   const attempt = attempts.find(({ number }) => number === chosen) ?? attempts.at(-1)
   return (
     <Page
       title={delivery?.event ?? "Delivery"}
-      crumbs={[{ to: orgPath(orgId, "/deliveries"), label: "Deliveries" }]}
+      crumbs={crumbs}
       state={delivery && <State of={shownState(delivery)} />}
       actions={
         delivery !== undefined && (

@@ -1,3 +1,5 @@
+import { useState } from "preact/hooks"
+import { Button } from "../../components/Button.tsx"
 import { Code, pretty } from "../../components/Code.tsx"
 import { Copyable } from "../../components/Copy.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
@@ -9,6 +11,26 @@ import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
 import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
+import { PublishEvent } from "./PublishEvent.tsx"
+
+/** The data of an event that was published, as a JSON text; undefined for the event of a job. */
+const dataOf = (payload: string) => {
+  const at = payload.indexOf(',"data":')
+  return at < 0 ? undefined : payload.slice(at + ',"data":'.length, -1)
+}
+
+/** Begins an event with the type and data of another one. */
+const PublishCopy = ({ data, type }: { readonly type: string; readonly data: string }) => {
+  const [isOpen, setOpen] = useState(false)
+  return (
+    <>
+      <Button icon="send" onClick={() => setOpen(true)}>
+        Publish a copy
+      </Button>
+      {isOpen && <PublishEvent like={{ type, data }} onClose={() => setOpen(false)} />}
+    </>
+  )
+}
 
 /** One event: its payload, and what became of it at each receiver. */
 export default () => {
@@ -17,9 +39,21 @@ export default () => {
   const may = useMay()
   const { data: event, error, refetch } = useData("events.get", { event_id: id })
   const pages = usePages("deliveries.list", { event_id: id, limit: 50 }, ({ deliveries }) => deliveries)
-  if (event === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/events"), label: "Events" }]
+  if (event === undefined && error !== null) {
+    return (
+      <Page title="Event" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
+  const data = event?.job_id === null ? dataOf(event.payload) : undefined
   return (
-    <Page title={event?.type ?? "Event"} crumbs={[{ to: orgPath(orgId, "/events"), label: "Events" }]}>
+    <Page
+      title={event?.type ?? "Event"}
+      crumbs={crumbs}
+      actions={data !== undefined && may("events.publish") && <PublishCopy type={event!.type} data={data} />}
+    >
       <Card title="Deliveries" isPadded={false}>
         <DeliveryTable
           {...pages}

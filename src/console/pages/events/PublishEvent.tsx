@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks"
+import { pretty } from "../../components/Code.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Field, Form, Input, TextArea } from "../../components/Form.tsx"
 import { parseJson } from "../../components/jsonText.ts"
@@ -7,12 +8,20 @@ import { useCall, useData } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
 
+interface PublishEventProps {
+  readonly onClose: () => void
+  /** The event that the form begins with; its data is a JSON text. */
+  readonly like?: { readonly type: string; readonly data: string }
+}
+
+const sample = { type: "test.event", data: '{ "hello": "world" }' }
+
 /** Publishes an event of the org's own, as its service does. */
-export const PublishEvent = ({ onClose }: { readonly onClose: () => void }) => {
+export const PublishEvent = ({ like = sample, onClose }: PublishEventProps) => {
   const orgId = useOrg()
   const call = useCall()
-  const [type, setType] = useState("test.event")
-  const [text, setText] = useState('{\n  "hello": "world"\n}')
+  const [type, setType] = useState(like.type)
+  const [text, setText] = useState(() => pretty(like.data))
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const { data } = useData("webhooks.list", {})
   const json = parseJson(text)

@@ -58,11 +58,18 @@ export default () => {
   const [isCanceling, setCanceling] = useState(false)
   const { data: job, error, refetch } = useData("jobs.get", { job_id: id })
   const { rows } = usePages("deliveries.list", { job_id: id, limit: 50 }, ({ deliveries }) => deliveries)
-  if (job === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/jobs"), label: "Jobs" }]
+  if (job === undefined && error !== null) {
+    return (
+      <Page title="Job" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
   return (
     <Page
       title={job?.workflow ?? "Job"}
-      crumbs={[{ to: orgPath(orgId, "/jobs"), label: "Jobs" }]}
+      crumbs={crumbs}
       state={job && <State of={job.status} />}
       actions={
         job !== undefined &&

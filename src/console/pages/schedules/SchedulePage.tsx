@@ -99,11 +99,18 @@ export default () => {
   const { data: schedule, error, refetch } = useData("schedules.get", { schedule_id: id }, { refetchMillis: 30_000 })
   const actions = useActions(schedule)
   const changes = useChanges(id)
-  if (schedule === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/schedules"), label: "Schedules" }]
+  if (schedule === undefined && error !== null) {
+    return (
+      <Page title="Schedule" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
   return (
     <Page
       title={schedule?.workflow ?? "Schedule"}
-      crumbs={[{ to: orgPath(orgId, "/schedules"), label: "Schedules" }]}
+      crumbs={crumbs}
       state={schedule && <State of={schedule.active ? "active" : "paused"} />}
       actions={
         schedule !== undefined && (

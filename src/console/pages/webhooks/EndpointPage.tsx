@@ -108,7 +108,14 @@ export default () => {
   const [since, setSince] = useSearch("recover")
   const [open, setOpen] = useState<Open | undefined>(since === undefined ? undefined : "recover")
   const { data: endpoint, error, refetch } = useData("webhooks.get", { id })
-  if (endpoint === undefined && error !== null) return <ErrorBox error={error} onRetry={refetch} />
+  const crumbs = [{ to: orgPath(orgId, "/endpoints"), label: "Endpoints" }]
+  if (endpoint === undefined && error !== null) {
+    return (
+      <Page title="Endpoint" crumbs={crumbs}>
+        <ErrorBox error={error} onRetry={refetch} />
+      </Page>
+    )
+  }
   const close = () => {
     setOpen(undefined)
     if (since !== undefined) setSince(undefined)
@@ -139,7 +146,7 @@ export default () => {
   return (
     <Page
       title={endpoint === undefined ? "Endpoint" : shortUrl(endpoint.url)}
-      crumbs={[{ to: orgPath(orgId, "/endpoints"), label: "Endpoints" }]}
+      crumbs={crumbs}
       intro={endpoint?.description}
       state={endpoint && <State of={stateOf(endpoint)} />}
       actions={actions}
