@@ -21,16 +21,21 @@ export interface IndexThread {
 /**
  * Makes a thread for indexes. The first task starts it.
  *
- * @param limits maxBytes: limit of the memory of all indexes; maxIndexBytes: of one index
+ * @param limits maxBytes: limit of the memory of all indexes; maxIndexBytes: of one index; isBackground: whether
+ *   the thread uses only CPU time that others leave
  * @param onEnd called after the thread and its indexes have ended
  */
 export const make = Effect.fnUntraced(function* (
-  { maxBytes, maxIndexBytes }: { readonly maxBytes: number; readonly maxIndexBytes: number },
+  {
+    maxBytes,
+    maxIndexBytes,
+    isBackground,
+  }: { readonly maxBytes: number; readonly maxIndexBytes: number; readonly isBackground: boolean },
   onEnd: (ended: IndexThread) => void,
 ) {
   const worker = yield* WorkerThread.make<IndexTask>({
     module: "IndexThread",
-    workerData: { maxBytes: maxIndexBytes } satisfies IndexThreadData,
+    workerData: { maxBytes: maxIndexBytes, isBackground } satisfies IndexThreadData,
     resourceLimits: {
       maxOldGenerationSizeMb: Math.ceil((maxBytes + heapOverheadBytes) / MiB),
       maxYoungGenerationSizeMb: 8,
