@@ -85,6 +85,8 @@ export const layer = (maxBytes: number) =>
       const build = Effect.fnUntraced(function* (entry: Entry, { characters, pages }: DocsSource) {
         const lease = yield* budget.take(entry.owner, expectedBytes(characters))
         const { thread } = entry
+        // While large documentation is indexed, a small chat does not wait for its thread, too.
+        small.start()
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
         // Other requests continue between the batches.

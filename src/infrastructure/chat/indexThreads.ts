@@ -10,6 +10,8 @@ const heapOverheadBytes = 24 * MiB
 
 /** A thread that builds and keeps indexes by id. */
 export interface IndexThread {
+  /** Starts the thread if it does not run. */
+  readonly start: () => void
   /** Sends a task to the thread and waits for its answer. */
   readonly ask: <A>(id: number, task: IndexTask) => Effect.Effect<A, Unavailable>
   /** Adds pages to those of an index that is not built yet. */
@@ -44,6 +46,7 @@ export const make = Effect.fnUntraced(function* (
     onEnd: () => onEnd(thread),
   })
   const thread: IndexThread = {
+    start: worker.start,
     ask: worker.ask,
     addPages: (id, pages) => Effect.sync(() => worker.tell(id, { op: "add", pages })),
     drop: (id) => worker.tellIfRunning(id, { op: "drop" }),
