@@ -36,8 +36,14 @@ const set = Command.make(
       Flag.withDescription("The address of the documentation's site, for links to its pages"),
       Flag.optional,
     ),
-    public: Flag.Boolean("public").pipe(Flag.withDescription("Let anyone read the stored documentation")),
-    keepQuestions: Flag.Boolean("keep-questions").pipe(Flag.withDescription("Keep the questions of readers")),
+    public: Flag.Boolean("public").pipe(
+      Flag.withDescription("Let anyone read the stored documentation"),
+      Flag.withDefault(false),
+    ),
+    keepQuestions: Flag.Boolean("keep-questions").pipe(
+      Flag.withDescription("Keep the questions of readers"),
+      Flag.withDefault(false),
+    ),
   },
   Effect.fnUntraced(function* ({ docsUrl, keepQuestions, project, public: isPublic, zipUrl }) {
     const payload = { docsZipUrl: zipUrl, public: isPublic, keepQuestions, ...given({ docsUrl }) }
@@ -70,9 +76,13 @@ const questions = Command.make(
   "questions",
   {
     project,
-    notFound: Flag.Boolean("not-found").pipe(Flag.withDescription("Only questions that found nothing")),
+    notFound: Flag.Boolean("not-found").pipe(
+      Flag.withDescription("Only questions that found nothing"),
+      Flag.withDefault(false),
+    ),
     mostAsked: Flag.Boolean("most-asked").pipe(
       Flag.withDescription("Count equal questions, the most asked first; takes --limit"),
+      Flag.withDefault(false),
     ),
     since: time("since").pipe(Flag.withDescription("Only questions from this time on"), Flag.optional),
     until: time("until").pipe(Flag.withDescription("Only questions before this time"), Flag.optional),

@@ -45,6 +45,26 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       }),
     )
 
+    it.effect(
+      "the documentation of a project is stored, shown and removed, and what readers ask is listed and erased",
+      () =>
+        Effect.gen(function* () {
+          const { cli, org } = yield* tenant
+          const project = (yield* cli(["projects", "create", "docs", "--org", org])).out.trim()
+          const url = `http://127.0.0.1:${yield* closedPort}/docs.zip`
+          const docs = (...args: ReadonlyArray<string>) => cli(["projects", "docs", ...args])
+          expect((yield* docs("set", project, url)).out).toMatch(/false +not kept +http:/)
+          expect((yield* docs("set", project, url, "--public", "--keep-questions")).out).toMatch(/true +kept +http:/)
+          expect((yield* docs("get", project)).out).toContain(url)
+          expect((yield* docs("questions", project)).out).toMatch(/^ASKED AT +FOUND +THUMB +QUESTION/)
+          expect((yield* docs("questions", project, "--not-found")).code).toBe(0)
+          expect((yield* docs("questions", project, "--most-asked")).out).toMatch(/^TIMES +NOT FOUND/)
+          expect((yield* docs("erase-questions", project)).out).toBe(`${project}\n`)
+          expect((yield* docs("delete", project)).out).toBe(`${project}\n`)
+          expect((yield* docs("get", project)).code).toBe(1)
+        }),
+    )
+
     it.effect("jobs are listed, claimed, extended and shown; schedules are created, listed and deleted", () =>
       Effect.gen(function* () {
         const { cli } = yield* tenant

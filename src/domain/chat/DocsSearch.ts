@@ -30,7 +30,7 @@ const normalize = (slug: string) =>
   slug
     .replace(/^\/+/, "")
     .replace(/\/+$/, "")
-    .replace(/\.mdx?$/i, "")
+    .replace(/\.(?:mdx?|html?)$/i, "")
     .replace(/(^|\/)index$/i, "")
 
 /**

@@ -75,17 +75,18 @@ export const layer = (maxBytes: number) =>
         error: "Too much documentation is being indexed; try again.",
         reclaim,
       })
-      const startThread = Effect.suspend(() =>
-        makeThread({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes }, (ended) => {
+      const startThread = (isBackground: boolean) =>
+        makeThread({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes, isBackground }, (ended) => {
           for (const [key, entry] of entries) if (entry.thread === ended && entry.bytes > 0) drop(key, entry)
-        }),
-      )
-      const [small, large] = [yield* startThread, yield* startThread]
+        })
+      const [small, large] = [yield* startThread(false), yield* startThread(true)]
       const threadFor = ({ characters }: DocsSource) => (expectedBytes(characters) <= reserved.maxSmall ? small : large)
 
       const build = Effect.fnUntraced(function* (entry: Entry, { characters, pages }: DocsSource) {
         const lease = yield* budget.take(entry.owner, expectedBytes(characters))
         const { thread } = entry
+        // While large documentation is indexed, a small chat does not wait for its thread, too.
+        small.start()
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
         // Other requests continue between the batches.

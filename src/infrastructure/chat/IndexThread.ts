@@ -2,6 +2,7 @@ import { parentPort, workerData } from "node:worker_threads"
 import type { Page } from "../../domain/chat/DocsPassages.ts"
 import { type DocsIndex, indexing, type SearchOptions } from "../../domain/chat/DocsSearch.ts"
 import { faultPlace } from "../../domain/faultPlace.ts"
+import { lowerPriority } from "./lowPriority.ts"
 import type { ThreadCall, ThreadReply } from "./workerThread.ts"
 
 /**
@@ -11,6 +12,8 @@ import type { ThreadCall, ThreadReply } from "./workerThread.ts"
 export interface IndexThreadData {
   /** Limit of the memory of one index. */
   readonly maxBytes: number
+  /** Whether its indexes are large: what takes seconds waits for what takes milliseconds. */
+  readonly isBackground: boolean
 }
 
 /** A task for the index of an id. `add`, which adds pages to those that will be indexed, and `drop` have no answer. */
@@ -28,7 +31,8 @@ export type IndexSize = Pick<DocsIndex, "bytes" | "isWhole">
 /** Indexing pauses for other tasks after this time. */
 const sliceMillis = 10
 
-const { maxBytes } = workerData as IndexThreadData
+const { maxBytes, isBackground } = workerData as IndexThreadData
+if (isBackground) lowerPriority()
 const indexes = new Map<number, DocsIndex>()
 /** The pages of indexes that are not built yet. */
 const added = new Map<number, Array<Page>>()

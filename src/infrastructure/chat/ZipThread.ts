@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto"
 import { parentPort, workerData } from "node:worker_threads"
+import { lowerPriority } from "./lowPriority.ts"
 import type { ThreadCall, ThreadReply } from "./workerThread.ts"
 import { readPages, refusalOf, type ZippedPage } from "./zipPages.ts"
 
@@ -22,6 +23,7 @@ export type ZipBatch =
 /** The bytes of a batch; each batch holds up other requests while it is decoded. */
 const batchLength = 256 * 1024
 
+lowerPriority()
 const { maxPages } = workerData as ZipThreadData
 const readers = new Map<number, AsyncGenerator<ZippedPage>>()
 

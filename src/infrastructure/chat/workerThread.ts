@@ -43,7 +43,7 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
   // Bounded by the number of chats: each has one task at a time.
   const waiting = new Map<number, Deferred.Deferred<unknown, Unavailable>>()
 
-  const start = () => {
+  const makeThread = () => {
     const worker = new Worker(source, { workerData, resourceLimits })
     worker.on("message", (reply: ThreadReply) => {
       const answer = waiting.get(reply.call)
@@ -60,11 +60,14 @@ export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
     worker.unref()
     return worker
   }
-  const post = (message: ThreadCall<Task>) => (thread ??= start()).postMessage(message)
+  const running = () => (thread ??= makeThread())
+  const post = (message: ThreadCall<Task>) => running().postMessage(message)
 
   yield* Effect.addFinalizer(() => Effect.promise(async () => thread?.terminate()))
 
   return {
+    /** Starts the thread if it does not run. Its first task need not wait for that. */
+    start: () => void running(),
     /** Sends a task to the thread and waits for its answer. */
     ask: <A>(id: number, task: Task): Effect.Effect<A, Unavailable> =>
       Effect.suspend(() => {

@@ -104,10 +104,18 @@ describe("search", () => {
         { slug: "docs/guides/index", markdown: "guides" },
         { slug: "__proto__", markdown: "proto" },
       ])
-      for (const slug of ["docs/guides/keys", "/docs/guides/keys/", "guides/keys", "keys.mdx", "/keys"]) {
+      for (const slug of [
+        "docs/guides/keys",
+        "/docs/guides/keys/",
+        "guides/keys",
+        "keys.mdx",
+        "/keys",
+        "/guides/keys.html",
+      ]) {
         expect(page(slug)?.markdown, slug).toBe("keys")
       }
       expect(page("docs/guides")?.markdown).toBe("guides")
+      expect(page("/docs/guides/index.html")?.markdown).toBe("guides")
       expect(page("__proto__")?.markdown).toBe("proto")
       for (const slug of ["", "/", "eys", "constructor", "docs"]) expect(page(slug), slug).toBeUndefined()
     }),
