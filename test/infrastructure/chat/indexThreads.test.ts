@@ -4,7 +4,7 @@ import { Effect, Logger } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { make } from "#src/infrastructure/chat/indexThreads.ts"
 
-const limits = { maxBytes: 16 * 1024 * 1024, maxIndexBytes: 8 * 1024 * 1024 }
+const limits = { maxBytes: 16 * 1024 * 1024, maxIndexBytes: 8 * 1024 * 1024, isBackground: false }
 const pages = [{ slug: "keys", markdown: "# Keys\n\nTo rotate a key, create a second one." }]
 
 describe("the thread of indexes", () => {
