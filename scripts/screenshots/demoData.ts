@@ -125,17 +125,31 @@ const makeCounts = (sql: SqlClient.SqlClient, orgIds: ReadonlyArray<string>) =>
       LATERAL generate_series(0, last) n
     ON CONFLICT (org_id, every, at, kind, outcome) DO UPDATE SET count = excluded.count`
 
+/** Validates a key 2,000 times, and waits until the replica has said how long requests take. */
+const measure = Effect.fnUntraced(function* (call: Call, key: string) {
+  const validation = call(undefined, "POST", "/api/v0/keys/validate", { key })
+  yield* Effect.replicateEffect(validation, 2_000, { concurrency: 8, discard: true })
+  const replicas = call(undefined, "GET", "/api/v0/replicas") as unknown as Effect.Effect<{
+    readonly replicas: ReadonlyArray<{ readonly figures: { readonly requests: { readonly perMinute: number } } | null }>
+  }>
+  yield* until(
+    Effect.map(replicas, ({ replicas }) => replicas.some(({ figures }) => (figures?.requests.perMinute ?? 0) > 100)),
+  )
+})
+
 /** Fills a service with what a small platform has after some weeks. Returns the ids that pages are opened with. */
 export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlClient.SqlClient) {
   const call = caller(url)
   const orgIds: Array<string> = []
   let docsId = ""
+  let validKey = ""
   for (const name of ["Northwind", "Contoso", "Fabrikam"]) {
     const { orgId } = yield* call(undefined, "POST", "/api/v0/orgs", { name })
     orgIds.push(orgId!)
     for (const project of ["storefront", "docs"]) {
       const { projectId } = yield* call(undefined, "POST", "/api/v0/projects", { name: project, orgId: orgId! })
       const { key } = yield* call(undefined, "POST", "/api/v0/keys", { name: "gateway", projectId: projectId! })
+      validKey = key!
       if (name === "Northwind" && project === "docs") docsId = yield* makeDocs(url, call, sql, projectId!, key!)
     }
   }
@@ -157,6 +171,7 @@ export const makeDemoData = Effect.fnUntraced(function* (url: string, sql: SqlCl
   yield* until(Effect.map(tried, (rows) => rows.some(({ attempts }) => Number(attempts) > 1)))
   yield* makePast(sql, urls)
   yield* makeCounts(sql, orgIds)
+  yield* measure(call, validKey)
   const [delivery] = (yield* list({ state: "pending", limit: 100 })).filter(({ attempts }) => attempts === 3)
   const { jobs } = yield* call(orgId, "POST", "/v1/jobs/list", { status: "completed", limit: 1 })
   const { schedules } = yield* call(orgId, "POST", "/v1/schedules/list", {})
