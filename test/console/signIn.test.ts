@@ -63,6 +63,8 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
           "/",
           async (page, at) => {
             await page.waitForURL(at(`/orgs/${orgId}`))
+            // Seen failing: the address changed, and the page stayed empty.
+            await page.getByRole("heading", { level: 1 }).waitFor()
             const links = await page.getByRole("navigation", { name: "Pages" }).getByRole("link").allTextContents()
             expect(links).not.toContain("Overview")
             expect(links).not.toContain("Orgs")
@@ -87,6 +89,7 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("sign in, over %s", 
           await expectAccessible(page)
           await open.click()
           await page.getByText("Webhook portal").first().waitFor({ state: "attached" })
+          await page.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
         })
         const second = yield* openTab
         yield* Effect.promise(async () => {

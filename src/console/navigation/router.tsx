@@ -1,5 +1,5 @@
 import { type HTMLAttributes, type ComponentChildren, createContext } from "preact"
-import { useContext, useEffect, useState } from "preact/hooks"
+import { useContext, useLayoutEffect, useState } from "preact/hooks"
 
 /** The address of the console; addresses of pages are below it. */
 export const base = "/console"
@@ -27,7 +27,8 @@ export const navigate = (to: string, { replace = false } = {}) => {
 
 export const Router = ({ children }: { readonly children: ComponentChildren }) => {
   const [current, setCurrent] = useState(read)
-  useEffect(() => {
+  // Before the effects of the pages, which may go to another page at once.
+  useLayoutEffect(() => {
     const update = () => setCurrent(read())
     changes.addEventListener("change", update)
     window.addEventListener("popstate", update)
