@@ -50,10 +50,17 @@ const client = (url: string) =>
 /** The distributed database that fresh ones are copied from. */
 const templateOf = (kind: Kind) => `gatehouse_citus_template_${kind}`
 
+/** Drops a database on every node. On a busy machine the maintenance of Citus leaves it only after a while. */
+const dropOnEach = (urls: ReadonlyArray<string>, name: string) =>
+  Effect.retry(
+    onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`),
+    { times: 5 },
+  )
+
 /** Creates a migrated database on every node, which knows the others. Returns its URLs, the coordinator's first. */
 const createDatabase = Effect.fn("createDatabase")(function* (name: string) {
   const urls = yield* nodeUrls(citusUrl!)
-  yield* onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`)
+  yield* dropOnEach(urls, name)
   yield* onEach(urls, (admin) => admin`CREATE DATABASE ${admin(name)}`)
   const databases = urls.map((node) => inDatabase(node, name))
   yield* onEach(databases, (admin) => admin`CREATE EXTENSION citus`)
@@ -86,8 +93,7 @@ export const prepareCitus = Effect.forEach(["one", "three"] as const, (kind) => 
 let made = 0
 const newName = () => `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
 
-const drop = (urls: ReadonlyArray<string>, name: string) =>
-  Effect.orDie(onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`))
+const drop = (urls: ReadonlyArray<string>, name: string) => Effect.orDie(dropOnEach(urls, name))
 
 /** A new migrated database that is not distributed, dropped when the scope closes. Returns the URL of its coordinator. */
 export const freshUndistributed = Effect.fn("freshUndistributed")(function* () {

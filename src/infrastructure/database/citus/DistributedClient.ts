@@ -100,17 +100,20 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const places = yield* makePlaces(url, platform, count, direct)
   const functions = SessionFunctions.make()
-  const reserveWith = (prepare: (reserve: Reserve) => Reserve): Reserve =>
-    Effect.withFiber(({ context }) => {
-      const bucket = Context.get(context, Bucket)
-      return bucket === undefined ? platform.reserve : prepare(places[bucket]!.client.reserve)
-    })
-  const reserve = reserveWith(Effect.map(functions.connection))
+  const reserve: Reserve = Effect.withFiber(({ context }) => {
+    const bucket = Context.get(context, Bucket)
+    return bucket === undefined ? platform.reserve : Effect.map(places[bucket]!.client.reserve, functions.connection)
+  })
+  // A transaction of the platform may have statements in buckets, too.
+  const reserveForTransaction: Reserve = Effect.withFiber(({ context }) => {
+    const bucket = Context.get(context, Bucket)
+    return functions.beforeTransaction(bucket === undefined ? platform.reserve : places[bucket]!.client.reserve)
+  })
   const client = yield* SqlClient.make({
     driver: "pg",
     acquirer: reserve,
     borrower: (f) => Effect.scoped(Effect.flatMap(reserve, f)),
-    transactionAcquirer: reserveWith(functions.beforeTransaction),
+    transactionAcquirer: reserveForTransaction,
     prepareTransactionControls: true,
     commit,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
