@@ -177,6 +177,17 @@ export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: st
   return url.href
 })
 
+/** Tells a database that a node of it has the address of another URL. */
+export const moveNode = Effect.fn("moveNode")(function* (coordinator: string, node: string, address: string) {
+  const [from, to] = [new URL(node), new URL(address)]
+  yield* Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`
+      SELECT citus_update_node(nodeid, ${to.hostname}, ${Number(to.port)}::int) FROM pg_dist_node
+      WHERE nodename = ${from.hostname} AND nodeport = ${Number(from.port)}::int`
+  }).pipe(Effect.provide(client(coordinator)))
+})
+
 /** The backend of suites that also run on Citus, new and distributed wherever the layer is provided; none without CITUS_URL. */
 export const onCitus =
   citusUrl === undefined
