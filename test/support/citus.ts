@@ -185,6 +185,7 @@ export const moveNode = Effect.fn("moveNode")(function* (coordinator: string, no
     yield* sql`
       SELECT citus_update_node(nodeid, ${to.hostname}, ${Number(to.port)}::int) FROM pg_dist_node
       WHERE nodename = ${from.hostname} AND nodeport = ${Number(from.port)}::int`
+    yield* sql`SELECT start_metadata_sync_to_all_nodes()`
   }).pipe(Effect.provide(client(coordinator)))
 })
 

@@ -1,7 +1,7 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/Errors.ts"
-import { type Buckets, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+import { type Buckets, bucketsOf, eachBucket, functionsOf, inBucket } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /**
@@ -19,15 +19,26 @@ type FirstTimes = Readonly<Record<Due, Date | null>>
 
 const nothing: FirstTimes = { leases: null, delays: null, schedules: null }
 
+const call = "SELECT * FROM pg_temp.gatehouse_first_times()"
+// A function, because Citus keeps the plan of a statement on one table, and plans any other one each time.
+const create = `
+  CREATE OR REPLACE FUNCTION pg_temp.gatehouse_first_times(
+    OUT leases timestamptz, OUT delays timestamptz, OUT schedules timestamptz
+  ) LANGUAGE plpgsql AS $$
+  BEGIN
+    SELECT min(lease_expires_at) INTO leases FROM jobs WHERE status = 'running';
+    SELECT min(run_at) INTO delays FROM jobs WHERE status = 'queued' AND delayed;
+    SELECT min(next_at) INTO schedules FROM job_schedules;
+  END $$`
+
 /** Reads the end of one index for each kind. */
-const firstTimes = (sql: SqlClient.SqlClient) =>
-  sql<FirstTimes>`
-    SELECT (SELECT min(lease_expires_at) FROM jobs WHERE status = 'running') AS leases,
-      (SELECT min(run_at) FROM jobs WHERE status = 'queued' AND delayed) AS delays,
-      (SELECT min(next_at) FROM job_schedules) AS schedules`.pipe(
+const firstTimes = (sql: SqlClient.SqlClient) => {
+  functionsOf(sql)?.add(call, create)
+  return sql.unsafe<FirstTimes>(call).pipe(
     Effect.map(([row]) => row!),
     orUnavailableWithin("sweep"),
   )
+}
 
 /** Reads the first times of buckets: of those that this process has changed, and of each after a poll interval. */
 const makeTimes = (sql: SqlClient.SqlClient, { all, touched }: Buckets) => {
