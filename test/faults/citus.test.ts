@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { bucketOf } from "#src/infrastructure/database/buckets.ts"
-import { citusUrl, freshCitus, moveNode, nodeOfBucket, startNode, stopNode } from "../support/citus.ts"
+import { citusUrl, freshCitus, moveBucket, moveNode, nodeOfBucket, startNode, stopNode } from "../support/citus.ts"
 import { proxied } from "../support/proxy.ts"
 import {
   assertDelivered,
@@ -94,6 +94,39 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
       }
       assert.isBelow(gap, outageMillis + marginMillis)
       yield* Effect.log(`the longest gap of the other node's org: ${Math.round(gap)} ms`)
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("a bucket moves to another worker and back while orgs work: nothing is lost or sent twice", () =>
+    Effect.gen(function* () {
+      const url = yield* freshCitus("three")
+      const service = yield* makeRestartable(onPostgres(url).environment)
+      const verifier = yield* makeVerifier()
+      const makeOne = Effect.tap(makeTenant(service.current), ({ endpoint }) => endpoint(`${verifier.url}/a`))
+      const tenants = yield* Effect.forEach([0, 1], (bucket) =>
+        Effect.repeat(makeOne, { until: ({ orgId }) => bucketOf(orgId, 3) === bucket }),
+      )
+      const moves = { areDone: false }
+      const workOf = Effect.fnUntraced(function* ({ finish }: Tenant) {
+        const jobs: Array<string> = []
+        while (!moves.areDone) jobs.push(yield* finish(jobs.length))
+        return jobs
+      })
+
+      const work = yield* Effect.forkChild(Effect.forEach(tenants, workOf, { concurrency: 2 }))
+      yield* verifier.arrived(40)
+      const [from, to] = yield* Effect.forEach([0, 1], (bucket) => nodeOfBucket(url, bucket))
+      assert.notStrictEqual(from, to)
+      yield* moveBucket(url, 0, to!)
+      yield* moveBucket(url, 0, from!)
+      moves.areDone = true
+      const jobs = yield* Fiber.join(work)
+      for (const [n, tenant] of tenants.entries()) {
+        yield* tenant.settled
+        const own = new Set(jobs[n])
+        const receipts = verifier.receipts.filter(({ jobId }) => own.has(jobId))
+        yield* assertDelivered(tenant, receipts, jobs[n]!, ["/a"])
+      }
     }).pipe(Effect.scoped),
   )
 

@@ -3,6 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlError } from "effect/sql"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
+import { schemaOf } from "../../src/infrastructure/database/buckets.ts"
 import * as Distribute from "../../src/infrastructure/database/citus/distribute.ts"
 import { placements } from "../../src/infrastructure/database/citus/placements.ts"
 import * as PostgresDatabase from "../../src/infrastructure/database/PostgresDatabase.ts"
@@ -175,6 +176,15 @@ export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: st
   url.hostname = node.host
   url.port = String(node.port)
   return url.href
+})
+
+/** Moves a bucket to the node of a URL, while it is used. */
+export const moveBucket = Effect.fn("moveBucket")(function* (coordinator: string, bucket: number, node: string) {
+  const { hostname, port } = new URL(node)
+  yield* Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`SELECT citus_schema_move(${schemaOf(bucket)}::text::regnamespace, ${hostname}, ${Number(port)}::int)`
+  }).pipe(Effect.provide(client(coordinator)))
 })
 
 /** Tells a database that a node of it has the address of another URL. */
