@@ -1,14 +1,25 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { bucketOf } from "#src/infrastructure/database/buckets.ts"
-import { citusUrl, freshCitus, nodeOfBucket, startNode, stopNode } from "../support/citus.ts"
-import { assertDelivered, makeRestartable, makeTenant, makeVerifier, onPostgres, type Tenant } from "./support.ts"
+import { citusUrl, freshCitus, moveBucket, moveNode, nodeOfBucket, startNode, stopNode } from "../support/citus.ts"
+import { proxied } from "../support/proxy.ts"
+import {
+  assertDelivered,
+  makeRestartable,
+  makeTenant,
+  makeVerifier,
+  onPostgres,
+  type Tenant,
+  until,
+} from "./support.ts"
 
 /** How long a worker is stopped, in milliseconds. */
 const outageMillis = 5_000
 /** What a request may take on a busy machine besides the outage. */
 const marginMillis = 5_000
 const jobsOfOrg = 200
+/** How long a worker does not answer, in milliseconds: far longer than the service needs to notice it. */
+const silenceMillis = 16_000
 
 /** A tenant whose bucket is on a node, or is not. */
 const tenantOn = Effect.fnUntraced(function* (
@@ -83,6 +94,83 @@ describe.skipIf(citusUrl === undefined)("Citus", () => {
       }
       assert.isBelow(gap, outageMillis + marginMillis)
       yield* Effect.log(`the longest gap of the other node's org: ${Math.round(gap)} ms`)
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("a bucket moves to another worker and back while orgs work: nothing is lost or sent twice", () =>
+    Effect.gen(function* () {
+      const url = yield* freshCitus("three")
+      const service = yield* makeRestartable(onPostgres(url).environment)
+      const verifier = yield* makeVerifier()
+      const makeOne = Effect.tap(makeTenant(service.current), ({ endpoint }) => endpoint(`${verifier.url}/a`))
+      const tenants = yield* Effect.forEach([0, 1], (bucket) =>
+        Effect.repeat(makeOne, { until: ({ orgId }) => bucketOf(orgId, 3) === bucket }),
+      )
+      const moves = { areDone: false }
+      const workOf = Effect.fnUntraced(function* ({ finish }: Tenant) {
+        const jobs: Array<string> = []
+        while (!moves.areDone) jobs.push(yield* finish(jobs.length))
+        return jobs
+      })
+
+      const work = yield* Effect.forkChild(Effect.forEach(tenants, workOf, { concurrency: 2 }))
+      yield* verifier.arrived(40)
+      const [from, to] = yield* Effect.forEach([0, 1], (bucket) => nodeOfBucket(url, bucket))
+      assert.notStrictEqual(from, to)
+      yield* moveBucket(url, 0, to!)
+      yield* moveBucket(url, 0, from!)
+      moves.areDone = true
+      const jobs = yield* Fiber.join(work)
+      for (const [n, tenant] of tenants.entries()) {
+        yield* tenant.settled
+        const own = new Set(jobs[n])
+        const receipts = verifier.receipts.filter(({ jobId }) => own.has(jobId))
+        yield* assertDelivered(tenant, receipts, jobs[n]!, ["/a"])
+      }
+    }).pipe(Effect.scoped),
+  )
+
+  it.live("a worker does not answer: other nodes' orgs get their deliveries, and nothing is lost", () =>
+    Effect.gen(function* () {
+      const url = yield* freshCitus("three")
+      const node = yield* nodeOfBucket(url, 0)
+      const proxy = yield* proxied(node)
+      yield* moveNode(url, node, proxy.url)
+      const service = yield* makeRestartable(onPostgres(url).environment)
+      const verifier = yield* makeVerifier()
+      const makeOne = makeTenant(service.current)
+      const here = yield* tenantOn(makeOne, url, (node) => node === proxy.url)
+      const there = yield* tenantOn(makeOne, url, (node) => node !== proxy.url)
+      yield* here.endpoint(`${verifier.url}/here`)
+      yield* there.endpoint(`${verifier.url}/there`)
+      const arrivedAt = (path: string) => verifier.receipts.filter(({ endpoint }) => endpoint === path).length
+
+      const jobsHere = yield* Effect.forkChild(here.finishMany(jobsOfOrg))
+      yield* verifier.arrived(jobsOfOrg / 4)
+      let n = 0
+      const deliver = Effect.suspend(() =>
+        Effect.andThen(
+          there.finish(n++),
+          until(() => arrivedAt("/there") === n),
+        ),
+      )
+      const gap = yield* Effect.gen(function* () {
+        const gap = yield* longestGap(deliver)
+        yield* proxy.silence
+        yield* Effect.sleep(silenceMillis)
+        return yield* gap
+      }).pipe(Effect.scoped)
+      yield* proxy.heal
+      yield* proxy.cut
+      const jobs = yield* Fiber.join(jobsHere)
+      yield* Effect.all([here.settled, there.settled])
+
+      const receipts = verifier.receipts.filter(({ endpoint }) => endpoint === "/here")
+      const all = new Set(receipts.map(({ id }) => id))
+      // In flight when the node fell silent, and when its connections were cut.
+      yield* assertDelivered(here, receipts, jobs, ["/here"], [all, all])
+      assert.isBelow(gap, silenceMillis / 2)
+      yield* Effect.log(`the longest gap of the other node's deliveries: ${Math.round(gap)} ms`)
     }).pipe(Effect.scoped),
   )
 })

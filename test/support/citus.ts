@@ -3,6 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlError } from "effect/sql"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
+import { schemaOf } from "../../src/infrastructure/database/buckets.ts"
 import * as Distribute from "../../src/infrastructure/database/citus/distribute.ts"
 import { placements } from "../../src/infrastructure/database/citus/placements.ts"
 import * as PostgresDatabase from "../../src/infrastructure/database/PostgresDatabase.ts"
@@ -50,10 +51,17 @@ const client = (url: string) =>
 /** The distributed database that fresh ones are copied from. */
 const templateOf = (kind: Kind) => `gatehouse_citus_template_${kind}`
 
+/** Drops a database on every node. On a busy machine the maintenance of Citus leaves it only after a while. */
+const dropOnEach = (urls: ReadonlyArray<string>, name: string) =>
+  Effect.retry(
+    onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`),
+    { times: 5 },
+  )
+
 /** Creates a migrated database on every node, which knows the others. Returns its URLs, the coordinator's first. */
 const createDatabase = Effect.fn("createDatabase")(function* (name: string) {
   const urls = yield* nodeUrls(citusUrl!)
-  yield* onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`)
+  yield* dropOnEach(urls, name)
   yield* onEach(urls, (admin) => admin`CREATE DATABASE ${admin(name)}`)
   const databases = urls.map((node) => inDatabase(node, name))
   yield* onEach(databases, (admin) => admin`CREATE EXTENSION citus`)
@@ -86,8 +94,7 @@ export const prepareCitus = Effect.forEach(["one", "three"] as const, (kind) => 
 let made = 0
 const newName = () => `test_${process.pid}_${process.env.VITEST_POOL_ID ?? 0}_${made++}`
 
-const drop = (urls: ReadonlyArray<string>, name: string) =>
-  Effect.orDie(onEach(urls, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`))
+const drop = (urls: ReadonlyArray<string>, name: string) => Effect.orDie(dropOnEach(urls, name))
 
 /** A new migrated database that is not distributed, dropped when the scope closes. Returns the URL of its coordinator. */
 export const freshUndistributed = Effect.fn("freshUndistributed")(function* () {
@@ -169,6 +176,27 @@ export const nodeOfBucket = Effect.fn("nodeOfBucket")(function* (coordinator: st
   url.hostname = node.host
   url.port = String(node.port)
   return url.href
+})
+
+/** Moves a bucket to the node of a URL, while it is used. */
+export const moveBucket = Effect.fn("moveBucket")(function* (coordinator: string, bucket: number, node: string) {
+  const { hostname, port } = new URL(node)
+  yield* Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`SELECT citus_schema_move(${schemaOf(bucket)}::text::regnamespace, ${hostname}, ${Number(port)}::int)`
+  }).pipe(Effect.provide(client(coordinator)))
+})
+
+/** Tells a database that a node of it has the address of another URL. */
+export const moveNode = Effect.fn("moveNode")(function* (coordinator: string, node: string, address: string) {
+  const [from, to] = [new URL(node), new URL(address)]
+  yield* Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`
+      SELECT citus_update_node(nodeid, ${to.hostname}, ${Number(to.port)}::int) FROM pg_dist_node
+      WHERE nodename = ${from.hostname} AND nodeport = ${Number(from.port)}::int`
+    yield* sql`SELECT start_metadata_sync_to_all_nodes()`
+  }).pipe(Effect.provide(client(coordinator)))
 })
 
 /** The backend of suites that also run on Citus, new and distributed wherever the layer is provided; none without CITUS_URL. */

@@ -3,6 +3,7 @@ import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Schedule
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
+import { sessionParameters } from "./buckets.ts"
 import * as DistributedClient from "./citus/DistributedClient.ts"
 import { migrateBuckets } from "./citus/migrateBuckets.ts"
 import { distributionOf } from "./citus/placements.ts"
@@ -132,7 +133,8 @@ const postgres = Effect.fn("Database.postgres")(function* (
     }),
     cannotStart("DATABASE_URL"),
   )
-  const platform = yield* PostgresDatabase.client(url).pipe(cannotStart("DATABASE_URL"))
+  const parameters = buckets === 0 ? {} : sessionParameters
+  const platform = yield* PostgresDatabase.client(url, parameters).pipe(cannotStart("DATABASE_URL"))
   const sql =
     buckets === 0 ? platform : yield* DistributedClient.make(url, platform, buckets).pipe(cannotStart("DATABASE_URL"))
   return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(listenUrl, sql)))

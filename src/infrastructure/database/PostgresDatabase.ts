@@ -30,8 +30,8 @@ export const poolSize = 10
  * The connection pool of requests and workers. It is not multiplexed: each connection carries one statement, so the
  * deadline of an operation also closes a dead connection, and a slow statement delays no other.
  */
-export const client = (url: Redacted.Redacted<string>) =>
-  PgClient.make({ ...poolConfig(url), minConnections: 1, maxConnections: poolSize })
+export const client = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) =>
+  PgClient.make({ ...poolConfig(url, parameters), minConnections: 1, maxConnections: poolSize })
 
 /** The configuration of each connection of a pool. */
 export const poolConfig = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) => ({

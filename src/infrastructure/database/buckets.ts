@@ -77,8 +77,10 @@ export const functionsOf = (sql: SqlClient.SqlClient): SessionFunctions | undefi
  */
 export const bucketPlanSettings = { plan_cache_mode: "auto", "citus.task_assignment_policy": "greedy" }
 
-/** The parameters of connections to buckets. Citus would copy the functions of a session to the other nodes. */
-export const bucketParameters = { ...bucketPlanSettings, "citus.enable_ddl_propagation": "off" }
+/** The parameters of connections of a distributed database. Citus would copy the functions of a session to the other nodes. */
+export const sessionParameters = { "citus.enable_ddl_propagation": "off" }
+/** The parameters of connections to buckets. */
+export const bucketParameters = { ...bucketPlanSettings, ...sessionParameters }
 
 const setPath = (sql: SqlClient.SqlClient, bucket: number | undefined) => {
   const { plan_cache_mode: mode } = bucket === undefined ? planSettings : bucketPlanSettings

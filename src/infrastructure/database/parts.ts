@@ -25,6 +25,8 @@ export interface Insert extends Named {
   readonly columns: string
   /** Skips rows that exist already. With `returning`, the rows have a column `id`. */
   readonly unlessExists?: boolean
+  /** What happens to a row that exists already, after ON CONFLICT. Without parameters. */
+  readonly onConflict?: string
   /** What other parts use of the inserted rows. */
   readonly returning?: string
 }
@@ -47,14 +49,17 @@ export const headOf = (part: Derived | Read) => {
   return `${part.name}${names} AS ${part.isMaterialized === true ? "MATERIALIZED " : ""}`
 }
 
+/** The ON CONFLICT of a part that inserts. */
+export const conflictOf = ({ onConflict, unlessExists }: Insert) => {
+  const action = onConflict ?? (unlessExists === true ? "DO NOTHING" : undefined)
+  return action === undefined ? "" : ` ON CONFLICT ${action}`
+}
+
 const withOf = (sql: SqlClient.SqlClient, part: Part) => {
   if (!isInsert(part)) return sql`${sql.literal(headOf(part))}(${part.rows})`
-  const { columns, into, name, returning, rows, unlessExists } = part
-  const tail = [
-    ...(unlessExists === true ? ["ON CONFLICT DO NOTHING"] : []),
-    ...(returning === undefined ? [] : [`RETURNING ${returning}`]),
-  ]
-  return sql`${sql.literal(`${name} AS (INSERT INTO ${into} (${columns})`)} ${rows} ${sql.literal(tail.join(" "))})`
+  const { columns, into, name, returning, rows } = part
+  const tail = `${conflictOf(part)}${returning === undefined ? "" : ` RETURNING ${returning}`}`
+  return sql`${sql.literal(`${name} AS (INSERT INTO ${into} (${columns})`)} ${rows}${sql.literal(tail)})`
 }
 
 /** Parts as CTEs, for a statement that starts with WITH. */

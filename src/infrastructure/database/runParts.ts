@@ -1,13 +1,12 @@
-import { Context, Effect, Option } from "effect"
+import { Context, Effect } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { Bucket, functionsOf } from "./buckets.ts"
 import { partsFunction } from "./citus/partsFunction.ts"
-import * as SessionFunctions from "./citus/sessionFunctions.ts"
 import { ctes, type Part } from "./parts.ts"
 
 /**
  * Runs the parts of a statement, and returns the rows of its SELECT. One round trip, and one transaction. In a bucket these
- * rows pass through JSON. In a transaction of the platform, which uses several nodes anyway, it is one statement.
+ * rows pass through JSON.
  */
 export const runParts = <Row extends object>(
   sql: SqlClient.SqlClient,
@@ -18,9 +17,7 @@ export const runParts = <Row extends object>(
   const functions = functionsOf(sql)
   if (functions === undefined) return whole()
   return Effect.withFiber(({ context }) => {
-    const transaction = Option.getOrUndefined(Context.getOption(context, sql.transactionService))
     if (Context.get(context, Bucket) === undefined) return whole()
-    if (transaction !== undefined && !SessionFunctions.has(transaction[0])) return whole()
     const { call, create, parameters } = partsFunction(sql, parts, select)
     functions.add(call, create)
     return Effect.map(sql.unsafe<{ rows: ReadonlyArray<Row> }>(call, parameters), ([found]) => found!.rows)

@@ -3,10 +3,11 @@ import { SqlClient } from "effect/sql"
 import { Job } from "../../domain/jobs/Job.ts"
 import { jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { eachBucket, inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { mergeTurns } from "../orgs/orgsInTurn.ts"
 import { claimJobs, extendLease, releaseJobs } from "./claimJobs.ts"
+import { DueBuckets } from "./dueBuckets.ts"
 import { expireLeases } from "./expireLeases.ts"
 import { decodePage, decodeRows, isOfOrg, JsonText, Time } from "../database/fragments.ts"
 import * as InsertJob from "./insertJob.ts"
@@ -37,6 +38,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const insert = yield* InsertJob.make
     const report = yield* ReportJob.make
+    const dueBuckets = yield* DueBuckets
 
     const repository = JobRepository.of({
       insert,
@@ -44,7 +46,7 @@ export const layer = Layer.effect(
       release: (orgId, jobs, now) => releaseJobs(sql, orgId, jobs, now).pipe(Effect.asVoid, orUnavailable),
       extendLease: (orgId, jobId, heartbeat) => orUnavailable(extendLease(sql, orgId, jobId, heartbeat)),
       expireLeases: (batch) =>
-        eachBucket(sql, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+        dueBuckets.run("leases", batch.now, expireLeases(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
           Effect.map((parts) => ({
             queued: sum(parts.map(({ queued }) => queued)),
             exhausted: parts.flatMap(({ exhausted }) => exhausted),
@@ -52,7 +54,7 @@ export const layer = Layer.effect(
           })),
         ),
       queueDelayed: (batch) =>
-        eachBucket(sql, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
+        dueBuckets.run("delays", batch.now, queueDelayed(sql, batch).pipe(orUnavailableWithin("sweep"))).pipe(
           Effect.map((parts) => ({
             orgs: parts.flatMap(({ orgs }) => orgs),
             moved: sum(parts.map(({ moved }) => moved)),
@@ -72,4 +74,4 @@ export const layer = Layer.effect(
     })
     return inOrgs(sql, repository, ["insert", "claim", "release", "extendLease", "report", "find", "list"])
   }),
-).pipe(Layer.provide(OrgUsage.layer))
+).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))

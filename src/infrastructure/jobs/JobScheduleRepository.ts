@@ -9,9 +9,10 @@ import {
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { eachBucket, inOrgs } from "../database/buckets.ts"
+import { inOrgs } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
+import { DueBuckets } from "./dueBuckets.ts"
 import { fireSchedules } from "./fireSchedules.ts"
 import { templateColumns, templateValues } from "./insertJobs.ts"
 import { changeSchedule } from "./changeSchedule.ts"
@@ -124,6 +125,7 @@ export const layer = Layer.effect(
     const jobLimit = yield* Limited.make("unfinishedJobs")
     const bytes = yield* StoredBytes.make
     const findRoom = yield* JobRoom.make
+    const dueBuckets = yield* DueBuckets
 
     const repository = JobScheduleRepository.of({
       insert: (schedule, entry) => insertSchedule(sql, limit, bytes, schedule, entry),
@@ -168,7 +170,7 @@ export const layer = Layer.effect(
             for (const { orgId, bytes } of stored) usage.addBytes(orgId, bytes)
             return fired
           }),
-          (fired) => eachBucket(sql, fired),
+          (fired) => dueBuckets.run("schedules", batch.now, fired),
           Effect.map((parts) => ({
             orgs: parts.flatMap(({ orgs }) => orgs),
             moved: parts.reduce((sum, { moved }) => sum + moved, 0),
@@ -178,4 +180,4 @@ export const layer = Layer.effect(
     })
     return inOrgs(sql, repository, ["insert", "list", "find", "update", "run", "remove"])
   }),
-).pipe(Layer.provide(OrgUsage.layer))
+).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))

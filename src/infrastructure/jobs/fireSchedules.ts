@@ -7,7 +7,8 @@ import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
 import { type FireBatch, isBlocked } from "../../domain/jobs/JobScheduleRepository.ts"
 import { texts, times } from "../database/arrays.ts"
 import { date } from "../database/fragments.ts"
-import { ctes } from "../database/parts.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
 import type { JobRoom } from "./jobRoom.ts"
 import { pickDue } from "../orgs/orgsInTurn.ts"
@@ -98,19 +99,37 @@ export const fireSchedules = Effect.fnUntraced(function* (
     SELECT fired.job_id, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM fired CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = fired.id OFFSET 0) AS s
     WHERE fired.job_id IS NOT NULL`
-  const stored = yield* sql<{ orgId: string; bytes: number }>`
-    WITH fired AS (
-      SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)
-    ), ${ctes(sql, insertJobs(sql, rows, { returning: "org_id, coalesce(octet_length(input), 0) AS bytes" }))}, ended AS (
-      DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
-      RETURNING org_id, coalesce(octet_length(input), 0) AS bytes
-    ), moved AS (
-      UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
-      WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL
-    )
-    SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
-      SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
-    ) AS changed GROUP BY org_id`
+  const bytesOfInput = "org_id, coalesce(octet_length(input), 0) AS bytes"
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "fired",
+      rows: sql`SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS fired (id, job_id, next_at)`,
+    },
+    ...insertJobs(sql, rows, { returning: bytesOfInput }),
+    {
+      name: "ended",
+      isRead: true,
+      columns: "org_id text, bytes int",
+      rows: sql`
+        DELETE FROM job_schedules WHERE id = ANY(ARRAY(SELECT id FROM fired WHERE next_at IS NULL))
+        RETURNING ${sql.literal(bytesOfInput)}`,
+    },
+    {
+      name: "moved",
+      isRead: true,
+      rows: sql`
+        UPDATE job_schedules SET next_at = fired.next_at, last_job_id = coalesce(fired.job_id, last_job_id) FROM fired
+        WHERE job_schedules.id = ANY(${ids}) AND job_schedules.id = fired.id AND fired.next_at IS NOT NULL`,
+    },
+  ]
+  const stored = yield* runParts<{ orgId: string; bytes: number }>(
+    sql,
+    parts,
+    sql`
+      SELECT org_id AS "orgId", sum(bytes)::float8 AS bytes FROM (
+        SELECT org_id, bytes FROM made UNION ALL SELECT org_id, -bytes FROM ended
+      ) AS changed GROUP BY org_id`,
+  )
   const orgs = schedules.flatMap(({ orgId }, at) => (jobIds[at] === null ? [] : [orgId]))
   return { orgs, moved: schedules.length, stored, next }
 })

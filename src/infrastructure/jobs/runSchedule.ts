@@ -4,7 +4,8 @@ import type { JobStatus } from "../../domain/jobs/Job.ts"
 import type { Overlap } from "../../domain/jobs/JobSchedule.ts"
 import { isBlocked, lastJobUnfinished, scheduleNotFound } from "../../domain/jobs/JobScheduleRepository.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
-import { ctes } from "../database/parts.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import * as Limited from "../orgs/limited.ts"
 import type * as StoredBytes from "../orgs/storedBytes.ts"
 import { insertJobs, templateColumns } from "./insertJobs.ts"
@@ -41,16 +42,18 @@ export const runSchedule = Effect.fnUntraced(function* (
     SELECT ${jobId}, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
     FROM job_schedules s JOIN orgs org ON org.id = s.org_id
     WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId, inputBytes)}`
+  const noted: Part = {
+    name: "noted",
+    isRead: true,
+    rows: sql`
+      UPDATE job_schedules SET last_job_id = rows.id FROM rows
+      WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}`,
+  }
   const [made] = yield* bytes.storing(
     orgId,
     inputBytes,
     (rows) => rows.length > 0,
-    Effect.suspend(
-      () => sql`
-        WITH ${ctes(sql, insertJobs(sql, row))}
-        UPDATE job_schedules SET last_job_id = made.id FROM made
-        WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId} RETURNING made.id`,
-    ),
+    Effect.suspend(() => runParts(sql, [...insertJobs(sql, row), noted], sql`SELECT id FROM made`)),
   )
   if (made === undefined) return yield* bytes.refuse(orgId)
   return undefined

@@ -5,6 +5,8 @@ import { OrgUsage } from "./OrgUsage.ts"
 import { byBucket } from "../database/buckets.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/arrays.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { limitOf } from "./orgCounts.ts"
 
 /** Bytes of a stored text. */
@@ -16,26 +18,28 @@ const writeBatchSize = 1_000
 type OrgBytes = readonly [orgId: string, bytes: number]
 
 /** Adds to the stored bytes of orgs; a sum below zero becomes zero. Writes in the order of ids, to avoid deadlocks. */
-const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) =>
-  byBucket(
-    sql,
-    all,
-    ([orgId]) => orgId,
-    (part) => addBytesHere(sql, part),
-  )
-
-const addBytesHere = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) => {
+const addStoredBytes = (sql: SqlClient.SqlClient, all: ReadonlyArray<OrgBytes>) => {
   const [orgs, by] = [texts(all.map(([orgId]) => orgId)), texts(all.map(([, by]) => `${by}`))]
-  return sql`
-    WITH rows AS MATERIALIZED (
-      SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
-      CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
-      WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)
-    ), written AS (
-      INSERT INTO org_usage (org_id, stored_bytes) SELECT id, by FROM rows ORDER BY id
-      ON CONFLICT (org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)
-    )
-    SELECT 1`
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "rows",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text, by bigint",
+      rows: sql`
+        SELECT org.id, by::bigint AS by FROM unnest(${orgs}, ${by}) AS changed (id, by)
+        CROSS JOIN LATERAL (SELECT id FROM orgs WHERE id = changed.id OFFSET 0) AS org
+        WHERE by::bigint > 0 OR EXISTS (SELECT FROM org_usage WHERE org_id = org.id)`,
+    },
+    {
+      name: "written",
+      into: "org_usage",
+      columns: "org_id, stored_bytes",
+      rows: sql`SELECT id, by FROM rows ORDER BY id`,
+      onConflict: "(org_id) DO UPDATE SET stored_bytes = greatest(0, org_usage.stored_bytes + excluded.stored_bytes)",
+    },
+  ]
+  return runParts(sql, parts, sql`SELECT 1`)
 }
 
 /**
@@ -48,22 +52,39 @@ export const subtractStoredBytes = (sql: SqlClient.SqlClient, bytes: ReadonlyMap
   bytes.size === 0
     ? Effect.void
     : Effect.asVoid(
-        addStoredBytes(
+        byBucket(
           sql,
-          [...bytes].map(([orgId, by]) => [orgId, -by] as const),
+          [...bytes].map(([orgId, by]): OrgBytes => [orgId, -by]),
+          ([orgId]) => orgId,
+          (part) => addStoredBytes(sql, part),
         ),
       )
 
-/** Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call. */
+/**
+ * Writes the stored bytes that this replica has counted. Bytes that cannot be written stay for the next call, which begins
+ * with others. Of several buckets, those that are available are written.
+ */
 export const writeStoredBytes = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, usage: OrgUsage["Service"]) {
   let written = writeBatchSize
   while (written === writeBatchSize) {
     const batch = usage.unwritten(writeBatchSize)
     written = batch.length
     if (written === 0) return
-    yield* orUnavailableWithin("sweep")(addStoredBytes(sql, batch))
-    // Until here the bytes count twice, so the limit is never exceeded because of the write.
-    for (const [orgId, bytes] of batch) usage.addBytes(orgId, -bytes)
+    const writes = yield* byBucket(
+      sql,
+      batch,
+      ([orgId]) => orgId,
+      (part) =>
+        Effect.map(Effect.exit(orUnavailableWithin("sweep")(addStoredBytes(sql, part))), (exit) => {
+          for (const [orgId, bytes] of part) {
+            // Until here the bytes count twice, so the limit is never exceeded because of the write.
+            usage.addBytes(orgId, -bytes)
+            if (Exit.isFailure(exit)) usage.addBytes(orgId, bytes)
+          }
+          return exit
+        }),
+    )
+    yield* writes.find(Exit.isFailure) ?? Effect.void
   }
 })
 

@@ -3,6 +3,7 @@ import type { SqlClient } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import type { SweepRepository } from "../../domain/sweeps/Sweeps.ts"
 import { bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
 
 /** How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some. */
 const pollMillis = Duration.toMillis("5 seconds")
@@ -24,6 +25,11 @@ export const sweepsOverBuckets = (
   const pollAt = new Map<Place, number>()
   const placeOf = new LRUCache<string, { readonly place: Place }>({ max: maxRemembered })
   let first = 0
+  // Citus keeps the plan of this statement, and plans that of `next` each time.
+  const isEmpty = sql`SELECT 1 FROM sweeps LIMIT 1`.pipe(
+    Effect.map((rows) => rows.length === 0),
+    orUnavailable,
+  )
 
   const next: SweepRepository["Service"]["next"] = (afterOrg, setAside) =>
     Effect.gen(function* () {
@@ -36,9 +42,10 @@ export const sweepsOverBuckets = (
         if (!isDue) continue
         if (place !== undefined) touched.delete(place)
         pollAt.set(place, now + pollMillis)
-        const sweep = yield* Effect.catch(inBucket(sql, place)(repository.next(afterOrg, setAside)), () =>
-          Effect.succeed(null),
+        const find = Effect.flatMap(isEmpty, (empty) =>
+          empty ? Effect.succeed(null) : repository.next(afterOrg, setAside),
         )
+        const sweep = yield* Effect.catch(inBucket(sql, place)(find), () => Effect.succeed(null))
         if (sweep === null) continue
         if (place !== undefined) touched.add(place)
         placeOf.set(sweep.sweepId, { place })

@@ -14,6 +14,7 @@ import { type ClaimedRow, toClaimed } from "./claimedRows.ts"
 import { correctTimes } from "./correctTimes.ts"
 import { countDue } from "./countDue.ts"
 import { date } from "../database/fragments.ts"
+import { hasDue } from "./hasDue.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -114,6 +115,6 @@ export const layer = Layer.effect(
       countDue: (now: DateTime.Utc, limit: number) => orUnavailable(countDue(sql, now, limit)),
       correctTimes: (correction: TimesCorrection) => orUnavailable(correctTimes(sql, correction)),
     })
-    return DeliveryQueue.of(overBuckets(sql, make))
+    return DeliveryQueue.of(overBuckets(sql, make, (now) => hasDue(sql, now)))
   }),
 )

@@ -5,6 +5,7 @@ import { audited } from "../audit/audited.ts"
 import { date } from "../database/fragments.ts"
 import { inOrgs } from "../database/buckets.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import { runParts } from "../database/runParts.ts"
 
 /** Ed25519 keys of orgs in PostgreSQL. */
 export const layer = Layer.effect(
@@ -24,25 +25,36 @@ export const layer = Layer.effect(
         ),
 
       insert: (orgId, { privateKey, publicKey }, now) =>
-        sql`
-          WITH rows AS MATERIALIZED (
-            SELECT id FROM orgs WHERE id = ${orgId}
-          ), made AS (
-            INSERT INTO org_signing_keys (org_id, public_key, private_key, created_at)
-            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM rows
-            ON CONFLICT (org_id) DO NOTHING
-          )
-          SELECT 1`.pipe(Effect.asVoid, orUnavailable),
+        runParts(
+          sql,
+          [
+            {
+              name: "rows",
+              isRead: true,
+              isMaterialized: true,
+              columns: "id text",
+              rows: sql`SELECT id FROM orgs WHERE id = ${orgId}`,
+            },
+            {
+              name: "made",
+              into: "org_signing_keys",
+              columns: "org_id, public_key, private_key, created_at",
+              rows: sql`SELECT id, ${publicKey}, ${privateKey}, ${date(now)}::timestamptz FROM rows`,
+              unlessExists: true,
+            },
+          ],
+          sql`SELECT 1`,
+        ).pipe(Effect.asVoid, orUnavailable),
 
       rotate: (orgId, { privateKey, publicKey }, previousUntil, now, entry) =>
         audited(
           sql,
           entry,
           sql`
-            INSERT INTO org_signing_keys AS k (org_id, public_key, private_key, created_at)
-            SELECT id, ${publicKey}, ${privateKey}, ${date(now)} FROM rows
+            INSERT INTO org_signing_keys AS k (org_id, public_key, private_key, created_at, previous_until)
+            SELECT id, ${publicKey}, ${privateKey}, ${date(now)}::timestamptz, ${date(previousUntil)}::timestamptz FROM rows
             ON CONFLICT (org_id) DO UPDATE SET previous_public_key = k.public_key, previous_private_key = k.private_key,
-              previous_until = ${date(previousUntil)}, public_key = excluded.public_key,
+              previous_until = excluded.previous_until, public_key = excluded.public_key,
               private_key = excluded.private_key, created_at = excluded.created_at
             RETURNING org_id AS "orgId"`,
           undefined,

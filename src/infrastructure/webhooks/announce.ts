@@ -1,11 +1,12 @@
-import { Context, Effect } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { topicsOf } from "../../domain/webhooks/eventRouting.ts"
 import type { ServiceEvent } from "../../domain/webhooks/ServiceEvents.ts"
 import { texts, times } from "../database/arrays.ts"
-import { Bucket, bucketsOf, byBucket } from "../database/buckets.ts"
+import { bucketsOf, byBucket } from "../database/buckets.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
 import { ctes, type Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { deliverEvents } from "./insertEvents.ts"
 
 /**
@@ -100,12 +101,16 @@ export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgE
     sql,
     events,
     ({ orgId }) => orgId,
-    (part) => sql`WITH service_event AS (SELECT t.* FROM ${eventRows(sql, part)}), ${announceAll(sql)} SELECT 1`,
+    (part) => {
+      const event: Part = { name: "service_event", rows: sql`SELECT t.* FROM ${eventRows(sql, part)}` }
+      return runParts(sql, [event, ...announcementParts(sql)], sql`SELECT 1`)
+    },
   )
 
 /**
- * Makes a change and its events in one statement. A change of the platform of a distributed database has its events in
- * another schema, which Citus does not write in the same statement: they are further statements of the same transaction.
+ * Makes a change and its events in one statement. In a distributed database the events are further statements of the same
+ * transaction: Citus would send the rows between an INSERT and another one of the same statement to every node, and the events of
+ * a change of the platform are in another schema.
  *
  * @param write makes the statement, with the events if the argument is defined
  * @param eventsOf the events of the rows that the statement has returned
@@ -118,11 +123,7 @@ export const withEvents = <Events, Row>(
 ): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
   bucketsOf(sql) === undefined
     ? write(events)
-    : Effect.withFiber(({ context }) =>
-        Context.get(context, Bucket) === undefined
-          ? sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
-          : write(events),
-      )
+    : sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
 
 /** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
 export interface Announced {
@@ -138,15 +139,20 @@ export const deliverAnnounced = Effect.fnUntraced(function* (
 ) {
   const events = yield* sql<{ id: string; type: string }>`
     SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
-  yield* sql`
-    WITH asked AS MATERIALIZED (
-      SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
-        e.created_at AS at
-      FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
-        WITH ORDINALITY AS a (id, topics, n)
-      CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e
-    ), event AS (
-      SELECT id FROM asked
-    ), ${ctes(sql, deliverEvents(sql))}
-    SELECT FROM event`
+  const asked: ReadonlyArray<Part> = [
+    {
+      name: "asked",
+      isRead: true,
+      isMaterialized: true,
+      columns: "n bigint, id text, org_id text, type text, body text, topics text[], subject text, at timestamptz",
+      rows: sql`
+        SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
+          e.created_at AS at
+        FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
+          WITH ORDINALITY AS a (id, topics, n)
+        CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e`,
+    },
+    { name: "event", rows: sql`SELECT id FROM asked` },
+  ]
+  yield* runParts(sql, [...asked, ...deliverEvents(sql)], sql`SELECT 1`)
 })

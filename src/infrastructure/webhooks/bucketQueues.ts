@@ -29,8 +29,18 @@ interface Place {
   isShort: boolean
 }
 
+/** Whether a claim in the bucket of the fiber may find something. */
+type HasDue = (now: DateTime.Utc) => Effect.Effect<boolean, Unavailable>
+
+const nothing: Claimed = { deliveries: [], more: false, short: false, pacedUntil: null }
+
 /** Claims in one bucket after the other, in turn. Reads those that this process has changed, and those with due deliveries. */
-const makeClaim = (sql: SqlClient.SqlClient, { all, count, touched }: Buckets, queues: ReadonlyArray<Queue>) => {
+const makeClaim = (
+  sql: SqlClient.SqlClient,
+  { all, count, touched }: Buckets,
+  queues: ReadonlyArray<Queue>,
+  hasDue: HasDue,
+) => {
   const hot = touched.follow()
   const places = all.map((): Place => ({ dueAt: 0, pollAt: -Infinity, unavailableUntil: -Infinity, isShort: false }))
   let first = 0
@@ -50,9 +60,14 @@ const makeClaim = (sql: SqlClient.SqlClient, { all, count, touched }: Buckets, q
   const claimIn = Effect.fnUntraced(function* (bucket: number, claim: Claim, now: number) {
     const place = places[bucket]!
     const queue = queues[bucket]!
+    const { dueAt } = place
+    // A poll for what other replicas left says nothing about the due times that this process knows.
+    const isPoll = !hot.has(bucket) && dueAt > DateTime.toEpochMillis(claim.now)
     // Before the claim, so that a change during it is not lost.
     hot.delete(bucket)
-    const exit = yield* Effect.exit(inBucket(sql, bucket)(queue.claim(claim)))
+    const found = isPoll && !place.isShort ? hasDue(claim.now) : Effect.succeed(true)
+    const claiming = Effect.flatMap(found, (has) => (has ? queue.claim(claim) : Effect.succeed(nothing)))
+    const exit = yield* Effect.exit(inBucket(sql, bucket)(claiming))
     if (Exit.isFailure(exit)) {
       place.unavailableUntil = now + unavailableMillis
       hot.add(bucket)
@@ -63,6 +78,7 @@ const makeClaim = (sql: SqlClient.SqlClient, { all, count, touched }: Buckets, q
     place.isShort = short
     place.dueAt = pacedUntil === null ? Infinity : DateTime.toEpochMillis(pacedUntil)
     if (deliveries.length > 0 || more) hot.add(bucket)
+    else if (isPoll) place.dueAt = Math.min(place.dueAt, dueAt)
     else {
       const next = yield* Effect.catch(inBucket(sql, bucket)(queue.nextDueAt), () => Effect.succeed(null))
       if (next !== null) place.dueAt = Math.min(place.dueAt, DateTime.toEpochMillis(next))
@@ -72,7 +88,6 @@ const makeClaim = (sql: SqlClient.SqlClient, { all, count, touched }: Buckets, q
 
   const claim = Effect.fnUntraced(function* (claim: Claim) {
     const now = Number(yield* Clock.monotonicTimeNanos) / 1e6
-    const nothing: Claimed = { deliveries: [], more: false, short: false, pacedUntil: null }
     let found = nothing
     const open = candidates(claim, now)
     for (const [n, bucket] of open.entries()) {
@@ -146,12 +161,13 @@ const inParts = <Item>(
  * The queue of a distributed database: each bucket has one. On one PostgreSQL there is one queue.
  *
  * @param make makes the queue of a bucket, whose statements run in the bucket of the fiber
+ * @param hasDue asked before a claim that looks for what other replicas left
  */
-export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue): Queue => {
+export const overBuckets = (sql: SqlClient.SqlClient, make: () => Queue, hasDue: HasDue): Queue => {
   const buckets = bucketsOf(sql)
   if (buckets === undefined) return make()
   const queues = buckets.all.map(() => make())
-  const { claim, nextDueAt, retryAt } = makeClaim(sql, buckets, queues)
+  const { claim, nextDueAt, retryAt } = makeClaim(sql, buckets, queues, hasDue)
   const [queue] = queues as [Queue, ...Array<Queue>]
   return {
     claim,

@@ -5,7 +5,8 @@ import type { SqlClient } from "effect/sql"
 import { type Candidate, endpointReceivers } from "../../domain/webhooks/eventRouting.ts"
 import { texts } from "../database/arrays.ts"
 import { isOfOrg } from "../database/fragments.ts"
-import { ctes } from "../database/parts.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { insertDeliveries } from "./insertDeliveries.ts"
 
 /** The endpoints whose delivery of an event does not exist yet. */
@@ -33,13 +34,21 @@ export const fanOut = Effect.fnUntraced(function* (
   const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
   const to = endpointReceivers(candidates)
   const ids = yield* Effect.forEach(to, () => random.ulid)
-  yield* sql`
-    WITH receivers AS (
-      SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
-        ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
-        AS r (id, endpoint, state, lane)
-    ), event AS (
-      SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}
-    ), ${ctes(sql, insertDeliveries(sql, orgId, createdAt, true))}
-    SELECT FROM event`
+  const event: ReadonlyArray<Part> = [
+    {
+      name: "receivers",
+      rows: sql`
+        SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
+          ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
+          AS r (id, endpoint, state, lane)`,
+    },
+    {
+      name: "event",
+      isRead: true,
+      columns: "id text, job_id text, bytes int",
+      rows: sql`
+        SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`,
+    },
+  ]
+  yield* runParts(sql, [...event, ...insertDeliveries(sql, orgId, createdAt, true)], sql`SELECT 1`)
 })

@@ -6,6 +6,8 @@ import { endpointInactive } from "../../domain/webhooks/deliveryErrors.ts"
 import type { Recovery } from "../../domain/webhooks/DeliveryLog.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { idBefore } from "./idTimes.ts"
 import { endOfLane, lastOfLane } from "./placeInLane.ts"
 
@@ -17,7 +19,80 @@ const inlineRecoveries = 500
 /** The condition of the unsuccessful deliveries `d` of a recovery. The bound of the id keeps older index entries unread. */
 const isCovered = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
   d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL AND d.id > ${idBefore(since)}
-  AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)})`
+  AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)}::timestamptz)`
+
+/** The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks. */
+const heldDeliveries = (
+  sql: SqlClient.SqlClient,
+  recovery: Recovery,
+  doneTo: string,
+  limit: number,
+): ReadonlyArray<Part> => [
+  {
+    name: "endpoint",
+    isRead: true,
+    rows: sql`
+      SELECT id, ordered, coalesce(lane, id) AS lane,
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
+      FROM webhook_endpoints w
+      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE`,
+  },
+  {
+    name: "head",
+    isRead: true,
+    columns: "id text",
+    rows: sql`
+      SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
+      ORDER BY d.id LIMIT ${limit}::int`,
+  },
+  {
+    name: "held",
+    isRead: true,
+    columns: "id text",
+    rows: sql`
+      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
+      FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      CROSS JOIN LATERAL (
+        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
+        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
+      ) AS d
+      CROSS JOIN endpoint
+      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e`,
+  },
+]
+
+/** The parts `places`, `queued` and `changed`, which make the deliveries of the part `held` due now. */
+const queueHeld = (sql: SqlClient.SqlClient, recovery: Recovery, now: DateTime.Utc): ReadonlyArray<Part> => {
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
+  return [
+    {
+      name: "places",
+      isRead: true,
+      isMaterialized: true,
+      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, claim_id text, lease_until timestamptz,
+        bytes int`,
+      rows: sql`
+        SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
+          lease_until, bytes
+        FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h`,
+    },
+    {
+      name: "queued",
+      into: "pending_deliveries",
+      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until, org_id, bytes",
+      rows: sql`
+        SELECT lane, id, event_id, attempts, 0, due_at, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM places`,
+    },
+    {
+      name: "changed",
+      isRead: true,
+      rows: sql`
+        UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
+          updated_at = ${date(now)}
+        WHERE id = ANY(ARRAY(SELECT id FROM held))`,
+    },
+  ]
+}
 
 /**
  * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does not
@@ -32,39 +107,12 @@ export const recoverBatch = (
   limit: number,
   now: DateTime.Utc,
 ) => {
-  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
-  return sql<{ rows: number; last: string | null; recovered: number }>`
-    WITH endpoint AS (
-      SELECT id, ordered, coalesce(lane, id) AS lane,
-        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
-      FROM webhook_endpoints w
-      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE
-    ), head AS (
-      SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
-      ORDER BY d.id LIMIT ${limit}
-    ), held AS (
-      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
-      CROSS JOIN LATERAL (
-        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
-        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
-      ) AS d
-      CROSS JOIN endpoint
-      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e
-    ), places AS MATERIALIZED (
-      SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
-        lease_until, bytes
-      FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h
-    ), queued AS (
-      INSERT INTO pending_deliveries (lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until,
-        org_id, bytes)
-      SELECT lane, id, event_id, attempts, 0, due_at, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM places
-    ), changed AS (
-      UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
-        updated_at = ${date(now)}
-      WHERE id = ANY(ARRAY(SELECT id FROM held))
-    )
-    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`.pipe(
-    Effect.map(([row]) => row!),
+  const parts = [...heldDeliveries(sql, recovery, doneTo, limit), ...queueHeld(sql, recovery, now)]
+  const select = sql`
+    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`
+  return Effect.map(
+    runParts<{ rows: number; last: string | null; recovered: number }>(sql, parts, select),
+    ([row]) => row!,
   )
 }
 

@@ -8,6 +8,8 @@ import {
   endpointInactive,
 } from "../../domain/webhooks/deliveryErrors.ts"
 import { date, isOfOrg } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { endOfLane, lastOfLane } from "./placeInLane.ts"
 import { deliveryJoins } from "./deliveryRows.ts"
 
@@ -39,6 +41,57 @@ const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgI
   return endpoint
 })
 
+/**
+ * Queues a delivery whose row is locked, or makes its row in the queue due; returns no row while an attempt is in flight. Whoever
+ * queues a delivery locks its row, so only a claim can change the queue meanwhile.
+ */
+const queueAgain = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  deliveryId: string,
+  { at, lane, ordered }: { readonly at: Date; readonly lane: string | null; readonly ordered: boolean },
+) => {
+  // In a lane that sends in order it joins at the end.
+  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
+  const isQueued = sql`p.lane = coalesce(${lane}, d.lane) AND p.delivery_id = d.id`
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "rows",
+      isRead: true,
+      isMaterialized: true,
+      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, org_id text, bytes int,
+        queued_already boolean`,
+      rows: sql`
+        SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
+          ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
+          EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
+        FROM deliveries d JOIN events e ON e.id = d.event_id
+        WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})`,
+    },
+    {
+      name: "renewed",
+      isRead: true,
+      columns: "delivery_id text",
+      rows: sql`
+        UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
+          claim_id = NULL, lease_until = NULL
+        WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
+          AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
+        RETURNING p.delivery_id`,
+    },
+    {
+      name: "queued",
+      into: "pending_deliveries",
+      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+      rows: sql`
+        SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
+        WHERE NOT queued_already`,
+      returning: "delivery_id",
+    },
+  ]
+  return runParts(sql, parts, sql`SELECT delivery_id FROM renewed UNION ALL SELECT delivery_id FROM queued`)
+}
+
 /** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
 export const retryDelivery = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
@@ -60,21 +113,7 @@ export const retryDelivery = Effect.fnUntraced(function* (
   yield* sql`
     DELETE FROM pending_deliveries p USING deliveries d
     WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
-  // In a lane that sends in order it joins at the end.
-  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
-  const queued = yield* sql`
-    WITH rows AS MATERIALIZED (
-      SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts, ${ordered ? end : sql`${at}::timestamptz`} AS due_at,
-        d.org_id, octet_length(e.body) AS bytes
-      FROM deliveries d JOIN events e ON e.id = d.event_id
-      WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})
-    ), queued AS (INSERT INTO pending_deliveries AS p
-      (lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes)
-    SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
-    ON CONFLICT (lane, delivery_id) DO UPDATE SET due_at = excluded.due_at, tries = 0, parked = excluded.parked, claim_id = NULL,
-      lease_until = NULL
-    WHERE p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at}
-    RETURNING p.delivery_id) SELECT delivery_id FROM queued`
+  const queued = yield* queueAgain(sql, orgId, deliveryId, { lane, ordered, at })
   if (queued.length === 0) return yield* attemptInFlight()
   yield* sql`
     UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,

@@ -79,12 +79,13 @@ for (const [name, database] of Object.entries(databases)) {
     )
 
     // Seen failing with an embedded database that starts without these settings.
-    it.effect("PostgreSQL plans each statement once, for large tables", () =>
+    it.effect("PostgreSQL plans each statement once, for large tables, and compiles none", () =>
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const [settings] = yield* sql`
-          SELECT current_setting('plan_cache_mode') AS plans, current_setting('enable_seqscan') AS seqscan`
-        assert.deepStrictEqual(settings, { plans: "force_generic_plan", seqscan: "off" })
+          SELECT current_setting('plan_cache_mode') AS plans, current_setting('enable_seqscan') AS seqscan,
+            current_setting('jit') AS jit`
+        assert.deepStrictEqual(settings, { plans: "force_generic_plan", seqscan: "off", jit: "off" })
       }),
     )
 

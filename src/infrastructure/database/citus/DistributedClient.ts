@@ -4,6 +4,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { Bucket, bucketParameters, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
 import { poolConfig } from "../PostgresDatabase.ts"
+import * as NodeWatch from "./nodeWatch.ts"
 import { type Node, placements } from "./placements.ts"
 import * as SessionFunctions from "./sessionFunctions.ts"
 
@@ -20,7 +21,7 @@ type Reserve = Effect.Effect<SqlConnection.Connection, SqlError.SqlError, Scope.
 
 interface Place {
   readonly node: Node
-  readonly client: PgClient.PgClient
+  readonly reserve: Reserve
   readonly scope: Scope.Closeable
 }
 
@@ -33,9 +34,34 @@ export const urlOf = (url: Redacted.Redacted<string>, node: Node) => {
   return Redacted.make(at.href)
 }
 
-const isSame = (one: Node, other: Node) =>
-  one === other ||
-  (one !== "coordinator" && other !== "coordinator" && one.host === other.host && one.port === other.port)
+const nameOf = (node: Node) => (node === "coordinator" ? node : `${node.host}:${node.port}`)
+
+/** The watches of the nodes that have buckets. */
+const makeWatches = Effect.fnUntraced(function* (url: Redacted.Redacted<string>) {
+  const parent = yield* Effect.scope
+  const watches = new Map<string, { readonly watch: NodeWatch.NodeWatch; readonly scope: Scope.Closeable }>()
+  return {
+    /** The watch of a node, which starts with the first call. */
+    of: Effect.fnUntraced(function* (node: Exclude<Node, "coordinator">) {
+      const known = watches.get(nameOf(node))
+      if (known !== undefined) return known.watch
+      const scope = yield* Scope.fork(parent)
+      const watch = yield* NodeWatch.make(urlOf(url, node), node).pipe(Scope.provide(scope))
+      watches.set(nameOf(node), { watch, scope })
+      return watch
+    }),
+
+    /** Ends the watches of other nodes. */
+    keep: (nodes: ReadonlyArray<Node>) => {
+      const names = new Set(nodes.map(nameOf))
+      const others = [...watches].filter(([name]) => !names.has(name))
+      return Effect.forEach(others, ([name, { scope }]) => {
+        watches.delete(name)
+        return Scope.close(scope, Exit.void)
+      })
+    },
+  }
+})
 
 /** The pools of the buckets, each on the node that holds the bucket. They open connections when they are used. */
 const makePlaces = Effect.fnUntraced(function* (
@@ -46,16 +72,23 @@ const makePlaces = Effect.fnUntraced(function* (
 ) {
   const reactivity = yield* Reactivity.Reactivity
   const parent = yield* Effect.scope
+  const watches = yield* makeWatches(url)
   const open = Effect.fnUntraced(function* (bucket: number, node: Node) {
     const scope = yield* Scope.fork(parent)
+    const watch = node === "coordinator" ? undefined : yield* watches.of(node)
     const config = poolConfig(urlOf(url, node), { search_path: schemaOf(bucket), ...bucketParameters })
-    const client = yield* PgClient.make({
+    const { reserve } = yield* PgClient.make({
       ...config,
+      ...(watch === undefined ? {} : { stream: watch.stream }),
       minConnections: 0,
       maxConnections: maxConnectionsOfBucket,
       idleTimeout,
     }).pipe(Scope.provide(scope), Effect.provideService(Reactivity.Reactivity, reactivity))
-    return { node, client, scope } satisfies Place
+    return {
+      node,
+      scope,
+      reserve: watch === undefined ? reserve : Effect.andThen(watch.check, reserve),
+    } satisfies Place
   })
   const find = direct
     ? Effect.provideService(placements(count), SqlClient.SqlClient, platform)
@@ -66,10 +99,11 @@ const makePlaces = Effect.fnUntraced(function* (
     const nodes = yield* find
     for (const [bucket, node] of nodes.entries()) {
       const before = places[bucket]!
-      if (isSame(node, before.node)) continue
+      if (nameOf(node) === nameOf(before.node)) continue
       places[bucket] = yield* open(bucket, node)
       yield* Effect.forkIn(Effect.delay(Scope.close(before.scope, Exit.void), drainTime), parent)
     }
+    yield* watches.keep(nodes)
   }).pipe(Effect.catchCause((cause) => Effect.logDebug("Cannot look where the buckets are", cause)))
   if (direct) yield* Effect.forkScoped(Effect.repeat(follow, placementInterval))
   return places
@@ -100,17 +134,20 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const places = yield* makePlaces(url, platform, count, direct)
   const functions = SessionFunctions.make()
-  const reserveWith = (prepare: (reserve: Reserve) => Reserve): Reserve =>
-    Effect.withFiber(({ context }) => {
-      const bucket = Context.get(context, Bucket)
-      return bucket === undefined ? platform.reserve : prepare(places[bucket]!.client.reserve)
-    })
-  const reserve = reserveWith(Effect.map(functions.connection))
+  const reserve: Reserve = Effect.withFiber(({ context }) => {
+    const bucket = Context.get(context, Bucket)
+    return bucket === undefined ? platform.reserve : Effect.map(places[bucket]!.reserve, functions.connection)
+  })
+  // A transaction of the platform may have statements in buckets, too.
+  const reserveForTransaction: Reserve = Effect.withFiber(({ context }) => {
+    const bucket = Context.get(context, Bucket)
+    return functions.beforeTransaction(bucket === undefined ? platform.reserve : places[bucket]!.reserve)
+  })
   const client = yield* SqlClient.make({
     driver: "pg",
     acquirer: reserve,
     borrower: (f) => Effect.scoped(Effect.flatMap(reserve, f)),
-    transactionAcquirer: reserveWith(functions.beforeTransaction),
+    transactionAcquirer: reserveForTransaction,
     prepareTransactionControls: true,
     commit,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,

@@ -2,7 +2,7 @@ import { PgTypes } from "@effect/sql-pg"
 import type { SqlClient, Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { createHash } from "node:crypto"
-import { headOf, type Insert, isInsert, isRead, namesOf, type Part, type Read } from "../parts.ts"
+import { conflictOf, headOf, type Insert, isInsert, isRead, namesOf, type Part, type Read } from "../parts.ts"
 
 /** Rows that are inserted one by one: a plan for one row is kept, while Citus makes one for many rows each time. */
 const maxSingleRows = 4
@@ -92,13 +92,13 @@ const readAll = (all: ReadonlyArray<Written>, kept: ReadonlyArray<Read>) => {
 }
 
 const insert = (all: ReadonlyArray<Written>, part: Written<Insert>) => {
-  const { columns, into, name, text, unlessExists = false } = part
+  const { columns, into, name, text } = part
   const isKept = keepsIds(part)
   const source = later(all, `SELECT * FROM (${text}) AS made (${columns})`)
   const target = `INSERT INTO ${into} (${columns})`
   const values = namesOf(columns).map((column) => `made.${column}`)
   const keep = `${idsOf(name)} := array_append(${idsOf(name)}, made.id);`
-  const conflict = unlessExists ? " ON CONFLICT DO NOTHING" : ""
+  const conflict = conflictOf(part)
   const one = `${target} VALUES (${values.join(", ")})${conflict};`
   return `
     IF (SELECT count(*) FROM (${source} LIMIT ${maxSingleRows + 1}) AS counted) <= ${maxSingleRows} THEN
@@ -145,7 +145,7 @@ export const partsFunction = (sql: SqlClient.SqlClient, parts: ReadonlyArray<Par
   const fragments = [...parts.map(({ rows }) => rows), select]
   const [text, parameters] = sql`${sql.join(separator, false)(fragments)}`.compile()
   const types = parameters.map(typeOf)
-  const inserts = parts.map((part) => (isInsert(part) ? `${part.into} ${part.unlessExists}` : part.name))
+  const inserts = parts.map((part) => (isInsert(part) ? `${part.into}${conflictOf(part)}` : part.name))
   const key = [text, ...types, ...inserts].join(separator)
   const known = written.get(key)
   if (known !== undefined) return { ...known, parameters }

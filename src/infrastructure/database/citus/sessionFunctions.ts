@@ -17,11 +17,6 @@ export interface SessionFunctions {
   ) => Effect.Effect<SqlConnection.Connection, SqlError.SqlError, Scope.Scope>
 }
 
-const connections = new WeakSet<SqlConnection.Connection>()
-
-/** Whether a connection creates functions. */
-export const has = (connection: SqlConnection.Connection) => connections.has(connection)
-
 /** The session of a connection. The driver makes another object for each lease of a session. */
 const sessionOf = (connection: SqlConnection.Connection): object =>
   (connection as { readonly connection?: { readonly base?: object } }).connection?.base ?? connection
@@ -44,7 +39,7 @@ export const make = (): SessionFunctions => {
     })
   }
   const wrap = (connection: SqlConnection.Connection, isKept: boolean) => {
-    const wrapped: SqlConnection.Connection = Object.create(connection, {
+    return Object.create(connection, {
       execute: {
         value: ((sql, parameters, transform) => {
           const run = connection.execute(sql, parameters, transform)
@@ -52,9 +47,7 @@ export const make = (): SessionFunctions => {
           return creating === undefined ? run : Effect.andThen(creating, run)
         }) satisfies SqlConnection.Connection["execute"],
       },
-    })
-    connections.add(wrapped)
-    return wrapped
+    }) as SqlConnection.Connection
   }
   return {
     add: (call, create) => {

@@ -1,18 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { bucketOf } from "#src/infrastructure/database/buckets.ts"
-import { Database } from "#src/infrastructure/database/Database.ts"
-import * as ApiKeysSql from "#src/infrastructure/keys/ApiKeyRepository.ts"
-import * as DeliveryLogSql from "#src/infrastructure/webhooks/DeliveryLogRepository.ts"
-import * as DeliveryQueueSql from "#src/infrastructure/webhooks/DeliveryQueueRepository.ts"
-import * as EventsSql from "#src/infrastructure/webhooks/EventRepository.ts"
-import * as JobsSql from "#src/infrastructure/jobs/JobRepository.ts"
-import * as OrgsSql from "#src/infrastructure/orgs/OrgRepository.ts"
-import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpointRepository.ts"
 import { at, insertOrg, newEntry, newId, newKey } from "../../../contract/support.ts"
 import {
   attempt,
@@ -29,34 +20,8 @@ import {
   record,
   statesOf,
 } from "../../../contract/webhooks/webhookSupport.ts"
-import * as crypto from "../../../fakes/crypto.ts"
-import { citusUrl, closeDatabase, freshCitusNodes, nodeOfBucket, refuseConnections } from "../../../support/citus.ts"
-
-const repositories = Layer.mergeAll(
-  ApiKeysSql.layer,
-  DeliveryLogSql.layer,
-  DeliveryQueueSql.layer,
-  EventsSql.layer,
-  JobsSql.layer,
-  OrgsSql.layer,
-  WebhookEndpointsSql.layer,
-).pipe(Layer.provide(crypto.layer))
-
-/** The repositories on a fresh distributed database, and the URLs of its nodes, the coordinator first. */
-const start = Effect.fnUntraced(function* (buckets: "one" | "three") {
-  const nodes = yield* freshCitusNodes(buckets)
-  const database = Database.layer({ databaseUrl: Redacted.make(nodes[0]!), dataDir: "unused" })
-  const context = yield* Layer.build(Layer.provideMerge(repositories, database))
-  return { nodes, context }
-})
-
-const orgIn = (bucket: number) =>
-  Effect.gen(function* () {
-    while (true) {
-      const { orgId } = yield* insertOrg()
-      if (bucketOf(orgId, 3) === bucket) return orgId
-    }
-  })
+import { citusUrl, closeDatabase, nodeOfBucket, refuseConnections } from "../../../support/citus.ts"
+import { orgIn, start } from "./oneNodeSupport.ts"
 
 describe.skipIf(citusUrl === undefined)("Citus, with nodes that refuse every connection", () => {
   it.live("claims, leases, reads and lists of a tenant need the node of its bucket, and no other", () =>
