@@ -78,7 +78,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mo
         // Functions of Citus, which one PostgreSQL does not have.
         .filter((statement) => !statement.includes("citus_"))
         .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
-      expect(statements).toHaveLength(4)
+      expect(statements).toHaveLength(6)
       for (const statement of statements) yield* sql.unsafe(statement)
     }),
   )

@@ -53,6 +53,8 @@ const fault = reply(
     error: "The request failed in the service. Find the cause in the log, under the x-request-id of this answer.",
   }),
 )
+/** Nobody reads it. Metrics have the status, so that an alert about 5xx does not count clients that went away. */
+const clientLeft = reply(499, { error: "The client closed the connection.", code: "client_closed_request" })
 const closing = reply(503, new Unavailable({ error: "The server is shutting down; try again." }))
 
 /** The answer to a request that matches no operation: 405 if the path has other methods, else 404. */
@@ -67,6 +69,9 @@ const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer
 /** The answer to a request whose Content-Length is above the limit. It closes the connection, because nobody reads the body. */
 const refused = (limit: number): Answer => withHeader(reply(413, tooLarge(limit)), "connection", "close")
 
+const isLeftByClient = (cause: Cause.Cause<unknown>) =>
+  cause.reasons.some((reason) => reason._tag === "Interrupt" && reason.annotations.has(HttpServerError.ClientAbort.key))
+
 /** The answer to a request that failed with an error that its operation does not declare. */
 const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cause<unknown>): Effect.Effect<Answer> => {
   for (const reason of cause.reasons) {
@@ -79,7 +84,7 @@ const answerTo = (request: HttpServerRequest.HttpServerRequest, cause: Cause.Cau
     if (error.reason._tag === "RouteNotFound") return Effect.succeed(notRouted(request))
     if (error.reason._tag === "RequestParseError") return Effect.succeed(invalid)
   }
-  if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(closing)
+  if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(isLeftByClient(cause) ? clientLeft : closing)
   return Effect.as(Effect.logError("A request failed", cause), fault)
 }
 

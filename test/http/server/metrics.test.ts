@@ -1,6 +1,6 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
@@ -90,6 +90,29 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         const series = ({ samples }: Scrape) => samples.filter(({ name }) => name === requests).length
         // Those four, and that of the first scrape.
         expect(series(after) - series(before)).toBe(5)
+      }),
+    )
+
+    // Seen failing: each was a 503, which the alert about 5xx counted.
+    it.effect("requests: one whose client goes away is a 499", () =>
+      Effect.gen(function* () {
+        const { routed, url } = yield* TestServer
+        const { headers } = yield* makeTenant()
+        const before = routed()
+        const claim = yield* Effect.tryPromise((signal) =>
+          globalThis.fetch(`${url}/v1/jobs/claim`, {
+            method: "POST",
+            headers: { ...headers, "content-type": "application/json" },
+            body: JSON.stringify({ workflow: "nothing waits", wait_seconds: 20 }),
+            signal,
+          }),
+        ).pipe(Effect.forkChild)
+        const isRouted = Effect.suspend(() => (routed() > before ? Effect.void : Effect.fail("not yet")))
+        yield* eventually("the claim at the router", isRouted)
+        yield* Fiber.interrupt(claim)
+        const route = { route: "/v1/jobs/claim", method: "POST" }
+        const after = yield* until(({ value }) => value(requests, route) > 0)
+        expect([after.value(requests, { ...route, status: "499" }), after.value(requests, route)]).toEqual([1, 1])
       }),
     )
 
