@@ -1,4 +1,4 @@
-import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
+import { Context, DateTime, Duration, Effect, Layer, Metric, Struct } from "effect"
 import { LRUCache } from "lru-cache"
 import type { Unavailable } from "../Errors.ts"
 import { Wakeups } from "../webhooks/Wakeups.ts"
@@ -62,7 +62,15 @@ const maxFailed = 100
 /** The limit of the pause after a batch. It is as long as the batch took, which leaves half of the time to other work. */
 const maxBatchPause = Duration.seconds(1)
 
-const kinds: ReadonlyArray<Sweep["kind"]> = ["cancel", "recover", "deliver", "announce", "erase"]
+/** The sweeps that make deliveries due. */
+const makesDue: Record<Sweep["kind"], boolean> = {
+  cancel: false,
+  recover: true,
+  deliver: true,
+  announce: true,
+  erase: false,
+}
+const kinds = Struct.keys(makesDue)
 const sweptRows = Metric.counter("gatehouse_swept_rows_total", {
   description: "Rows that background sweeps have looked at, by what the sweep does.",
   incremental: true,
@@ -124,7 +132,7 @@ export class Sweeps extends Context.Service<
         if (swept === null) return
         if (swept.isWaiting === true) yield* failures.wait(sweep)
         yield* Metric.update(Metric.withAttributes(sweptRows, { kind: sweep.kind }), swept.rows)
-        if (sweep.kind === "recover" || sweep.kind === "deliver") yield* wakeups.deliveries
+        if (makesDue[sweep.kind]) yield* wakeups.deliveries
       })
 
       const run = Effect.gen(function* () {

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { DateTime, Effect, Fiber, Layer, Logger } from "effect"
+import { DateTime, Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
@@ -47,7 +47,15 @@ const makeWorld = Effect.gen(function* () {
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
   )
   const { run } = yield* Effect.provide(Sweeps, Layer.provide(Sweeps.layer, services))
-  return Object.assign(world, { run: Effect.provide(run, services) })
+  /** Runs the open sweeps, and returns whether they signal deliveries. */
+  const signals = Effect.gen(function* () {
+    const { onDeliveries } = yield* Wakeups
+    const signal = yield* Effect.forkChild(Stream.runHead(onDeliveries), { startImmediately: true })
+    yield* Effect.forkChild(yield* Effect.map(Sweeps, (sweeps) => sweeps.run))
+    yield* TestClock.adjust("1 second")
+    return signal.pollUnsafe() !== undefined
+  }).pipe(Effect.provide(Layer.provideMerge(Sweeps.layer, services)))
+  return Object.assign(world, { run: Effect.provide(run, services), signals })
 })
 
 const tooSlow = Effect.fail(new Unavailable({ error: "The database took too long." }))
@@ -125,6 +133,17 @@ it.effect("a slow batch is halved, and a sweep whose smallest batch fails pauses
     yield* TestClock.adjust("1 minute")
     yield* Fiber.join(running)
     assert.strictEqual(world.sweeps.find(({ sweepId }) => sweepId === "broken")!.rows, 0)
+  }),
+)
+
+it.effect("a sweep that inserts deliveries wakes those that send them", () =>
+  Effect.gen(function* () {
+    const wakes = { deliver: true, announce: true, recover: true, cancel: false, erase: false }
+    for (const kind of ["deliver", "announce", "recover", "cancel", "erase"] as const) {
+      const world = yield* makeWorld
+      world.add("a", kind, 1, kind)
+      assert.strictEqual(yield* world.signals, wakes[kind], kind)
+    }
   }),
 )
 
