@@ -94,14 +94,14 @@ export const layer = Layer.effect(
       const { projectId, orgId } = row
       const effects = effectsOf(rules, run, toLinked(stored), now)
       const { preview, defaultBranch, becomesCurrent, newest } = effects
-      const isKnown = [...deployments.values()].some(
+      const recorded = [...deployments.values()].find(
         (other) =>
           other.projectId === projectId &&
           other.provider === run.provider &&
           other.runId === run.runId &&
           other.runAttempt === run.runAttempt,
       )
-      if (isKnown) return preview
+      if (recorded !== undefined) return recorded.preview
       const { owner, repo, ownerId, issuedAt: _, workflowFile: __, ...fields } = run
       const { at } = positionOf(run, now)
       deployments.set(id, { ...fields, preview, id, projectId, orgId, createdAt: now, at })

@@ -103,11 +103,21 @@ const proveOwner = (sql: Sql, { run }: NewDeployment, owningOrg: OwningOrg | und
 
 const noLink = { defaultBranch: null, newest: null, pins: { workflow: null, environment: null } }
 
-const registered = ({ id }: { readonly id: string }, { preview }: RunEffects): Registered => ({
+const registered = ({ id }: { readonly id: string }, { preview }: Pick<RunEffects, "preview">): Registered => ({
   _tag: "Registered",
   projectId: id,
   preview,
 })
+
+/** Finds whether the deployment that was recorded for a run is a preview: the claims or the pins may differ since. */
+const findRecorded = (sql: Sql, { run }: NewDeployment, { id, orgId }: Pick<LinkedProject, "id" | "orgId">) =>
+  Effect.map(
+    sql<Pick<RunEffects, "preview">>`
+      SELECT preview FROM deployments
+      WHERE project_id = ${id} AND org_id = ${orgId} AND provider = ${run.provider} AND run_id = ${run.runId}
+        AND run_attempt = ${run.runAttempt}::int`,
+    ([recorded]) => recorded,
+  )
 
 /**
  * Registers a run that changes neither the link of its project nor an owner, without a transaction: reads the project, decides,
@@ -144,8 +154,8 @@ const registerLocked = Effect.fnUntraced(function* (sql: Sql, limit: Limited.Lim
     admission._tag === "Record" ? admission.project : yield* createProject(sql, limit, deployment, admission.orgId)
   const effects = effectsOf(rules, run, "pins" in project ? project : noLink, now)
   yield* proveOwner(sql, deployment, owningOrg)
-  yield* recordRun(sql, deployment, project, effects)
-  return registered(project, effects)
+  const [recorded] = yield* recordRun(sql, deployment, project, effects)
+  return registered(project, recorded ? effects : ((yield* findRecorded(sql, deployment, project)) ?? effects))
 })
 
 /**

@@ -140,6 +140,26 @@ export const production = (it: It) => {
     }),
   )
 
+  it.effect("pins: a repeated run is answered with what its deployment is", () =>
+    Effect.gen(function* () {
+      const repository = newRepository()
+      const { projectId, deploymentId } = yield* register(push(repository))
+      yield* pin(projectId, { workflow: ".github/workflows/deploy.yml" })
+      const [one, other] = [push(repository), push(repository)]
+      const unpinned = { workflowFile: null }
+      assert.strictEqual((yield* register({ ...one, ...unpinned })).preview, true)
+      assert.strictEqual((yield* register(one)).preview, true)
+      assert.strictEqual(yield* current(projectId), deploymentId)
+      assert.strictEqual((yield* register(other)).preview, false)
+      assert.strictEqual((yield* register({ ...other, ...unpinned })).preview, false)
+      const recorded = yield* deploymentsOf(projectId)
+      assert.deepStrictEqual(
+        recorded.map(({ preview }) => preview),
+        [false, true, false],
+      )
+    }),
+  )
+
   it.effect("pins: a reusable workflow of another repository is pinned by its full name", () =>
     Effect.gen(function* () {
       const repository = newRepository()
