@@ -82,6 +82,12 @@ export class TooManyRequests extends Schema.Error<TooManyRequests>("TooManyReque
   { httpApiStatus: 429, description: "Too many requests. The Retry-After header contains the seconds to wait." },
 ) {}
 
+/** 429: a use costs more than the rate limit of the key ever allows. It has no `Retry-After`: waiting does not help. */
+export class CostAboveLimit extends Schema.Error<CostAboveLimit>("CostAboveLimit")(
+  body("CostAboveLimit", "too_many_requests"),
+  { httpApiStatus: 429, description: "The cost is larger than the rate limit of the key." },
+) {}
+
 /** 429: the credits of a key are used up. `retryAfterSeconds` until a refill becomes the `Retry-After` header. */
 export class CreditsExhausted extends Schema.Error<CreditsExhausted>("CreditsExhausted")(
   {

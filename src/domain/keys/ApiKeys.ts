@@ -18,6 +18,7 @@ import type { CurrentPrincipal } from "../Principal.ts"
 import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import type {
   Conflict,
+  CostAboveLimit,
   CreditsExhausted,
   Forbidden,
   InvalidRequest,
@@ -108,7 +109,8 @@ export class ApiKeys extends Context.Service<
     /**
      * Validates a use of a key that is not the caller's credential. Fails with `Forbidden` when the key lacks a permission
      * that the use needs; with `TooManyRequests` when the key has reached its rate limit, or an anonymous caller has failed
-     * 600 times in a minute from its `address` (IPv6: from its /64 network); with `CreditsExhausted` when it has no credits.
+     * 600 times in a minute from its `address` (IPv6: from its /64 network); with `CostAboveLimit`
+     * when the use costs more than the rate limit; with `CreditsExhausted` when it has too few credits.
      */
     readonly validate: (
       key: Redacted.Redacted<string>,
@@ -116,7 +118,7 @@ export class ApiKeys extends Context.Service<
       use?: KeyChecks.KeyUse,
     ) => Effect.Effect<
       ValidatedKey,
-      Unauthorized | Forbidden | TooManyRequests | CreditsExhausted | Unavailable,
+      Unauthorized | Forbidden | TooManyRequests | CostAboveLimit | CreditsExhausted | Unavailable,
       CurrentPrincipal
     >
     /**

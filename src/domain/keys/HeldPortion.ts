@@ -1,8 +1,8 @@
 import type { Effect } from "effect"
-import { CreditsExhausted, TooManyRequests, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { CostAboveLimit, CreditsExhausted, TooManyRequests, type Unauthorized, type Unavailable } from "../Errors.ts"
 import type { Lease, Portion } from "./KeyCounter.ts"
 
-export type Refusal = TooManyRequests | CreditsExhausted | Unauthorized | Unavailable
+export type Refusal = TooManyRequests | CostAboveLimit | CreditsExhausted | Unauthorized | Unavailable
 
 /** A use that waits for the database. Its result is the credits that are left. */
 export interface Waiter {
@@ -39,17 +39,31 @@ const maxBlockMillis = 1_000
 
 const seconds = (millis: number) => Math.max(1, Math.ceil(millis / 1000))
 
-/** The answer to a use that a limit refuses. */
-export const refusalOf = ({ exhausted, retryMillis }: Lease, passedMillis: number) =>
-  exhausted === "credits"
-    ? new CreditsExhausted({
-        error: "The key has too few credits left for this use.",
-        ...(retryMillis === undefined ? {} : { retryAfterSeconds: seconds(retryMillis - passedMillis) }),
-      })
-    : new TooManyRequests({
+/** The answer to a use of this cost that a limit refuses. `Retry-After` is absent when no wait helps. */
+export const refusalOf = ({ exhausted, maxCost, retryMillis }: Lease, cost: number, passedMillis: number) => {
+  const helpsToWait = retryMillis !== undefined && cost <= maxCost
+  if (exhausted === "credits") {
+    return new CreditsExhausted(
+      helpsToWait
+        ? {
+            error: "The key has too few credits left for this use.",
+            retryAfterSeconds: seconds(retryMillis - passedMillis),
+          }
+        : {
+            error:
+              "The key has too few credits left for this use. Waiting does not help: add credits, or lower the cost.",
+          },
+    )
+  }
+  return helpsToWait
+    ? new TooManyRequests({
         error: "The rate limit of the key is reached; try again after the seconds in Retry-After.",
-        retryAfterSeconds: seconds((retryMillis ?? 0) - passedMillis),
+        retryAfterSeconds: seconds(retryMillis - passedMillis),
       })
+    : new CostAboveLimit({
+        error: "The cost of this use is larger than the rate limit of the key. Lower the cost, or raise the limit.",
+      })
+}
 
 export const unitsOf = (held: Held, now: number) => (now >= held.expiresAt ? 0 : held.units)
 

@@ -133,7 +133,7 @@ export const make = Effect.gen(function* () {
     const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : portions.take(orgId, limits, cost)
     const credits = yield* Effect.tapError(taken, ({ _tag }) =>
       Effect.sync(() => {
-        const isLimited = _tag === "TooManyRequests" || _tag === "CreditsExhausted"
+        const isLimited = _tag === "TooManyRequests" || _tag === "CostAboveLimit" || _tag === "CreditsExhausted"
         count(isLimited ? "limited" : _tag === "Unauthorized" ? "invalid" : "unavailable", source, orgId)
         if (isLimited) usage.count(grant, "limited", 0, now)
       }),

@@ -50,6 +50,8 @@ export interface Lease extends Portion {
   readonly exhausted: "rateLimit" | "credits" | null
   /** The milliseconds until the needed units may be left; `undefined` if never. */
   readonly retryMillis: number | undefined
+  /** The largest cost that the limit which refuses lets pass after a wait; 0 for credits that are never refilled. */
+  readonly maxCost: number
 }
 
 const day = 86_400_000
@@ -120,9 +122,15 @@ const lifetimeOf = ({ credits, rateLimit }: KeyCounter, now: number) =>
 const refusal = ({ bucket, credits, rateLimit }: KeyCounter, need: number, now: number) => {
   if (credits !== null && credits.remaining < need) {
     const retryMillis = credits.refill === null ? undefined : nextRefill(credits.since, credits.refill) - now
-    return { exhausted: "credits", retryMillis } as const
+    const maxCost = Math.min(rateLimit?.limit ?? Infinity, credits.refill?.amount ?? 0)
+    return { exhausted: "credits", retryMillis, maxCost } as const
   }
-  return { exhausted: "rateLimit", retryMillis: RateBucket.millisUntil(bucket, rateLimit!, need) } as const
+  const { limit } = rateLimit!
+  return {
+    exhausted: "rateLimit",
+    retryMillis: RateBucket.millisUntil(bucket, rateLimit!, need),
+    maxCost: limit,
+  } as const
 }
 
 /**
@@ -152,7 +160,7 @@ export const lease = (
       creditsSince: after.credits?.since ?? null,
       lifetimeMillis: lifetimeOf(after, now),
       remaining: after.credits?.remaining ?? null,
-      ...(isRefused ? refusal(counter, ask.need, now) : { exhausted: null, retryMillis: undefined }),
+      ...(isRefused ? refusal(counter, ask.need, now) : { exhausted: null, retryMillis: undefined, maxCost: Infinity }),
     },
   }
 }

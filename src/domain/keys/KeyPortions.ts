@@ -72,7 +72,8 @@ export const make = (notValid: Unauthorized) =>
       const waiters = held.waiters
       held.waiters = []
       for (const waiter of waiters) {
-        if (answer.exhausted !== null && waiter.cost >= need) waiter.done(Effect.fail(refusalOf(answer, 0)))
+        if (answer.exhausted !== null && waiter.cost >= need)
+          waiter.done(Effect.fail(refusalOf(answer, waiter.cost, 0)))
         else if (waiter.cost <= held.units) {
           takeHeld(held, waiter.cost, now)
           waiter.done(Effect.succeed(leftOf(held)))
@@ -155,7 +156,7 @@ export const make = (notValid: Unauthorized) =>
           if (takeNow(held, cost, now)) return Effect.succeed(leftOf(held))
           const { blocked } = held
           if (blocked !== null && cost >= blocked.cost && now < blocked.until) {
-            return Effect.fail(refusalOf(blocked.lease, now - blocked.at))
+            return Effect.fail(refusalOf(blocked.lease, cost, now - blocked.at))
           }
           return wait(held, cost)
         }),

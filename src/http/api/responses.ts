@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
+import { CostAboveLimit, CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
 
 /** `TooManyRequests` on the wire: the seconds to wait are in the `Retry-After` header. */
 export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
@@ -31,10 +31,10 @@ export const TooManyRequestsWithRetryAfter = TooManyRequests.pipe(
 export const Deleted = Schema.Struct({ deleted: Schema.Boolean }).annotate({ identifier: "Deleted" })
 
 /**
- * `TooManyRequests` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After` header. It is absent
- * for credits that are never refilled. One schema, because a status has one definition of its headers.
+ * `TooManyRequests`, `CostAboveLimit` or `CreditsExhausted` on the wire: the seconds to wait are in the `Retry-After` header.
+ * It is absent when no wait helps. One schema, because a status has one definition of its headers.
  */
-export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CreditsExhausted]).pipe(
+export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CostAboveLimit, CreditsExhausted]).pipe(
   HttpApiSchema.encodeToWithHeaders(
     {
       body: Schema.Struct({
@@ -45,21 +45,27 @@ export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CreditsEx
         httpApiStatus: 429,
         description:
           "The rate limit is reached or the credits are used up; the Retry-After header says how many seconds to wait. " +
-          "Credits that are never refilled have none.",
+          "It is absent when no wait helps: the cost is larger than the rate limit or the refill, or there is no refill.",
       }),
       headers: { "retry-after": Schema.optionalKey(Schema.Int.annotate({ description: "Seconds to wait." })) },
     },
     {
       decode: ({ body: { code, error }, headers }) => {
         const retryAfterSeconds = headers["retry-after"]
-        if (code === "too_many_requests")
-          return new TooManyRequests({ error, retryAfterSeconds: retryAfterSeconds ?? 1 })
+        if (code === "too_many_requests") {
+          return retryAfterSeconds === undefined
+            ? new CostAboveLimit({ error })
+            : new TooManyRequests({ error, retryAfterSeconds })
+        }
         return new CreditsExhausted(retryAfterSeconds === undefined ? { error } : { error, retryAfterSeconds })
       },
-      encode: ({ error, code, retryAfterSeconds }) => ({
-        body: { error, code },
-        headers: retryAfterSeconds === undefined ? {} : { "retry-after": retryAfterSeconds },
-      }),
+      encode: (limited) => {
+        const seconds = "retryAfterSeconds" in limited ? limited.retryAfterSeconds : undefined
+        return {
+          body: { error: limited.error, code: limited.code },
+          headers: seconds === undefined ? {} : { "retry-after": seconds },
+        }
+      },
     },
   ),
 )

@@ -151,7 +151,7 @@ describe("a portion", () => {
   it("is as large as a single use needs", () => {
     assert.strictEqual(lease(large, { ...ask, need: 40_000, waiting: 40_000, want: 1 }, 0).lease.units, 40_000)
     const refused = lease(large, { ...ask, need: 50_001, waiting: 50_001, want: 1 }, 0)
-    assert.deepInclude(refused.lease, { units: 0, exhausted: "rateLimit", retryMillis: 60_000 })
+    assert.deepInclude(refused.lease, { units: 0, exhausted: "rateLimit", retryMillis: 60_000, maxCost: 50_000 })
     assert.deepStrictEqual(refused.counter, large)
   })
 

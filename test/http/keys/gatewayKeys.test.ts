@@ -75,6 +75,29 @@ for (const [name, environment] of [
       }),
     )
 
+    it.effect("a cost that no wait makes possible is refused without Retry-After, also after another refusal", () =>
+      Effect.gen(function* () {
+        const { create, validate } = yield* makeOrg
+        const rateLimit = { limit: 5, window: 60 }
+        const { key: limited } = yield* create({ rateLimit })
+        const tooLarge = { status: 429, code: "too_many_requests", retryAfter: undefined }
+        expect(yield* validate(limited!, { cost: 6 })).toMatchObject(tooLarge)
+        expect((yield* validate(limited!, { cost: 6 })).error).toContain("larger than the rate limit")
+        expect((yield* validate(limited!, { cost: 5 })).status).toBe(200)
+        expect(Number((yield* validate(limited!)).retryAfter)).toBeGreaterThan(0)
+        expect(yield* validate(limited!, { cost: 6 })).toMatchObject(tooLarge)
+
+        const credits = { remaining: 3, refill: { amount: 5, every: "day" } }
+        const exhausted = { status: 429, code: "credits_exhausted" }
+        const { key: refilled } = yield* create({ credits })
+        const never = yield* validate(refilled!, { cost: 6 })
+        expect(never).toMatchObject({ ...exhausted, retryAfter: undefined })
+        expect(never.error).toContain("Waiting does not help")
+        expect(Number((yield* validate(refilled!, { cost: 4 })).retryAfter)).toBeGreaterThan(0)
+        expect((yield* validate(refilled!, { cost: 3 })).status).toBe(200)
+      }),
+    )
+
     it.effect("rate limits: are exact to the unit, small and large", () =>
       Effect.gen(function* () {
         const { create, statuses, validate } = yield* makeOrg
