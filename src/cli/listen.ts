@@ -7,7 +7,14 @@ import { plain } from "./output.ts"
 import { type Arrival, makeReceiver } from "./receiver.ts"
 import { newSecret } from "./signingSecret.ts"
 
-const port = Flag.Int("port").pipe(Flag.withDescription("The loopback port (default: 4000)"), Flag.withDefault(4000))
+const port = Flag.Int("port").pipe(
+  Flag.filter(
+    (port) => port >= 0 && port <= 65_535,
+    () => "Expected a port from 0 (any free port) to 65535",
+  ),
+  Flag.withDescription("The loopback port (default: 4000)"),
+  Flag.withDefault(4000),
+)
 
 /** The line of an arrival: text, or a JSON object. */
 const line = (arrival: Arrival, json: boolean) => {

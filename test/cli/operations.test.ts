@@ -138,6 +138,8 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         for (const args of [
           ["--replay", delivery],
           ["--forward-to", "here"],
+          ["--port", "99999999"],
+          ["--port", "-1"],
         ]) {
           expect((yield* cli(["listen", ...args])).code, args.join(" ")).toBe(2)
         }
