@@ -63,6 +63,12 @@ export const actorOf = (principal: Principal): string => {
 export const keyNeeded = () =>
   new Unauthorized({ error: "This operation needs an API key: Authorization: Bearer <key>, or x-api-key: <key>." })
 
+export const orgNeeded = () =>
+  new Unauthorized({
+    error:
+      "This operation acts for one org: send the org's id as x-org-id, or a key of the org as Authorization: Bearer <key> or x-api-key: <key>.",
+  })
+
 /** The tenant of the current request. Fails with a 401 without a key. */
 export const currentTenant: Effect.Effect<string, Unauthorized, CurrentPrincipal> = CurrentPrincipal.use(
   ({ principal }) => {

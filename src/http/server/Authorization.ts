@@ -7,6 +7,7 @@ import {
   CurrentPrincipal,
   keyNeeded,
   noCredential,
+  orgNeeded,
   portalForbidden,
   Principal,
   tenantOf,
@@ -97,7 +98,7 @@ const makeTenants = Effect.gen(function* () {
   const { isAdministrator, ofKey, open, toCaller } = yield* identify
 
   const actFor = Effect.fnUntraced(function* (orgId: string, caller: Caller) {
-    if (orgId === "") return yield* keyNeeded()
+    if (orgId === "") return yield* orgNeeded()
     yield* orgs.find(orgId)
     const isAnonymous = caller.principal._tag === "Anonymous"
     return { ...caller, principal: Principal.OrgAdministrator({ orgId, isAnonymous }) }
