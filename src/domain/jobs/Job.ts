@@ -35,12 +35,13 @@ const JsonField = Schema.optionalKey(AnyJson).annotateKey({
 const callbackFields = {
   callback_url: Schema.optionalKey(Schema.NullOr(Text)).annotate({
     description:
-      "The URL that receives the event of this job instead of the org's endpoints. It needs callback_secret, and follows the " +
-      "rules of an endpoint's url.",
+      "The URL that receives the event of this job instead of the org's endpoints. Without callback_secret there is no " +
+      "callback, and the event goes to the endpoints. It follows the rules of an endpoint's url.",
   }),
   callback_secret: Schema.optionalKey(Schema.NullOr(SigningSecret)).annotate({
     description:
-      "Signs the callback. It must contain more than white space. The service stores it encrypted and never returns it.",
+      "Signs the callback. Without callback_url it has no effect. It must contain more than white space. The service stores " +
+      "it encrypted and never returns it.",
   }),
   skip_callbacks: Schema.optionalKey(Schema.Boolean).annotate({
     description: "true: nobody receives the event of this job. Default: false.",
