@@ -6,7 +6,8 @@ import { EventPatterns } from "./EventPatterns.ts"
 const Secret = SigningSecret.annotate({
   description:
     "Signs the deliveries. It must contain more than white space. The service stores it encrypted and never returns it. A " +
-    "secret of whsec_ and base64 is a Standard Webhooks key.",
+    "secret of whsec_ and base64 is a Standard Webhooks key. Any other text is used as its bytes, also one that begins with " +
+    "whsec_.",
   examples: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
 })
 const Url = Text.annotate({
