@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { Text } from "../Schemas.ts"
 
 const segment = "[a-z0-9_-]+"
 // With the flag u, the patterns are also in the OpenAPI document.
@@ -45,6 +46,11 @@ export const EventType = Schema.String.check(
     `words job, ${[...serviceWords].join(", ")} are the service's.`,
   examples: ["invoice.paid"],
 })
+
+/** The type by which a list selects events. A type in no event selects nothing. */
+export const SelectedEventType = Text.check(
+  Schema.isPattern(/^[^*]*$/u, { expected: "an exact event type, such as invoice.paid: a list takes no patterns" }),
+)
 
 /** Whether a pattern with a first word of the service can match: it is a type of the service, or `key.*`. */
 const canMatch = (pattern: string) =>

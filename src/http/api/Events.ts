@@ -3,6 +3,7 @@ import { HttpIncomingMessage } from "effect/http"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, Text } from "../../domain/Schemas.ts"
+import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
@@ -15,8 +16,8 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.post("list", "/v1/events/list", {
       payload: Schema.Struct({
-        type: Schema.optionalKey(Text).annotate({
-          description: "Only events of this type.",
+        type: Schema.optionalKey(SelectedEventType).annotate({
+          description: "Only events of exactly this type.",
           examples: ["invoice.paid"],
         }),
         ...pageQuery,

@@ -2,13 +2,14 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/Delivery.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { Id, Text, Timestamp } from "../../domain/Schemas.ts"
+import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
   UpdateWebhookEndpoint,
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
+import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { idempotencyKey } from "./idempotencyKey.ts"
 import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
 import { access } from "./security.ts"
@@ -127,8 +128,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         webhook_endpoint_id: Schema.optionalKey(Id),
         job_id: Schema.optionalKey(Id),
         event_id: Schema.optionalKey(Id),
-        event_type: Schema.optionalKey(Text).annotate({
-          description: "Only deliveries of events of this type.",
+        event_type: Schema.optionalKey(SelectedEventType).annotate({
+          description: "Only deliveries of events of exactly this type.",
           examples: ["job.completed"],
         }),
         state: Schema.optionalKey(DeliveryState),
@@ -147,7 +148,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       .annotate(OpenApi.Summary, "List deliveries")
       .annotate(
         OpenApi.Description,
-        "Newest first. Filter by endpoint, job, event, type of the event, state and time. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
+        "Newest first. Filter by endpoint, job, event, type of the event, state and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
       ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),

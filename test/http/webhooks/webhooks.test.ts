@@ -194,6 +194,22 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
 })
 
 layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("in guarded mode", (it) => {
+  it.effect("lists select one type, not a pattern, and nothing by an unknown id", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant(adminToken)
+      const pattern = "an exact event type, such as invoice.paid: a list takes no patterns"
+      for (const type of ["invoice.*", "*"]) {
+        const fault = yield* refusal(tenant, "webhooks/deliveries/list", { event_type: type })
+        expect(fault).toBe(`event_type must be ${pattern}.`)
+        expect(yield* refusal(tenant, "events/list", { type })).toBe(`type must be ${pattern}.`)
+      }
+      for (const filter of [{ webhook_endpoint_id: "nope" }, { job_id: "nope" }, { event_type: "Other" }]) {
+        const { json } = yield* tenant.ask("webhooks/deliveries/list", filter)
+        expect(json, JSON.stringify(filter)).toEqual({ deliveries: [], next_cursor: null })
+      }
+    }),
+  )
+
   it.effect("urls that receive webhooks must be https", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant(adminToken)
