@@ -22,7 +22,7 @@ const publish = Command.make(
   ({ data, key, type }) =>
     call(
       (gatehouse) => gatehouse.events.publish({ payload: { type, data, ...given({ idempotency_key: key }) } }),
-      ({ event_id }) => ({ out: event_id, note: "The event is published." }),
+      ({ event_id, message }) => ({ out: event_id, note: message }),
     ),
 ).pipe(
   Command.withDescription("Publish an event to the endpoints that want its type"),

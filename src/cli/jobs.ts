@@ -64,10 +64,7 @@ const finish = Command.make(
         Option.isSome(error)
           ? gatehouse.jobs.fail({ payload: { job_id: job, error: error.value } })
           : gatehouse.jobs.complete({ payload: { job_id: job, ...given({ result }) } }),
-      () => ({
-        out: "",
-        note: `The job ${job} ${Option.isSome(error) ? "has failed" : "is completed"}. Its event is queued.`,
-      }),
+      ({ message }) => ({ out: "", note: `${job}: ${message}` }),
     )
   }),
 ).pipe(

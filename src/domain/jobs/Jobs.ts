@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import { type Conflict, InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
-import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "./Job.ts"
+import type { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job, JobStatus } from "./Job.ts"
 import { makeDelayed } from "./DelayedJobs.ts"
 import { completed, failed, type JobReport } from "./JobEnd.ts"
 import { type JobFilter, JobRepository } from "./JobRepository.ts"
@@ -73,9 +73,10 @@ const makeReport = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
     const nonce = Hex.encode(yield* random.randomBytes(16))
-    const { hasSweep } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
+    const { hasSweep, status } = yield* repository.report({ orgId, jobId, nonce, now: yield* DateTime.now }, report)
     yield* wakeups.deliveries
     if (hasSweep) yield* wakeups.sweeps
+    return status
   })
 })
 
@@ -100,12 +101,14 @@ export class Jobs extends Context.Service<
     readonly heartbeat: (
       input: typeof HeartbeatJob.Type,
     ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Completes a job. Returns its new status; `null` when it was completed before and nothing changes. */
     readonly complete: (
       input: typeof CompleteJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<JobStatus | null, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    /** Fails a job, or queues it again. Returns its new status; `null` when nothing changes, because it was done before. */
     readonly fail: (
       input: typeof FailJob.Type,
-    ) => Effect.Effect<void, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<JobStatus | null, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
     /** Cancels a job that is not finished. It makes no event; its worker gets a `Conflict`. */
     readonly cancel: (
       jobId: string,
@@ -157,13 +160,13 @@ export class Jobs extends Context.Service<
       const complete = Effect.fn("Jobs.complete")(function* (input: typeof CompleteJob.Type) {
         const orgId = yield* currentTenant
         const { attempt, job_id, result = null } = input
-        yield* report(orgId, job_id, { _tag: "Ended", outcome: completed(result), attempt, retry: false })
+        return yield* report(orgId, job_id, { _tag: "Ended", outcome: completed(result), attempt, retry: false })
       })
 
       const fail = Effect.fn("Jobs.fail")(function* (input: typeof FailJob.Type) {
         const orgId = yield* currentTenant
         const { attempt, error, job_id, mapped_stack = null, retry = false } = input
-        yield* report(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
+        return yield* report(orgId, job_id, { _tag: "Ended", outcome: failed(error, mapped_stack), attempt, retry })
       })
 
       const cancel = Effect.fn("Jobs.cancel")(function* (jobId: string) {

@@ -66,12 +66,15 @@ const newEvent = Effect.fnUntraced(function* (
 export class Events extends Context.Service<
   Events,
   {
-    /** Publishes events, all or nothing. Returns their ids in the same order. */
+    /**
+     * Publishes events, all or nothing. Returns their ids in the same order, and how many of them are of an earlier event
+     * with the same `idempotency_key`.
+     */
     readonly publish: (
       events: ReadonlyArray<typeof PublishEvent.Type>,
       fieldOf: (n: number) => string,
     ) => Effect.Effect<
-      ReadonlyArray<string>,
+      { readonly ids: ReadonlyArray<string>; readonly repeated: number },
       InvalidRequest | LimitReached | Unauthorized | Unavailable,
       CurrentPrincipal
     >
@@ -109,7 +112,7 @@ export class Events extends Context.Service<
         const { hasMore, ids } = yield* repository.publish(orgId, events)
         yield* wakeups.deliveries
         if (hasMore) yield* wakeups.sweeps
-        return ids
+        return { ids, repeated: ids.filter((id, n) => id !== events[n]!.id).length }
       })
 
       const list: Events["Service"]["list"] = Effect.fn("Events.list")(function* (query) {

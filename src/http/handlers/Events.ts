@@ -5,18 +5,28 @@ import { Events } from "../../domain/webhooks/Events.ts"
 import { Api } from "../api/Api.ts"
 import { done } from "../api/webhookResponses.ts"
 
+const published = (repeated: number) =>
+  repeated === 0
+    ? "The event is published."
+    : "An event was published before with this idempotency_key; it stays as it is, and nothing is published."
+
+const allPublished = (repeated: number, count: number) =>
+  repeated === 0
+    ? "The events are published."
+    : `${count - repeated} of ${count} events are published; the others have the idempotency_key of an earlier event, which stays as it is.`
+
 export const layer = HttpApiBuilder.group(Api, "events", (handlers) =>
   Effect.map(Events, (events) =>
     handlers.handleAll({
       publish: ({ payload }) =>
         Effect.map(
           events.publish([payload], () => "data"),
-          ([event_id]) => ({ ...done("The event is published."), event_id: event_id! }),
+          ({ ids, repeated }) => ({ ...done(published(repeated)), event_id: ids[0]! }),
         ),
       publishBatch: ({ payload }) =>
         Effect.map(
           events.publish(payload.events, (n) => `events.${n}.data`),
-          (event_ids) => ({ ...done("The events are published."), event_ids }),
+          ({ ids, repeated }) => ({ ...done(allPublished(repeated, ids.length)), event_ids: ids }),
         ),
       list: ({ payload }) => events.list(payload),
       get: ({ payload }) => events.get(payload.event_id),

@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { type CreateJob, Job } from "../../domain/jobs/Job.ts"
+import { type CreateJob, type FailJob, Job, type JobStatus } from "../../domain/jobs/Job.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
@@ -14,6 +14,15 @@ const created = ({ idempotency_key }: typeof CreateJob.Type) =>
     ? "The job is queued."
     : "The job is queued, or already exists with this idempotency_key."
 
+const completed = (status: JobStatus | null) =>
+  status === null ? "The job was completed before; nothing changed." : "The job is completed."
+
+const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
+  if (status === null) return "The job was queued again or failed before; nothing changed."
+  if (status === "queued") return "The job is queued again."
+  return retry === true ? "The job is failed: it has no attempt to retry." : "The job is failed."
+}
+
 const claimedAnswer = jsonAnswer(ClaimedJobs, true)
 const jobAnswer = jsonAnswer(Job)
 const jobPageAnswer = jsonAnswer(JobPage)
@@ -26,16 +35,8 @@ const jobs = HttpApiBuilder.group(Api, "jobs", (handlers) =>
       create: ({ payload }) => Effect.map(jobs.create(payload), (job_id) => ({ ...done(created(payload)), job_id })),
       claim: ({ payload }) => Effect.map(jobs.claim(payload), (claimed) => ({ jobs: claimed })).pipe(claimedAnswer),
       heartbeat: ({ payload }) => Effect.as(jobs.heartbeat(payload), done("The lease starts again.")),
-      complete: ({ payload }) => Effect.as(jobs.complete(payload), done("The job is completed.")),
-      fail: ({ payload }) =>
-        Effect.as(
-          jobs.fail(payload),
-          done(
-            payload.retry === true
-              ? "The job is queued again, or failed after its last attempt."
-              : "The job is failed.",
-          ),
-        ),
+      complete: ({ payload }) => Effect.map(jobs.complete(payload), (status) => done(completed(status))),
+      fail: ({ payload }) => Effect.map(jobs.fail(payload), (status) => done(failed(status, payload))),
       cancel: ({ payload }) => Effect.as(jobs.cancel(payload.job_id), done("The job is canceled: stop the work.")),
       get: ({ payload }) => jobs.get(payload.job_id).pipe(jobAnswer),
       list: ({ payload }) => jobs.list(payload).pipe(jobPageAnswer),

@@ -9,9 +9,13 @@ import { failureOf, outcomeOf } from "../support.ts"
 import { as, makeOrg, services, settle } from "./webhookSupport.ts"
 
 const publish = (type: string, data: unknown, idempotency_key?: string) =>
-  Events.use((events) =>
-    events.publish([{ type, data, ...(idempotency_key === undefined ? {} : { idempotency_key }) }], () => "data"),
-  )
+  Events.use(({ publish }) => {
+    const event = { type, data, ...(idempotency_key === undefined ? {} : { idempotency_key }) }
+    return Effect.map(
+      publish([event], () => "data"),
+      ({ ids }) => ids,
+    )
+  })
 
 describe("Events", () => {
   it.effect("the body has the five fields in order, with the data as it was sent", () =>
@@ -63,7 +67,8 @@ describe("Events", () => {
         )
       assert.include(yield* failureOf(batch("x".repeat(300_000))), "events.1.data must have at most 256 KiB")
       assert.strictEqual(events.size, 0)
-      const ids = yield* batch(2)
+      const { ids, repeated } = yield* batch(2)
+      assert.strictEqual(repeated, 0)
       assert.deepStrictEqual(
         ids.map((id) => events.get(id)!.type),
         ["a.b", "a.c"],

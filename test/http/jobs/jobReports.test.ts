@@ -32,6 +32,30 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     }),
   )
 
+  it.effect("the answer says what the report changed", () =>
+    Effect.gen(function* () {
+      const tenant = yield* makeTenant()
+      const say = (path: string, fields: object) =>
+        Effect.map(tenant.call(`jobs/${path}`, fields), ({ message }) => message)
+      const done = yield* make(tenant)
+      expect(yield* say("complete", { job_id: done, result: 1 })).toBe("The job is completed.")
+      expect(yield* say("complete", { job_id: done, result: 2 })).toMatch(/completed before; nothing changed/)
+      expect(yield* get(tenant, done)).toMatchObject({ result: 1 })
+
+      const job_id = yield* make(tenant, { max_attempts: 2, retry_delay_seconds: 1 })
+      yield* claim(tenant)
+      const failed = { job_id, error: "boom", retry: true }
+      expect(yield* say("fail", { ...failed, attempt: 1 })).toBe("The job is queued again.")
+      expect(yield* say("fail", { ...failed, attempt: 1 })).toMatch(/before; nothing changed/)
+      const { advance } = yield* TestServer
+      yield* advance("2 seconds")
+      expect(yield* claim(tenant, { wait_seconds: 10 })).toMatchObject([{ job_id, attempt: 2 }])
+      expect(yield* say("fail", failed)).toBe("The job is failed: it has no attempt to retry.")
+      expect(yield* say("fail", failed)).toMatch(/before; nothing changed/)
+      expect(yield* say("fail", { job_id: yield* make(tenant), error: "boom" })).toBe("The job is failed.")
+    }),
+  )
+
   it.effect("a failure with a retry queues the job again after its delay, and the last failure creates the event", () =>
     Effect.gen(function* () {
       const { advance } = yield* TestServer

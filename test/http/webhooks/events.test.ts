@@ -64,7 +64,8 @@ for (const [database, server] of Object.entries(servers)) {
         }))
         const answer = yield* tenant.ask("events/publish-batch", { events })
         expect(answer.status).toBe(200)
-        const { event_ids } = answer.json as { readonly event_ids: ReadonlyArray<string> }
+        const { event_ids, message } = answer.json as { readonly event_ids: ReadonlyArray<string>; message: string }
+        expect(message).toMatch(/^60 of 100 events are published; /)
         expect(event_ids).toHaveLength(100)
         expect(event_ids.slice(60)).toEqual(event_ids.slice(0, 40))
         yield* receiver.arrived(60)
@@ -96,6 +97,20 @@ for (const [database, server] of Object.entries(servers)) {
         }
         const { events } = yield* tenant.call("events/list", { type: "a.c" })
         expect(events).toEqual([])
+      }),
+    )
+
+    it.effect("an event that was published before is returned, and the answer says so", () =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const publish = (data: number) =>
+          tenant.call("events/publish", { type: "a.b", data, idempotency_key: "invoice 42" })
+        const first = yield* publish(1)
+        expect(first["message"]).toBe("The event is published.")
+        const second = yield* publish(2)
+        expect(second).toMatchObject({ event_id: first["event_id"], message: expect.stringContaining("before") })
+        const batch = yield* tenant.call("events/publish-batch", { events: [{ type: "a.b", data: 3 }] })
+        expect(batch["message"]).toBe("The events are published.")
       }),
     )
 
