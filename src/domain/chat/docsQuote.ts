@@ -28,8 +28,11 @@ const nowhere = "http://docs.invalid"
 
 const rootOf = (docsUrl = nowhere) => (docsUrl.endsWith("/") ? docsUrl : `${docsUrl}/`)
 const asLink = ({ href, origin }: URL) => (origin === nowhere ? href.slice(nowhere.length) : href)
-const urlOf = (slug: string, docsUrl: string | undefined) =>
-  new URL(slug.replace(/^\/+/, "").split("/").map(encodeURIComponent).join("/"), rootOf(docsUrl))
+const urlOf = (slug: string, docsUrl: string | undefined) => {
+  const path = slug.replace(/^\/+/, "")
+  // `index` is the slug of the page at the root.
+  return new URL(path === "index" ? "" : path.split("/").map(encodeURIComponent).join("/"), rootOf(docsUrl))
+}
 
 /** The address of a page: on the site of the documentation if that is known, otherwise a path from its root. */
 export const pageUrl = (slug: string, docsUrl: string | undefined): string => asLink(urlOf(slug, docsUrl))

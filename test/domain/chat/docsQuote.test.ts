@@ -30,6 +30,8 @@ describe("a quoted passage", () => {
     expect(readable(passage("[a](../access.md) [b](/x)"), "https://docs.example.com/v1")).toBe(
       "[a](https://docs.example.com/v1/access) [b](https://docs.example.com/v1/x)",
     )
+    expect(pageUrl("index", "https://e.com/docs")).toBe("https://e.com/docs/")
+    expect(pageUrl("a/index", "https://e.com/docs")).toBe("https://e.com/docs/a/index")
     expect(pageUrl("a b/ü", "https://e.com/")).toBe("https://e.com/a%20b/%C3%BC")
   })
 })
