@@ -48,6 +48,9 @@ const batchesOf = (pages: ReadonlyArray<Page>) => {
   return batches
 }
 
+/** A text whose URLs have no query and no credentials, for the log. */
+const withoutSecrets = (text: string) => text.replaceAll(/[?#]\S*/g, "").replaceAll(/\/\/[^/\s]*@/g, "//")
+
 const encoder = new TextEncoder()
 const sizeOf = ({ description, markdown, slug, title }: NewPage) => {
   const texts = [slug, title, description, markdown]
@@ -132,12 +135,16 @@ export class DocsFetcher extends Context.Service<
         yield* repository.store(docs, { edition: docs.lease, digest: archive.version, ...stored, ...size })
       })
 
-      const fail = (docs: LeasedDocs, record: DocsRecord, error: string) =>
-        Effect.flatMap(DateTime.now, (at) => {
-          const target = targetOf(record)
-          const before = record.failure?.target === target ? record.failure.attempts : 0
-          return repository.fail(docs, { target, error: error.slice(0, 1_000), attempts: before + 1, at })
-        })
+      const fail = Effect.fnUntraced(function* (docs: LeasedDocs, record: DocsRecord, error: string) {
+        const at = yield* DateTime.now
+        const target = targetOf(record)
+        const before = record.failure?.target === target ? record.failure.attempts : 0
+        const failure = { target, error: error.slice(0, 1_000), attempts: before + 1, at }
+        yield* Effect.logInfo(`Documentation is not fetched: ${withoutSecrets(failure.error)}`).pipe(
+          Effect.annotateLogs({ attempts: failure.attempts }),
+        )
+        yield* repository.fail(docs, failure)
+      })
 
       /** Works at one project. Another worker may have taken it. */
       const work = Effect.fnUntraced(function* (record: DocsRecord) {

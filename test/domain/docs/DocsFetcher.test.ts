@@ -1,6 +1,6 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { Page } from "#src/domain/chat/DocsPassages.ts"
 import { Documents } from "#src/domain/chat/Documents.ts"
@@ -104,6 +104,22 @@ describe("documentation of projects", () => {
       yield* passes
       expect(yield* find(project.projectId)).toMatchObject({ stored: { pages: 1 }, failure: null })
     }).pipe(Effect.provide(host.layer))
+  })
+
+  it.effect("has a log line for each failed fetch, without the query and the credentials of its URL", () => {
+    const host = makeHost()
+    const log: Array<string> = []
+    const logger = Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))])
+    return Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      yield* put(project.projectId, "https://u:s3cret@docs.example.com/docs.zip?token=s3cret")
+      yield* passes
+      expect(log).toHaveLength(1)
+      expect(log[0]).toContain("https://docs.example.com/docs.zip is missing.")
+      expect(log[0]).toContain(`projectId=${project.projectId}`)
+      expect(log[0]).toContain("attempts=1")
+      expect(log[0]).not.toContain("s3cret")
+    }).pipe(Effect.provide([host.layer, logger]))
   })
 
   it.effect("of one org holds up no other, and all of it is fetched", () => {
