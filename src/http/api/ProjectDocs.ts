@@ -15,7 +15,9 @@ const MessageId = Schema.Union([Schema.String, Schema.Number])
 
 /** A message of a client, as JSON-RPC 2.0: a request, a notification (without id), or an answer (without method). */
 export const McpMessage = Schema.Struct({
-  jsonrpc: Schema.Literal("2.0"),
+  jsonrpc: Schema.optionalKey(
+    Schema.Unknown.annotate({ description: 'Must be "2.0"; otherwise the reply is an error.', examples: ["2.0"] }),
+  ),
   id: Schema.optionalKey(MessageId.annotate({ description: "Absent: a notification.", examples: [1] })),
   method: Schema.optionalKey(
     Schema.String.annotate({ description: "The name of the method.", examples: ["tools/call"] }),
@@ -26,13 +28,15 @@ export const McpMessage = Schema.Struct({
       examples: [{ name: "search_docs", arguments: { query: "rotate a key" } }],
     }),
   ),
+  result: Schema.optionalKey(Schema.Unknown.annotate({ description: "The result in an answer of the client." })),
+  error: Schema.optionalKey(Schema.Unknown.annotate({ description: "The error in an answer of the client." })),
 }).annotate({ identifier: "McpMessage" })
 export type McpMessage = typeof McpMessage.Type
 
 /** The reply to a request. */
 export const McpReply = Schema.Struct({
   jsonrpc: Schema.Literal("2.0"),
-  id: MessageId.annotate({ examples: [1] }),
+  id: Schema.NullOr(MessageId).annotate({ description: "The id of the request. null: it has none.", examples: [1] }),
   result: Schema.optionalKey(
     Schema.Unknown.annotate({
       description: "The result of the method. Absent: it failed.",

@@ -12,7 +12,7 @@ const [newest] = versions
 const isSpoken = (version: unknown) => versions.some((one) => one === version)
 
 /** The codes of JSON-RPC. */
-const codes = { unknownMethod: -32_601, invalidParams: -32_602 } as const
+const codes = { invalidMessage: -32_600, unknownMethod: -32_601, invalidParams: -32_602 } as const
 
 const definitions: ReadonlyArray<ToolDefinition> = Object.values(docsToolDefinitions)
 
@@ -73,6 +73,16 @@ const answer = (docs: ReadableDocs, method: string, params: Params): Effect.Effe
   }
 }
 
+/** What is wrong with a message; `undefined` for a request, a notification and an answer of the client. */
+const faultOf = ({ error, id, jsonrpc, method, result }: McpMessage) => {
+  const isAnswer = result !== undefined || error !== undefined
+  const faults = [
+    ...(jsonrpc === "2.0" ? [] : ['jsonrpc must be "2.0".']),
+    ...(method === undefined && !isAnswer ? ["method is required."] : []),
+  ]
+  return faults.length === 0 ? undefined : { id: id ?? null, ...failed(codes.invalidMessage, faults.join(" ")) }
+}
+
 const isObject = (value: unknown): value is Params => typeof value === "object" && value !== null
 
 /**
@@ -82,13 +92,16 @@ const isObject = (value: unknown): value is Params => typeof value === "object" 
 export const docsMcp = Effect.fnUntraced(function* (
   projectId: string,
   version: string | undefined,
-  { id, method, params }: McpMessage,
+  message: McpMessage,
 ) {
+  const { id, method, params } = message
   if (version !== undefined && !isSpoken(version)) {
     return yield* new InvalidRequest({ error: `mcp-protocol-version must be one of ${versions.join(", ")}.` })
   }
   const { find } = yield* DocsReaders
   const docs = yield* find(projectId, yield* clientAddress)
+  const fault = faultOf(message)
+  if (fault !== undefined) return { jsonrpc: "2.0", ...fault } satisfies McpReply
   if (method === undefined || id === undefined) return undefined
   const outcome = yield* answer(docs, method, isObject(params) ? params : {})
   return { jsonrpc: "2.0", id, ...outcome } satisfies McpReply

@@ -142,6 +142,9 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
         const cases: ReadonlyArray<readonly [object, object]> = [
           [rpc("resources/list"), error(-32_601)],
           [rpc("tools/call", { params: null }), error(-32_602)],
+          [{ id: 1 }, { error: { code: -32_600, message: 'jsonrpc must be "2.0". method is required.' } }],
+          [{ id: 1, jsonrpc: "1.0", method: "ping" }, { error: { code: -32_600, message: 'jsonrpc must be "2.0".' } }],
+          [{ id: 1, jsonrpc: "2.0" }, { error: { code: -32_600, message: "method is required." } }],
           [rpc("tools/call", { params: { name: "read_page", arguments: [5] } }), error(-32_602)],
           [rpc("tools/call", { params: { name: "constructor", arguments: {} } }), error(-32_602)],
           [
@@ -155,6 +158,8 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
           expect([answer.status, answer.json]).toEqual([200, expect.objectContaining({ jsonrpc: "2.0", id: 1 })])
           expect(answer.json).toMatchObject(expected)
         }
+        const empty = yield* send("POST", mcp, { json: {}, as: key })
+        expect([empty.status, empty.json]).toEqual([200, { ...error(-32_600), id: null }])
         const answered = yield* send("POST", mcp, { json: { jsonrpc: "2.0", id: 1, result: {} }, as: key })
         expect([answered.status, answered.text]).toEqual([202, ""])
         const headers = { "mcp-protocol-version": "1999-01-01" }
