@@ -85,6 +85,18 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
       }),
     )
 
+    it.effect("a key of a project names the project", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })
+        const { id } = yield* call("POST", "/api/v0/keys", { name: "ci", projectId })
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
+          await page.getByRole("link", { name: "handbook" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/projects/${projectId}`))
+        })
+      }),
+    )
+
     it.effect("a key is changed, disabled, enabled and deleted, and its replicas know", () =>
       Effect.gen(function* () {
         const orgId = yield* createOrg("Acme")
