@@ -80,6 +80,10 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           const first = await shown.textContent()
           await page.getByText(first!).waitFor({ state: "detached" })
           await shown.waitFor()
+          // A key is rotated once: its replacement is rotated next.
+          expect(await page.getByRole("button", { name: "Rotate" }).count()).toBe(0)
+          await page.getByRole("link", { name: "its replacement" }).click()
+          await page.getByRole("button", { name: "Rotate" }).waitFor()
         })
         for (const one of [key!, fresh]) expect((yield* validate(one)).status).toBe(200)
       }),

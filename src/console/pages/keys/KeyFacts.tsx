@@ -90,6 +90,9 @@ export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
       of={{
         Id: <Copyable text={key.id} label="Copy the id" />,
         For: key.projectId === null ? "the whole org" : <ProjectLink projectId={key.projectId} />,
+        ...(key.replacedBy !== null && {
+          "Replaced by": <Link to={orgPath(orgId, `/keys/${key.replacedBy}`)}>its replacement</Link>,
+        }),
         Created: <Time at={key.createdAt} />,
         "Last used": <Time at={key.lastUsedAt} isRelative none="never" />,
         "Ends at": <Time at={key.expiresAt} none="never" />,
