@@ -45,7 +45,7 @@ export const logWelcome = (settings: Settings) =>
       }
       if (settings.allowedOwners === undefined) {
         yield* Effect.logWarning(
-          "OIDC_ALLOWED_OWNERS is not set: only linked repositories may register deployments. To allow others, set their owners, for example OIDC_ALLOWED_OWNERS=acme",
+          "OIDC_ALLOWED_OWNERS is not set: only linked repositories and those of an org's owners may register deployments. To allow others, set their owners, for example OIDC_ALLOWED_OWNERS=acme",
         )
       }
     }),

@@ -1,5 +1,6 @@
+import { Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { call, callPages } from "./call.ts"
+import { ask, call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { table } from "./output.ts"
 
@@ -16,8 +17,9 @@ const list = Command.make(
     ),
     ...page,
   },
-  ({ branch, preview, project, ...page }) =>
-    callPages(
+  Effect.fnUntraced(function* ({ branch, preview, project, ...page }) {
+    const { answer } = yield* ask((gatehouse) => gatehouse.projects.get({ params: { projectId: project } }))
+    yield* callPages(
       page,
       (gatehouse, query) =>
         gatehouse.deployments.list({
@@ -26,9 +28,10 @@ const list = Command.make(
         }),
       ({ deployments, nextCursor }) => ({
         table: table(
-          ["DEPLOYMENT", "BRANCH", "PREVIEW", "COMMIT", "PROVIDER", "RUN", "ACTOR", "CREATED"],
+          ["DEPLOYMENT", "CURRENT", "BRANCH", "PREVIEW", "COMMIT", "PROVIDER", "RUN", "ACTOR", "CREATED"],
           deployments.map((one) => [
             one.id,
+            one.id === answer.currentDeploymentId ? "yes" : "no",
             one.branch,
             one.preview ? "yes" : "no",
             one.sha.slice(0, 12),
@@ -40,7 +43,8 @@ const list = Command.make(
         ),
         next: nextCursor,
       }),
-    ),
+    )
+  }),
 ).pipe(Command.withDescription("List the deployments of a project, newest first"))
 
 const promote = Command.make(

@@ -16,7 +16,7 @@ const configurationChecks = (settings: Config.Settings): ReadonlyArray<Check> =>
     checks.push(
       warn(
         "configuration",
-        "OIDC_ALLOWED_OWNERS is not set: only linked repositories may register",
+        "OIDC_ALLOWED_OWNERS is not set: only linked repositories and those of an org's owners may register",
         "set it to the owners of your repositories, for example OIDC_ALLOWED_OWNERS=acme",
       ),
     )

@@ -29,6 +29,16 @@ export const resolveOrg = Effect.fnUntraced(function* (org: Option.Option<string
   return yield* usage(`There are several orgs; choose one with --org: ${shown.join(", ")}${rest}`)
 })
 
+const orgArgument = Argument.String("org").pipe(Argument.withDescription("The id of the org"), Argument.optional)
+
+/** The org of a command that takes its id as an argument or in `--org`, if it is given. */
+const namedOrg = Effect.fnUntraced(function* (argument: Option.Option<string>, flag: Option.Option<string>) {
+  if (Option.isSome(argument) && Option.isSome(flag) && argument.value !== flag.value) {
+    return yield* usage("The argument and --org name different orgs: use one of them")
+  }
+  return Option.orElse(argument, () => flag)
+})
+
 const create = Command.make(
   "create",
   { name: Argument.String("name").pipe(Argument.withDescription("The name of the org")) },
@@ -66,9 +76,9 @@ const orgOutput = ({ limits, name, orgId, owners, used }: OrgDetail, note: strin
 
 const show = Command.make(
   "show",
-  { org: orgFlag },
-  Effect.fnUntraced(function* ({ org }) {
-    const params = { orgId: yield* resolveOrg(org) }
+  { id: orgArgument, org: orgFlag },
+  Effect.fnUntraced(function* ({ id, org }) {
+    const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
     yield* call(
       (gatehouse) => gatehouse.orgs.get({ params }),
       (detail) => orgOutput(detail, ""),
@@ -96,6 +106,7 @@ const limitsOf = Effect.fnUntraced(function* (texts: Readonly<Record<string, str
 const update = Command.make(
   "update",
   {
+    id: orgArgument,
     org: orgFlag,
     name: Flag.String("name").pipe(Flag.withDescription("The new name of the org"), Flag.optional),
     owners: Flag.String("owners").pipe(
@@ -111,13 +122,13 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ limit, name, org, owners }) {
+  Effect.fnUntraced(function* ({ id, limit, name, org, owners }) {
     if (Option.isNone(limit) && Option.isNone(name) && Option.isNone(owners)) {
       return yield* usage("Nothing to change: set --name <name>, --owners <owners> or --limit <limit>=<number>")
     }
     const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
     const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
-    const params = { orgId: yield* resolveOrg(org) }
+    const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
     yield* call(
       (gatehouse) => gatehouse.orgs.update({ params, payload: { ...given({ name, owners: list }), ...limits } }),
       (detail) => orgOutput(detail, " is changed."),
@@ -133,12 +144,19 @@ const update = Command.make(
 
 const remove = Command.make(
   "delete",
-  { org: Argument.String("org").pipe(Argument.withDescription("The id of the org")) },
-  ({ org }) =>
-    call(
-      (gatehouse) => gatehouse.orgs.remove({ params: { orgId: org } }),
-      () => ({ out: org, note: "The org is deleted with everything in it. Its rows are erased within an hour." }),
-    ),
+  { id: orgArgument, org: Flag.String("org").pipe(Flag.withDescription("The same as the argument"), Flag.optional) },
+  Effect.fnUntraced(function* ({ id, org }) {
+    const named = yield* namedOrg(id, org)
+    // Never the only org by default: a deletion is for good.
+    if (Option.isNone(named)) return yield* usage("Name the org to delete: gatehouse orgs delete <org>")
+    yield* call(
+      (gatehouse) => gatehouse.orgs.remove({ params: { orgId: named.value } }),
+      () => ({
+        out: named.value,
+        note: "The org is deleted with everything in it. Its rows are erased within an hour.",
+      }),
+    )
+  }),
 ).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
 
 /** Creates, lists, shows, changes and deletes orgs. */

@@ -66,15 +66,16 @@ const list = Command.make("list", wholeList, (flags) =>
 const get = Command.make("get", { schedule }, ({ schedule }) =>
   call(
     (gatehouse) => gatehouse.schedules.get({ payload: { schedule_id: schedule } }),
-    ({ cron, last_job, next_times, overlap, timezone, workflow }) => ({
+    ({ active, cron, last_job, next_times, overlap, timezone, workflow }) => ({
       out: table(
         ["FIELD", "VALUE"],
         [
+          ["state", active ? "active" : "paused"],
           ["workflow", workflow],
           ["cron", cron],
           ["timezone", timezone],
           ["overlap", overlap],
-          ...(next_times.length === 0 ? [["next", "paused"]] : next_times.map((time) => ["next", time])),
+          ...(next_times.length === 0 ? [["next", null]] : next_times.map((time) => ["next", time])),
           ["last job", last_job === null ? null : `${last_job.job_id} ${last_job.status}`],
         ],
       ),

@@ -181,6 +181,12 @@ const standardKey = (secret: string) =>
 
 const readSecrets = (secret: unknown): ReadonlyArray<string> => {
   const secrets: ReadonlyArray<unknown> = Array.isArray(secret) ? secret : [secret]
+  if (secrets.some((one) => typeof one === "string" && one.startsWith("whpk_"))) {
+    throw new WebhookVerificationError(
+      "invalid_secret",
+      "A secret is a public key (whpk_…). Use signing_secret here; verifyWebhook of gatehouse-webhooks takes public keys.",
+    )
+  }
   if (secrets.length > 0 && secrets.every((one) => typeof one === "string" && one !== "")) {
     return secrets as ReadonlyArray<string>
   }

@@ -3,12 +3,14 @@ import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { guarded, TestServer } from "../support/server.ts"
 
-const warnings = Effect.map(TestServer, ({ logs }) =>
-  logs()
-    .split("\n")
-    .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string })
-    .filter(({ level, message }) => level === "WARN" && message.startsWith("BASE_URL")),
-)
+const warningsOf = (variable: string) =>
+  Effect.map(TestServer, ({ logs }) =>
+    logs()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string })
+      .filter(({ level, message }) => level === "WARN" && message.startsWith(variable)),
+  )
+const warnings = warningsOf("BASE_URL")
 
 // Seen failing when nothing was logged, and CI's tokens had an unknown audience.
 layer(TestServer.layer({ ...guarded, BASE_URL: "" }), { excludeTestServices: true })("guarded mode", (it) => {
@@ -20,6 +22,14 @@ layer(TestServer.layer({ ...guarded, BASE_URL: "" }), { excludeTestServices: tru
             /^BASE_URL is not set: .*http:\/\/127\.0\.0\.1:\d+.*BASE_URL=https:\/\/\S+$/,
           ) as string,
         }),
+      ])
+    }),
+  )
+
+  it.effect("without OIDC_ALLOWED_OWNERS logs one warning that says who may register", () =>
+    Effect.gen(function* () {
+      expect((yield* warningsOf("OIDC_ALLOWED_OWNERS")).map(({ message }) => message)).toEqual([
+        expect.stringMatching(/only linked repositories and those of an org's owners may register/) as string,
       ])
     }),
   )

@@ -114,6 +114,9 @@ it.live("a healthy PostgreSQL, one without tables, and one of a newer version", 
       "issuer ok",
       "clock ok",
     ])
+    const names = readdirSync(new URL("../../src/infrastructure/database/migrations", import.meta.url))
+    const newest = Number(names.sort().at(-1)!.slice(0, 4))
+    expect((yield* doctor(env)).of("migrations")[0]!.message).toBe(`all are applied, the newest has number ${newest}`)
     const empty = yield* doctor({ ...env, DATABASE_URL: yield* freshPostgres("empty") })
     expect(empty.ok).toBe(true)
     expect(empty.of("migrations")[0]).toMatchObject({ state: "warn", message: "none is applied" })
@@ -267,6 +270,9 @@ it.live("the configuration is described in words", () =>
       expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS", "warn BASE_URL"])
     }
     const { of } = yield* doctor({ ...env, BASE_URL: "https://gatehouse.example" })
+    expect(of("configuration")[1]!.message).toBe(
+      "OIDC_ALLOWED_OWNERS is not set: only linked repositories and those of an org's owners may register",
+    )
     expect(words(of("configuration"))).toEqual(["ok guarded", "warn OIDC_ALLOWED_OWNERS"])
   }),
 )

@@ -41,7 +41,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         ]) {
           expect((yield* cli(["projects", ...args])).code, args.join(" ")).toBe(2)
         }
-        expect((yield* cli(["deployments", "list", project])).out).toMatch(/^DEPLOYMENT +BRANCH/)
+        expect((yield* cli(["deployments", "list", project])).out).toMatch(/^DEPLOYMENT +CURRENT +BRANCH/)
       }),
     )
 

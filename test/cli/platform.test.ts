@@ -97,7 +97,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       expect((yield* cli(link)).out).toBe(linked.out)
       expect(yield* cli([...link, "docs"])).toMatchObject({ code: 2 })
       expect(yield* cli(["projects", "unlink", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
-      expect((yield* cli(["deployments", "list", projectId])).out).toMatch(/^DEPLOYMENT +BRANCH +PREVIEW/)
+      expect((yield* cli(["deployments", "list", projectId])).out).toMatch(/^DEPLOYMENT +CURRENT +BRANCH +PREVIEW/)
       const promoted = yield* cli(["deployments", "promote", projectId, "none"])
       expect(promoted).toMatchObject({ err: "gatehouse: The project has no such deployment.\n", code: 1 })
       expect(yield* cli(["projects", "delete", projectId])).toMatchObject({ out: `${projectId}\n`, code: 0 })
@@ -105,8 +105,14 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       const owned = yield* cli(["orgs", "update", "--org", orgId, "--owners", "leaving-org, gitlab:leaving"])
       expect(owned.err).toContain("Owners: leaving-org, gitlab:leaving")
       expect((yield* cli(["orgs", "update", "--org", orgId, "--owners", "none"])).err).not.toContain("Owners")
-      expect(yield* cli(["orgs", "delete", orgId])).toMatchObject({ out: `${orgId}\n`, code: 0 })
-      expect(yield* cli(["orgs", "show", "--org", orgId])).toMatchObject({ code: 1 })
+      for (const named of [[orgId], ["--org", orgId], [orgId, "--org", orgId]]) {
+        expect((yield* cli(["orgs", "show", ...named])).err).toBe(`Leaving (${orgId})\n`)
+      }
+      for (const wrong of [[], [orgId, "--org", "01KAHBMKZ3D2X7S5QN8W4V6R9T"]]) {
+        expect((yield* cli(["orgs", "delete", ...wrong])).code).toBe(2)
+      }
+      expect(yield* cli(["orgs", "delete", "--org", orgId])).toMatchObject({ out: `${orgId}\n`, code: 0 })
+      expect(yield* cli(["orgs", "show", orgId])).toMatchObject({ code: 1 })
     }),
   )
 

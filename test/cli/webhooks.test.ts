@@ -45,6 +45,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         const again = yield* cli(["schedules", "run", schedule])
         expect([again.code, again.err]).toEqual([1, expect.stringContaining("overlap is skip")])
         const before = (yield* cli(["schedules", "get", schedule])).out
+        expect(before).toMatch(/^state +active$/m)
         expect(before.match(/^next +\d/gm)).toHaveLength(5)
         expect(before).toMatch(new RegExp(`^last job +${first} queued$`, "m"))
         expect(yield* cli(["schedules", "update", schedule, "--no-active", "--cron", "30 5 * * *"])).toMatchObject({
@@ -53,6 +54,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect((yield* cli(["schedules", "list"])).out).toMatch(
           new RegExp(`^${schedule}  nightly +30 5 \\* \\* \\* +Europe/Berlin +paused$`, "m"),
         )
+        expect((yield* cli(["schedules", "get", schedule])).out).toMatch(/^state +paused\n(?:.*\n)*next +-$/m)
         expect((yield* cli(["schedules", "update", schedule])).code).toBe(2)
         expect((yield* cli(["schedules", "update", schedule, "--cron", "never"])).err).toContain("cron expression")
         expect(yield* cli(["schedules", "delete", schedule])).toMatchObject({ code: 0 })

@@ -88,6 +88,33 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("deliveries, over %s
       }).pipe(Effect.scoped),
     )
 
+    it.effect("of many attempts the last one is in view, and the end of the navigation, too", () =>
+      Effect.gen(function* () {
+        const world = yield* webhookWorld
+        yield* world.endpoint({ retry_delays: [0, 0, 0, 0, 0, 0, 0] })
+        world.receiver.behave({ status: 500 })
+        yield* world.publish("invoice.paid")
+        const [delivery] = yield* until(
+          "the last attempt",
+          world.deliveries({ state: "failed" }),
+          (found) => found.length === 1,
+        )
+        yield* inTab("/orgs", async (page, at) => {
+          await page.setViewportSize({ width: 1280, height: 700 })
+          await page.goto(at(world.path(`/deliveries/${delivery!.delivery_id}`)))
+          const last = page.getByRole("button", { name: /^Attempt 8:/ })
+          await last.waitFor()
+          const shown = async () => {
+            const [axis, mark] = [await page.locator(".axis").boundingBox(), await last.boundingBox()]
+            return mark!.x >= axis!.x && mark!.x + mark!.width <= axis!.x + axis!.width
+          }
+          await expect.poll(shown, { timeout: 20_000 }).toBe(true)
+          const signOut = await page.getByRole("button", { name: "Sign out" }).boundingBox()
+          expect(signOut!.y + signOut!.height).toBeLessThanOrEqual(700)
+        })
+      }),
+    )
+
     it.effect("one delivery: its attempts with waits and answers, its payload, a command, and sending it again", () =>
       Effect.gen(function* () {
         const world = yield* webhookWorld

@@ -57,6 +57,12 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("finding by id, over
             await expectAccessible(page)
             await page.keyboard.press("Escape")
           }
+          const begun = await search(page, "01KAHB")
+          await begun.getByText("this one has 6 so far").waitFor()
+          await page.keyboard.press("Escape")
+          const short = await search(page, "invoice")
+          await short.getByText("This text has no id to look for.").waitFor()
+          await page.keyboard.press("Escape")
           const dialog = await search(page, "an invoice, or what it was")
           await dialog.getByText("This text has no id to look for.").waitFor()
           await page.keyboard.press("Escape")

@@ -80,8 +80,24 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
           const first = await shown.textContent()
           await page.getByText(first!).waitFor({ state: "detached" })
           await shown.waitFor()
+          // A key is rotated once: its replacement is rotated next.
+          expect(await page.getByRole("button", { name: "Rotate" }).count()).toBe(0)
+          await page.getByRole("link", { name: "its replacement" }).click()
+          await page.getByRole("button", { name: "Rotate" }).waitFor()
         })
         for (const one of [key!, fresh]) expect((yield* validate(one)).status).toBe(200)
+      }),
+    )
+
+    it.effect("a key of a project names the project", () =>
+      Effect.gen(function* () {
+        const orgId = yield* createOrg("Acme")
+        const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })
+        const { id } = yield* call("POST", "/api/v0/keys", { name: "ci", projectId })
+        yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page, at) => {
+          await page.getByRole("link", { name: "handbook" }).click()
+          await page.waitForURL(at(`/orgs/${orgId}/projects/${projectId}`))
+        })
       }),
     )
 

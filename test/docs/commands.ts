@@ -22,6 +22,9 @@ export const variables: ReadonlyArray<string> = [
   "GATEHOUSE_WEBHOOK_SECRET",
 ]
 
+/** Variables that Node reads. */
+export const ofNode = ["NODE_EXTRA_CA_CERTS", "NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
+
 class Understood extends Data.TaggedError("Understood") {}
 /** The command line, which stops where a command would start. */
 const dry = Command.provideEffectDiscard(gatehouse, Effect.fail(new Understood()))
@@ -104,7 +107,7 @@ const faults: Readonly<Record<string, (args: ReadonlyArray<string>) => Fault | E
 
 /** Programs of others, whose blocks must only be valid shell, and the reason why that is enough. */
 const others: Readonly<Record<string, string>> = {
-  openssl: "prints random text",
+  openssl: "prints random text, or makes a certificate",
   jq: "reads the runner's answer",
   pg_dump: "test/faults/backup.test.ts backs up by it",
   pg_restore: "the same",
@@ -122,6 +125,6 @@ export const faultOfCall = Effect.fnUntraced(function* ({ args, program, variabl
   const fault = faults[program]?.(args)
   const said = Effect.isEffect(fault) ? yield* fault : fault
   if (said !== undefined) return said
-  const strange = set.find((name) => !variables.includes(name))
+  const strange = set.find((name) => !variables.includes(name) && !ofNode.includes(name))
   return strange === undefined ? undefined : `${program} is given ${strange}, which nothing reads`
 })

@@ -1,7 +1,7 @@
 import { expect, it } from "@effect/vitest"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { variables } from "./commands.ts"
+import { ofNode, variables } from "./commands.ts"
 import { pages, proseOf, repository } from "./pages.ts"
 
 /** The anchors of a page's headings, as GitHub creates them. */
@@ -68,9 +68,6 @@ const ofTests: Readonly<Record<string, string>> = {
 
 /** Variables of the user, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */
 const ofUsers = ["XDG_CONFIG_HOME", "NO_COLOR"]
-
-/** Variables that Node reads. */
-const ofNode = ["NODE_EXTRA_CA_CERTS", "NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_DISABLE_COMPILE_CACHE"]
 
 it("something reads every named environment variable", () => {
   for (const page of pages) {

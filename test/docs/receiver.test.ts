@@ -1,5 +1,6 @@
 import { expect, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
+import { generateKeyPairSync, type KeyObject, sign } from "node:crypto"
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
@@ -53,6 +54,33 @@ await import("./library.js")
 globalThis.body += " "
 console.log(await import("./library.js?again").then(() => "taken", () => "refused"))
 `
+
+const publicKeyOf = ({ publicKey }: { readonly publicKey: KeyObject }) =>
+  `whpk_${Buffer.from(publicKey.export({ format: "jwk" }).x!, "base64url").toString("base64")}`
+
+it("the code for Ed25519 in docs/webhooks.md accepts a genuine webhook, and refuses others", async () => {
+  const { href } = new URL(`data:text/javascript,${encodeURIComponent(block("verifyEd25519"))}`)
+  const { verifyEd25519 } = (await import(href)) as {
+    verifyEd25519: (headers: object, body: Buffer, publicKeys: ReadonlyArray<string>) => void
+  }
+  const [pair, other] = [generateKeyPairSync("ed25519"), generateKeyPairSync("ed25519")]
+  const signed = (timestamp = headers["webhook-timestamp"]) => {
+    const signature = sign(null, Buffer.from(`${exampleId}.${timestamp}.${body}`), pair.privateKey).toString("base64")
+    const given = { ...headers, "webhook-timestamp": timestamp }
+    return { ...given, "webhook-signature": `${headers["webhook-signature"]} v1a,${signature}` }
+  }
+  const keys = [publicKeyOf(other), publicKeyOf(pair)]
+  expect(() => verifyEd25519(signed(), Buffer.from(body), keys)).not.toThrow()
+  const refused: ReadonlyArray<Parameters<typeof verifyEd25519>> = [
+    [signed(), Buffer.from(`${body} `), keys],
+    [signed(), Buffer.from(body), [publicKeyOf(other)]],
+    [headers, Buffer.from(body), keys],
+    [signed(String(Number(headers["webhook-timestamp"]) - 400)), Buffer.from(body), keys],
+    [{}, Buffer.from(body), keys],
+  ]
+  for (const [headers, body, keys] of refused)
+    expect(() => verifyEd25519(headers, body, keys)).toThrow(/no signature matches|too old/)
+})
 
 it("the code for Node in docs/webhooks.md accepts a genuine webhook, and refuses others", () => {
   const folder = mkdtempSync(join(tmpdir(), "gatehouse-docs-node-"))

@@ -43,8 +43,8 @@ export const layer = Layer.effect(
           throw new Error("The id or the hash is taken")
         }
         keepEntry(world, orgId, entry)
-        const unset = { projectId, lastUsedAt: null, leakedAt: null, credits: null, refill: null }
-        keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, replacedBy: null, counterId })
+        const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null, refill: null }
+        keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId })
         if (hasLimits({ credits, rateLimit: key.rateLimit }) && !counters.has(counterId)) {
           counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
         }
@@ -140,7 +140,7 @@ export const layer = Layer.effect(
         const old = find(orgId, keyId)
         if (old === undefined) return yield* keyNotFound()
         const { name, projectId, expiresAt: oldExpiry } = old.row
-        if (old.replacedBy !== null) return yield* keyReplaced()
+        if (old.row.replacedBy !== null) return yield* keyReplaced()
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const { enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
         const inherited = { externalId, metadata, permissions, rateLimit, credits: null }
@@ -152,7 +152,7 @@ export const layer = Layer.effect(
         const detailed = { ...entry, details: { name, ...entry.details } }
         yield* insert({ ...key, ...times, id, name, prefix, hash }, orgId, projectId, detailed, counterId)
         const ends = oldExpiry === null ? oldKeyUntil : DateTime.min(oldExpiry, oldKeyUntil)
-        keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends }, replacedBy: id })
+        keys.set(keyId, { ...old, row: { ...old.row, expiresAt: ends, replacedBy: id } })
         return { name }
       }),
 

@@ -58,7 +58,6 @@ export interface StoredKey {
   readonly row: ApiKey
   readonly orgId: string
   readonly hash: string
-  readonly replacedBy: string | null
   /** The counter of its limits, if it has any. */
   readonly counterId: string
 }

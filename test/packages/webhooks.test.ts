@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { Webhook } from "standardwebhooks"
-import { Signer } from "#src/domain/webhooks/Signature.ts"
+import { Ed25519, Signer } from "#src/domain/webhooks/Signature.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import { verifyWebhook, WebhookVerificationError } from "../../packages/webhooks/src/index.ts"
 
@@ -10,13 +10,30 @@ const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 const body = '{"event":"job.completed","job_id":"1","nonce":"n","result":"✓ é 😀"}'
 const deliveryId = "01KAF8ZJ4V2M6T8Q0R1S2T3V4W"
 
-const signed = (secrets: ReadonlyArray<string> = [secret], text = body): Record<string, string> =>
+const signed = (
+  secrets: ReadonlyArray<string> = [secret],
+  text = body,
+  signingKeys: ReadonlyArray<string> = [],
+): Record<string, string> =>
   Effect.runSync(
-    Signer.use((signer) => signer.prepare(secrets.map((one) => Redacted.make(one)))).pipe(
+    Signer.use((signer) =>
+      signer.prepare(
+        secrets.map((one) => Redacted.make(one)),
+        signingKeys.map((one) => Redacted.make(one)),
+      ),
+    ).pipe(
       Effect.map((sign) => sign({ deliveryId, event: "job.completed", body: text, timestamp: at })),
       Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
     ),
   )
+
+/** A key pair as the service makes it. */
+const keyPair = () => {
+  const { privateKey, publicKey } = Effect.runSync(
+    Ed25519.use((ed25519) => ed25519.generate).pipe(Effect.provide(Signatures.layer)),
+  )
+  return { privateKey, publicKey: `whpk_${publicKey}` }
+}
 
 const refusal = async (verified: Promise<unknown>) => {
   try {
@@ -62,6 +79,35 @@ describe("gatehouse-webhooks", () => {
   it("accepts both secrets while one replaces the other", async () => {
     expect(await refusal(verifyWebhook({ headers: signed(["new", secret]), body }, secret))).toBe("accepted")
     expect(await refusal(verifyWebhook({ headers: signed(), body }, ["new", secret]))).toBe("accepted")
+  })
+
+  it("verifies Ed25519 signatures with a public key, also while the key is rotated", async () => {
+    const [old, fresh] = [keyPair(), keyPair()]
+    const headers = signed([secret], body, [fresh.privateKey, old.privateKey])
+    for (const key of [fresh.publicKey, old.publicKey, secret, [keyPair().publicKey, old.publicKey]]) {
+      expect(await refusal(verifyWebhook({ headers, body }, key))).toBe("accepted")
+    }
+    expect(await refusal(verifyWebhook({ headers, body }, keyPair().publicKey))).toBe("signature_mismatch")
+    expect(await refusal(verifyWebhook({ headers, body: `${body} ` }, old.publicKey))).toBe("signature_mismatch")
+  })
+
+  it("never uses a public key for HMAC", async () => {
+    const { publicKey } = keyPair()
+    const forgeries = [publicKey, publicKey.replace("whpk_", "whsec_")].flatMap((forged) => {
+      const signature = signed([forged])["webhook-signature"]!
+      return [signature, signature.replace("v1,", "v1a,")]
+    })
+    for (const forgery of forgeries) {
+      const headers = { ...signed(), "webhook-signature": forgery }
+      expect(await refusal(verifyWebhook({ headers, body }, publicKey)), forgery).toBe("signature_mismatch")
+    }
+  })
+
+  it("says what is wrong with a public key, or that its signature is absent", async () => {
+    await expect(verifyWebhook({ headers: signed(), body }, keyPair().publicKey)).rejects.toThrow(/no v1a signature/)
+    for (const key of ["whpk_", "whpk_AAAA", `${keyPair().publicKey}AAAA`, "whpk_not base64"]) {
+      expect(await refusal(verifyWebhook({ headers: signed([key]), body }, key)), key).toBe("invalid_secret")
+    }
   })
 
   it("refuses everything else, with the reason", async () => {

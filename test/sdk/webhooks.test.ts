@@ -181,6 +181,7 @@ describe("verifyWebhook", () => {
     ["an empty secret", "invalid_secret", { secret: "" }],
     ["an unset secret", "invalid_secret", { secret: undefined }],
     ["no secrets", "invalid_secret", { secret: [] }],
+    ["a public key", "invalid_secret", { secret: "whpk_kM0NvXfpzQ4ENX5g2YPcZrEzF/uEGUlpFTIxxgJtFhg=" }],
     ["an empty secret among others", "invalid_secret", { secret: [secret, ""] }],
     ["a tolerance that is not a number", "invalid_tolerance", { toleranceSeconds: NaN }],
     ["a negative tolerance", "invalid_tolerance", { toleranceSeconds: -1 }],

@@ -70,7 +70,8 @@ const refuse = (code: WebhookVerificationErrorCode, message: string): never => {
  * ```
  *
  * @param request a `Request`, or an object with `headers` and the raw `body`
- * @param secret the endpoint's `signing_secret`; while you change it, both the new and the old one
+ * @param secret the endpoint's `signing_secret`, or a public key of the org (`whpk_…`) for an endpoint with
+ *   `signature: "ed25519"`; while you change it, both the new and the old one
  */
 export const verifyWebhook = async (
   request: WebhookRequest,
@@ -93,7 +94,9 @@ export const verifyWebhook = async (
   if (!(await hasMatch(keys, received, content))) {
     refuse(
       "signature_mismatch",
-      "No signature matches: the secret is wrong, or the body differs from the bytes that were sent.",
+      keys.some(({ version }) => version === "v1a") && !received.some((one) => one.startsWith("v1a,"))
+        ? "webhook-signature has no v1a signature for the public key. Set signature: ed25519 at the endpoint."
+        : "No signature matches: the secret or public key is wrong, or the body differs from the bytes that were sent.",
     )
   }
   return { event: parse(body), deliveryId: id, timestamp: new Date(seconds * 1000) }
@@ -108,15 +111,23 @@ const join = (first: Bytes, second: Bytes): Bytes => {
   return all
 }
 
-const hmac = { name: "HMAC", hash: "SHA-256" }
+/** A key verifies only signatures of its own version, so a public key never serves as a key of HMAC. */
+interface Key {
+  /** `v1`: HMAC-SHA256. `v1a`: Ed25519. */
+  readonly version: "v1" | "v1a"
+  readonly bytes: Bytes
+}
 
-/** Whether one of the signatures (`v1,` and base64) is of one of the keys. */
-const hasMatch = async (keys: ReadonlyArray<Bytes>, received: ReadonlyArray<string>, content: Bytes) => {
-  const signatures = received.flatMap((one) => (one.startsWith("v1,") ? (decode(one.slice(3)) ?? []) : []))
-  for (const key of keys) {
-    const imported = await crypto.subtle.importKey("raw", key, hmac, false, ["verify"])
-    for (const signature of signatures) {
-      if (await crypto.subtle.verify("HMAC", imported, signature, content)) return true
+const algorithms = { v1: { name: "HMAC", hash: "SHA-256" }, v1a: { name: "Ed25519" } }
+
+/** Whether one of the signatures (version, `,` and base64) is of one of the keys. */
+const hasMatch = async (keys: ReadonlyArray<Key>, received: ReadonlyArray<string>, content: Bytes) => {
+  for (const { bytes, version } of keys) {
+    const algorithm = algorithms[version]
+    const imported = await crypto.subtle.importKey("raw", bytes, algorithm, false, ["verify"])
+    for (const one of received) {
+      const signature = one.startsWith(`${version},`) ? decode(one.slice(version.length + 1)) : undefined
+      if (signature && (await crypto.subtle.verify(algorithm.name, imported, signature, content))) return true
     }
   }
   return false
@@ -127,15 +138,25 @@ const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=?|[A-
 const decode = (text: string): Bytes | undefined =>
   base64.test(text) ? Uint8Array.from(atob(text), (character) => character.charCodeAt(0)) : undefined
 
-/** The keys of secrets: the base64 after `whsec_`, decoded; any other secret is used as it is. */
-const readSecrets = (secret: unknown): ReadonlyArray<Bytes> => {
+/**
+ * The keys of secrets: the base64 after `whsec_` (HMAC) or `whpk_` (Ed25519), decoded; any other secret is an HMAC key as
+ * it is.
+ */
+const readSecrets = (secret: unknown): ReadonlyArray<Key> => {
   const secrets: ReadonlyArray<unknown> = Array.isArray(secret) ? secret : [secret]
   if (secrets.length === 0 || !secrets.every((one) => typeof one === "string" && one !== "")) {
     refuse("invalid_secret", "A secret is empty or not a string. Check that its environment variable is set.")
   }
-  return (secrets as ReadonlyArray<string>).map(
-    (one) => (one.startsWith("whsec_") ? decode(one.slice(6)) : undefined) ?? encoder.encode(one),
-  )
+  return (secrets as ReadonlyArray<string>).map((one): Key => {
+    if (one.startsWith("whpk_")) return { version: "v1a", bytes: readPublicKey(one.slice(5)) }
+    const bytes = one.startsWith("whsec_") ? decode(one.slice(6)) : undefined
+    return { version: "v1", bytes: bytes ?? encoder.encode(one) }
+  })
+}
+
+const readPublicKey = (text: string): Bytes => {
+  const bytes = decode(text)
+  return bytes?.length === 32 ? bytes : refuse("invalid_secret", "A public key must be whpk_ and 32 bytes in base64.")
 }
 
 const readHeader = (headers: WebhookRequest["headers"], name: string): string | undefined => {

@@ -75,6 +75,11 @@ const findOne = async (asked: ReadonlyArray<Place>, orgId: string, id: string) =
 /** Ids of a text that are looked for at most. */
 const maxIds = 5
 
+const idLength = 26
+
+/** Whether a text may become an id while it is typed; an empty one may. */
+const beginsAnId = (text: string) => /^(?:[0-7][0-9A-HJKMNP-TV-Z]*)?$/i.test(text.trim())
+
 /** The ids in a text, such as a header or a line of a log, without that of the org. */
 const idsIn = (text: string, orgId: string) => {
   const ids = text.toUpperCase().match(/\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b/g) ?? []
@@ -104,9 +109,10 @@ const Find = ({ onClose, orgId }: { readonly orgId: string; readonly onClose: ()
   const isMissed = ids.length > 0 && missing === ids.join()
   const error = isMissed
     ? `No ${listed(asked)} of this org has the id ${ids.join(" or ")}. It may be of another org, or older than what is kept.`
-    : ids.length === 0 && text.trim().length >= 26
-      ? "This text has no id to look for. An id has 26 letters and digits."
+    : ids.length === 0 && (text.trim().length >= idLength || !beginsAnId(text))
+      ? `This text has no id to look for. An id has ${idLength} letters and digits.`
       : undefined
+  const isBegun = ids.length === 0 && error === undefined && text.trim() !== ""
   const open = async () => {
     const page = await find(asked, orgId, ids)
     if (page === undefined) return setMissing(ids.join())
@@ -118,7 +124,11 @@ const Find = ({ onClose, orgId }: { readonly orgId: string; readonly onClose: ()
       <Form submit="Find" isReady={ids.length > 0 && !isMissed} onSubmit={open} onCancel={onClose}>
         <Field
           label="Id"
-          hint={`The id of a ${listed(asked)}. Or a text that has one: the webhook-id header, a line of a log.`}
+          hint={
+            isBegun
+              ? `An id has ${idLength} letters and digits; this one has ${text.trim().length} so far.`
+              : `The id of a ${listed(asked)}. Or a text that has one: the webhook-id header, a line of a log.`
+          }
           error={error}
         >
           <Input value={text} onInput={setText} autocomplete="off" spellcheck={false} placeholder="webhook-id: 01K…" />

@@ -78,6 +78,10 @@ export const ApiKey = Schema.Struct({
     description: "When the key was reported as leaked, which disabled it for good. null: it was not.",
     examples: [null],
   }),
+  replacedBy: Schema.NullOr(Id).annotate({
+    description: "The key that replaced it in a rotation; it cannot be rotated again. null: it was not rotated.",
+    examples: [null],
+  }),
   permissions: Schema.Array(Schema.String).annotate({
     description: "What the key may do.",
     examples: [["models.gpt-5.use", "files.*"]],

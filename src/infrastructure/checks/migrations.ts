@@ -13,7 +13,7 @@ export const checkMigrations = Effect.gen(function* () {
 })
 
 const compare = (applied: number, known: number): Check => {
-  if (applied === known) return ok("migrations", `all ${known} are applied`)
+  if (applied === known) return ok("migrations", `all are applied, the newest has number ${known}`)
   if (applied > known) {
     const found = `the database is at migration ${applied}, but this version knows only ${known}`
     return fail("migrations", found, "start the newer version")

@@ -45,7 +45,8 @@ const limitColumns = `
 export const keyColumns = (sql: SqlClient.SqlClient) =>
   sql.literal(`
     id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
-    last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", coalesce(permissions, '[]') AS permissions,
+    last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
+    coalesce(permissions, '[]') AS permissions,
     external_id AS "externalId", metadata, ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {

@@ -93,6 +93,9 @@ export const keyRotation = (it: It) => {
       }
       assert.strictEqual((yield* grantOf(old.hash))!.expiresAt, null)
       yield* repository.rotate(own.orgId, old.id, next, newEntry())
+      const { items } = yield* repository.list(own.orgId, { limit: 10 })
+      const replacements = new Map(items.map((key) => [key.id, key.replacedBy]))
+      assert.deepStrictEqual([replacements.get(old.id), replacements.get(next.id)], [next.id, null])
       assert.strictEqual(
         yield* failureOf(repository.rotate(own.orgId, old.id, yield* replacement(), newEntry())),
         replacedBefore,

@@ -208,6 +208,14 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         const labelsOf = ([first]: ReadonlyArray<Sample>) => Object.keys(first!.labels).filter((name) => name !== "le")
         const given = families.map(({ name, type, samples }) => [name, type, labelsOf(samples).join(", ")])
         expect(documented.toSorted()).toEqual(given.toSorted())
+        const valuesOf = (labels: Sample["labels"]) =>
+          ["kind", "outcome", "source"].flatMap((name) => labels[name] ?? [])
+        const missing = families.flatMap(({ name, samples }) => {
+          const meaning = rows(/^`[a-z]\w+`$/).find(([cell]) => cell === `\`${name}\``)![3]!
+          const values = new Set(samples.flatMap(({ labels }) => valuesOf(labels)))
+          return [...values].filter((value) => !meaning.includes(`\`${value}\``)).map((value) => `${name} ${value}`)
+        })
+        expect(missing).toEqual([])
       }),
     )
 

@@ -1,3 +1,4 @@
+import { useLayoutEffect, useRef } from "preact/hooks"
 import { durationText, useNow } from "../../components/Time.tsx"
 import { type Attempt, type DeliveryDetail, hasSucceeded, outcomeText } from "./delivery.ts"
 
@@ -58,12 +59,15 @@ interface AxisProps {
 
 /** The attempts of a delivery in their order, with the waits between them: a longer wait is wider. */
 export const AttemptAxis = ({ chosen, delivery, onChoose }: AxisProps) => {
+  const list = useRef<HTMLOListElement>(null)
+  // An axis wider than the page scrolls: the newest attempt is in view first.
+  useLayoutEffect(() => list.current?.scrollTo({ left: list.current.scrollWidth }), [delivery.attempt_log.length])
   const attempts = delivery.attempt_log.slice(-maxShown)
   const isCut = attempts.length < delivery.attempt_log.length
   const created = Date.parse(delivery.created_at)
   const endOf = ({ duration_ms, started_at }: Attempt) => Date.parse(started_at) + duration_ms
   return (
-    <ol class="axis" aria-label="Attempts over time">
+    <ol ref={list} class="axis" aria-label="Attempts over time">
       <li class="mark">
         <span class="dot" aria-hidden="true" />
         <span class="quiet">{isCut ? "earlier attempts" : "created"}</span>

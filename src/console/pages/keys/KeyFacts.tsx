@@ -1,3 +1,4 @@
+import { useData } from "../../client/queries.ts"
 import { Copyable } from "../../components/Copy.tsx"
 import { Notice } from "../../components/ErrorBox.tsx"
 import { numberText } from "../../components/numbers.ts"
@@ -74,6 +75,13 @@ export const KeyNotices = ({ of: key }: { readonly of: Key }) => {
   ) : null
 }
 
+/** The project of a key, by its name once that is known. */
+const ProjectLink = ({ projectId }: { readonly projectId: string }) => {
+  const orgId = useParam("orgId")
+  const { data } = useData("projects.get", { projectId })
+  return <Link to={orgPath(orgId, `/projects/${projectId}`)}>{data?.name ?? projectId}</Link>
+}
+
 export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
   const orgId = useParam("orgId")
   const changes = useChanges(key.id)
@@ -81,12 +89,10 @@ export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
     <Facts
       of={{
         Id: <Copyable text={key.id} label="Copy the id" />,
-        For:
-          key.projectId === null ? (
-            "the whole org"
-          ) : (
-            <Link to={orgPath(orgId, `/projects/${key.projectId}`)}>a project</Link>
-          ),
+        For: key.projectId === null ? "the whole org" : <ProjectLink projectId={key.projectId} />,
+        ...(key.replacedBy !== null && {
+          "Replaced by": <Link to={orgPath(orgId, `/keys/${key.replacedBy}`)}>its replacement</Link>,
+        }),
         Created: <Time at={key.createdAt} />,
         "Last used": <Time at={key.lastUsedAt} isRelative none="never" />,
         "Ends at": <Time at={key.expiresAt} none="never" />,

@@ -41,7 +41,7 @@ const useActions = (orgId: string, key: Key | undefined) => {
   const buttons = (
     <>
       <Button onClick={() => setOpen("edit")}>Change</Button>
-      {!isEnded(key, now) && (
+      {!isEnded(key, now) && key.replacedBy === null && (
         <Button icon="repeat" onClick={() => setOpen("rotate")}>
           Rotate
         </Button>

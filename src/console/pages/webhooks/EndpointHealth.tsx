@@ -26,6 +26,7 @@ export const EndpointHealth = ({ id }: { readonly id: string }) => {
         series={shown}
         intervals={intervals}
       />
+      <span class="quiet small">A delivery counts once, as it is now. Its failed attempts are on its own page.</span>
     </div>
   )
 }
