@@ -11,13 +11,14 @@ import { access } from "./security.ts"
 
 const params = { projectId: Id }
 
-const MessageId = Schema.Union([Schema.String, Schema.Number])
+const MessageId = Schema.Union([Schema.String, Schema.Finite])
 
 /** A message of a client, as JSON-RPC 2.0: a request, a notification (without id), or an answer (without method). */
 export const McpMessage = Schema.Struct({
-  jsonrpc: Schema.optionalKey(
-    Schema.Unknown.annotate({ description: 'Must be "2.0"; otherwise the reply is an error.', examples: ["2.0"] }),
-  ),
+  jsonrpc: Schema.optionalKey(Schema.Unknown).annotateKey({
+    description: 'Must be "2.0"; otherwise the reply is an error.',
+    examples: ["2.0"],
+  }),
   id: Schema.optionalKey(MessageId.annotate({ description: "Absent: a notification.", examples: [1] })),
   method: Schema.optionalKey(
     Schema.String.annotate({ description: "The name of the method.", examples: ["tools/call"] }),
@@ -28,15 +29,19 @@ export const McpMessage = Schema.Struct({
       examples: [{ name: "search_docs", arguments: { query: "rotate a key" } }],
     }),
   ),
-  result: Schema.optionalKey(Schema.Unknown.annotate({ description: "The result in an answer of the client." })),
-  error: Schema.optionalKey(Schema.Unknown.annotate({ description: "The error in an answer of the client." })),
+  result: Schema.optionalKey(Schema.Unknown).annotateKey({ description: "The result in an answer of the client." }),
+  error: Schema.optionalKey(Schema.Unknown).annotateKey({ description: "The error in an answer of the client." }),
 }).annotate({ identifier: "McpMessage" })
 export type McpMessage = typeof McpMessage.Type
 
 /** The reply to a request. */
 export const McpReply = Schema.Struct({
   jsonrpc: Schema.Literal("2.0"),
-  id: Schema.NullOr(MessageId).annotate({ description: "The id of the request. null: it has none.", examples: [1] }),
+  // Not a union with null: generators of clients do not read one of several plain types.
+  id: Schema.Unknown.annotateKey({
+    description: "The id of the request, a string or a number. null: it has none.",
+    examples: [1],
+  }),
   result: Schema.optionalKey(
     Schema.Unknown.annotate({
       description: "The result of the method. Absent: it failed.",
