@@ -19,20 +19,8 @@ const entries = {
   "gatehouse-server/worker": ["src/sdk/worker.ts"],
 }
 
-/** What the pages import from elsewhere: a framework that is not installed here, and values of the reader. */
+/** What the pages import from elsewhere: values of the reader. */
 const given = `
-declare module "express" {
-  interface Request { readonly headers: Record<string, string | string[] | undefined>; readonly body: Buffer }
-  interface Response { status(code: number): Response; send(body: string): Response; sendStatus(code: number): Response }
-  interface App {
-    post(path: string, parser: object, handler: (request: Request, response: Response) => void): void
-    // oxlint-disable-next-line no-explicit-any
-    use(handler: (request: any, response: any, next: (error?: unknown) => void) => void): void
-    listen(port: number): void
-  }
-  const express: { (): App; raw(options: { type: string; limit: string }): object }
-  export default express
-}
 declare const secret: string
 declare const body: string
 declare const headers: Record<string, string>

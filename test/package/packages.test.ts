@@ -3,9 +3,11 @@ import { afterAll, beforeAll, describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import {
+  cpSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   realpathSync,
   rmSync,
   statSync,
@@ -63,10 +65,64 @@ const consumers: Readonly<Record<string, string>> = {
     if (owner instanceof Response) console.log(owner.status)
     else console.log(owner.orgId satisfies string)`,
 }
+
+/** Projects of a gateway with each framework. They are compiled; test/packages runs the frameworks. */
+const frameworks: Readonly<Record<string, string>> = {
+  express: `
+    import express from "express"
+    import { makeGateway, withExpress } from "gatehouse-gateway"
+
+    const gateway = makeGateway({ url: "http://127.0.0.1:3000", keyHeader: "x-service-key" })
+    const app = express()
+    app.use(withExpress(gateway))
+    app.get("/items/:id", withExpress(gateway, { cost: 10 }), (request, response) => {
+      response.json([request.params.id satisfies string, request.gatehouse.orgId satisfies string])
+      // @ts-expect-error -- there is no such field
+      response.json(request.gatehouse.organization)
+    })`,
+  fastify: `
+    import Fastify from "fastify"
+    import { makeGateway, withFastify } from "gatehouse-gateway"
+
+    const gateway = makeGateway({ url: "http://127.0.0.1:3000", keyHeader: "x-service-key" })
+    const app = Fastify()
+    app.addHook("onRequest", withFastify(gateway))
+    app.get<{ Params: { id: string } }>("/items/:id", { onRequest: withFastify(gateway, { cost: 10 }) }, async (request) => {
+      // @ts-expect-error -- there is no such field
+      const wrong = request.gatehouse.organization
+      return [request.params.id satisfies string, request.gatehouse.orgId satisfies string, wrong]
+    })`,
+  hono: `
+    import { Hono } from "hono"
+    import { makeGateway, withHono } from "gatehouse-gateway"
+
+    const gateway = makeGateway({ url: "http://127.0.0.1:3000", keyHeader: "x-service-key" })
+    const app = new Hono<{ Variables: { user: string } }>()
+    app.use(withHono(gateway))
+    app.get("/items/:id", withHono(gateway, { cost: 10 }), (context) => {
+      // @ts-expect-error -- there is no such field
+      const wrong = context.get("gatehouse").organization
+      return context.json([context.req.param("id") satisfies string, context.var.gatehouse.orgId satisfies string, wrong])
+    })`,
+}
+
 const printed: Readonly<Record<string, string>> = {
   webhooks: "missing_header\n",
   client: "docs 0 invalid_request function function function\n",
   gateway: "401\n",
+}
+
+/** Lets a consumer have a package of the repository. */
+const linkOf = (folder: string, name: string) => {
+  const link = join(folder, "node_modules", name)
+  rmSync(link, { force: true })
+  symlinkSync(realpathSync(join(repository, "node_modules", name)), link)
+}
+
+const compiler = join(repository, "node_modules/typescript/bin/tsc")
+const compiled = (folder: string, file: string, ...more: ReadonlyArray<string>) => {
+  const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+  return run(process.execPath, [compiler, ...options, ...more, file], { cwd: folder })
 }
 
 describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
@@ -88,6 +144,12 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
     expect(readdirSync(join(folder, "node_modules")).filter((file) => !file.startsWith("."))).toEqual([
       `gatehouse-${name}`,
     ])
+    expect(readdirSync(join(folder, "node_modules", `gatehouse-${name}`)).sort()).toEqual([
+      "LICENSE",
+      "README.md",
+      "dist",
+      "package.json",
+    ])
     expect(statSync(tarball).size).toBeLessThan(20_000)
     const files = readdirSync(join(folder, "node_modules", `gatehouse-${name}`), { recursive: true, encoding: "utf8" })
     const code = files.filter((file) => file.endsWith(".js"))
@@ -100,17 +162,42 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
       const { url } = yield* TestServer
       writeFileSync(join(folder, "consumer.ts"), consumers[name]!)
       mkdirSync(join(folder, "node_modules/@types"), { recursive: true })
-      const types = join(folder, "node_modules/@types/node")
-      rmSync(types, { force: true })
-      symlinkSync(realpathSync(join(repository, "node_modules/@types/node")), types)
-      const compiler = join(repository, "node_modules/typescript/bin/tsc")
-      const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
-      const checked = yield* run(process.execPath, [compiler, ...options, "consumer.ts"], { cwd: folder })
+      linkOf(folder, "@types/node")
+      const checked = yield* compiled(folder, "consumer.ts")
       expect(checked, checked.out).toMatchObject({ code: 0 })
       const env = { URL: url, TOKEN: adminToken }
       const ran = yield* run(process.execPath, ["consumer.ts"], { cwd: folder, env })
       expect(ran, ran.err).toMatchObject({ out: printed[name], code: 0 })
     }).pipe(Effect.provide(TestServer.layer(guarded))),
+  )
+
+  it.live("is loaded by require in each version of Node that its engines name", () =>
+    Effect.gen(function* () {
+      const { engines } = JSON.parse(readFileSync(join(repository, "packages", name, "package.json"), "utf8")) as {
+        readonly engines: object
+      }
+      // The first versions that load an ES module with require without a flag.
+      expect(engines).toEqual({ node: "^20.19.0 || >=22.12.0" })
+      const source = `process.stdout.write(typeof require("gatehouse-${name}"))`
+      expect(yield* run(process.execPath, ["-e", source], { cwd: folder })).toMatchObject({ out: "object", code: 0 })
+    }),
+  )
+
+  it.live.each(name === "gateway" ? Object.keys(frameworks) : [])("compiles in a project of %s", (framework) =>
+    Effect.gen(function* () {
+      const project = join(folder, framework)
+      mkdirSync(join(project, "node_modules/@types"), { recursive: true })
+      cpSync(join(folder, "node_modules/gatehouse-gateway"), join(project, "node_modules/gatehouse-gateway"), {
+        recursive: true,
+      })
+      for (const needed of [framework, "@types/node", ...(framework === "express" ? ["@types/express"] : [])]) {
+        linkOf(project, needed)
+      }
+      writeFileSync(join(project, "package.json"), `{"private":true,"type":"module"}`)
+      writeFileSync(join(project, "server.ts"), frameworks[framework]!)
+      const checked = yield* compiled(project, "server.ts", "--skipLibCheck")
+      expect(checked, checked.out).toMatchObject({ code: 0 })
+    }),
   )
 
   it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", () =>

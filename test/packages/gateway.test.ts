@@ -1,11 +1,13 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { createServer } from "node:http"
+import express from "express"
+import Fastify from "fastify"
+import { Hono } from "hono"
+import { once } from "node:events"
 import type { AddressInfo } from "node:net"
 import {
   type GatewayOptions,
-  type KeyOwner,
   type Use,
   makeGateway,
   withExpress,
@@ -56,6 +58,20 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
       yield* remove
       expect((yield* check({ "x-api-key": key })).refusal?.status).toBe(401)
       expect(faults).toEqual([])
+    }),
+  )
+
+  it.effect("reads only the chosen header, with or without Bearer, and names it to a client without a key", () =>
+    Effect.gen(function* () {
+      const { check, key, owner } = yield* world({ keyHeader: "X-Service-Key" })
+      for (const value of [key, `Bearer ${key}`]) expect(yield* check({ "x-service-key": value })).toEqual({ owner })
+      for (const name of ["x-api-key", "authorization"]) {
+        expect((yield* check({ [name]: `Bearer ${key}` })).refusal?.body).toEqual({
+          error: "Send an API key: x-service-key: <key>.",
+          code: "unauthorized",
+        })
+      }
+      expect(() => makeGateway({ url: "http://127.0.0.1", keyHeader: "x service key" })).toThrow(TypeError)
     }),
   )
 
@@ -158,44 +174,34 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
     Effect.gen(function* () {
       const { gateway, key, owner } = yield* world()
       const good = { "x-api-key": key }
-      yield* Effect.promise(async () => {
-        // Express and Connect use the request and response of Node.
-        const server = createServer((request, response) =>
-          withExpress(gateway)(request, response, () =>
-            response.end(JSON.stringify((request as { gatehouse?: KeyOwner }).gatehouse)),
-          ),
-        )
-        await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve))
-        const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-        expect(await (await globalThis.fetch(address, { headers: good })).json()).toEqual(owner)
-        const refused = await globalThis.fetch(address)
+      const expectBoth = async (get: (headers: Record<string, string>) => Promise<Response>) => {
+        expect(await (await get(good)).json()).toEqual(owner)
+        const refused = await get({})
         expect([refused.status, refused.headers.get("www-authenticate")]).toEqual([401, "Bearer"])
         expect(await refused.json()).toMatchObject({ code: "unauthorized" })
+      }
+      yield* Effect.promise(async () => {
+        const onExpress = express()
+        onExpress.get("/", withExpress(gateway), (request, response) => void response.json(request.gatehouse))
+        const server = onExpress.listen(0, "127.0.0.1")
+        await once(server, "listening")
+        const { port } = server.address() as AddressInfo
+        await expectBoth((headers) => globalThis.fetch(`http://127.0.0.1:${port}`, { headers }))
         server.close()
 
-        const request: { headers: Record<string, string>; gatehouse?: KeyOwner } = { headers: good }
-        const sent: Array<unknown> = []
-        const reply = {
-          code: (status: number) => (sent.push(status), reply),
-          headers: (headers: object) => (sent.push(headers), reply),
-          send: (body: unknown) => sent.push(body),
-        }
-        expect(await withFastify(gateway)(request, reply)).toBeUndefined()
-        expect([request.gatehouse, sent]).toEqual([owner, []])
-        await withFastify(gateway)({ headers: {} }, reply)
-        expect(sent[0]).toBe(401)
-
-        const variables = new Map<string, unknown>()
-        const context = (headers: Record<string, string>) => ({
-          req: { raw: new Request("http://a", { headers }) },
-          set: (name: string, value: unknown) => void variables.set(name, value),
+        const onFastify = Fastify()
+        onFastify.addHook("onRequest", withFastify(gateway))
+        onFastify.get("/", (request) => Promise.resolve(request.gatehouse))
+        await expectBoth(async (headers) => {
+          const answer = await onFastify.inject({ url: "/", headers })
+          return new Response(answer.body, { status: answer.statusCode, headers: answer.headers as typeof headers })
         })
-        let passed = 0
-        const next = () => Promise.resolve(void passed++)
-        expect(await withHono(gateway)(context(good), next)).toBeUndefined()
-        expect([variables.get("gatehouse"), passed]).toEqual([owner, 1])
-        expect((await withHono(gateway)(context({}), next))!.status).toBe(401)
-        expect(passed).toBe(1)
+        await onFastify.close()
+
+        const onHono = new Hono()
+        onHono.use(withHono(gateway))
+        onHono.get("/", (context) => context.json(context.get("gatehouse")))
+        await expectBoth(async (headers) => onHono.request("/", { headers }))
 
         expect(await withFetch(gateway)(new Request("http://a", { headers: good }))).toEqual(owner)
         const answer = await withFetch(gateway)(new Request("http://a"))

@@ -6,11 +6,41 @@ export interface KeyOwner {
   readonly projectId: string
 }
 
+declare global {
+  namespace Express {
+    interface Request {
+      /** The owner of the request's key. `withExpress` sets it; on routes without it, it is undefined. */
+      gatehouse: KeyOwner
+    }
+  }
+}
+
+/** @ts-ignore Only where Fastify is installed. */
+declare module "fastify" {
+  interface FastifyRequest {
+    /** The owner of the request's key. `withFastify` sets it; on routes without it, it is undefined. */
+    gatehouse: KeyOwner
+  }
+}
+
+/** @ts-ignore Only where Hono is installed. */
+declare module "hono" {
+  interface ContextVariableMap {
+    /** The owner of the request's key. `withHono` sets it; on routes without it, it is undefined. */
+    gatehouse: KeyOwner
+  }
+}
+
 export interface GatewayOptions {
   /** The address of Gatehouse: `https://gatehouse.example.com`. */
   readonly url: string
   /** The gateway's own credential: an API key or an administrator's token. Without one, its failures are rate limited. */
   readonly credential?: string | undefined
+  /**
+   * The header that has the key, as it is or after `Bearer`; no other header is read then. Default: the bearer token of
+   * `authorization`, or `x-api-key`.
+   */
+  readonly keyHeader?: string | undefined
   /**
    * How long a valid key may be answered from memory, in seconds, 0 to 60. A deleted or changed key is accepted up to that
    * long, and rate limits and usage do not count what memory answers. Default: 0, which asks Gatehouse for each request.
@@ -65,8 +95,6 @@ const refusal = (status: number, code: string, error: string, headers: Refusal["
 })
 
 const bearer = { "www-authenticate": "Bearer" }
-const missing = () =>
-  refusal(401, "unauthorized", "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.", bearer)
 const unavailable = () =>
   refusal(503, "unavailable", "The key cannot be checked now; try again.", { "retry-after": "1" })
 
@@ -75,9 +103,19 @@ const headerOf = (headers: RequestHeaders, name: string): string | undefined => 
   return typeof value === "string" ? value : undefined
 }
 
-/** The API key of a request: the bearer token of `authorization`, or `x-api-key`. */
-const keyOf = (headers: RequestHeaders): string | undefined =>
-  /^Bearer +(\S+)$/i.exec(headerOf(headers, "authorization") ?? "")?.[1] ?? headerOf(headers, "x-api-key")
+/** How a client sends its key: `read` takes the key from the headers, `said` tells a client without one. */
+const keyIn = (keyHeader: string | undefined) => {
+  if (keyHeader === undefined) {
+    const read = (headers: RequestHeaders): string | undefined =>
+      /^Bearer +(\S+)$/i.exec(headerOf(headers, "authorization") ?? "")?.[1] ?? headerOf(headers, "x-api-key")
+    return { read, said: "Authorization: Bearer <key>, or x-api-key: <key>" }
+  }
+  // In lower case, as Node has it; throws on what cannot be the name of a header.
+  const name = new Headers([[keyHeader, ""]]).keys().next().value!
+  const read = (headers: RequestHeaders): string | undefined =>
+    /^(?:Bearer +)?(\S+)$/i.exec(headerOf(headers, name) ?? "")?.[1]
+  return { read, said: `${name}: <key>` }
+}
 
 interface Answer {
   readonly status: number
@@ -101,8 +139,9 @@ const toDecision = ({ body, retryAfter, status }: Answer): Decision | undefined 
 
 /** Makes a gateway's check of API keys. */
 export const makeGateway = (options: GatewayOptions): Gateway => {
-  const { cacheSeconds = 0, credential, onFault = () => {}, timeoutMillis = 2_000, url } = options
+  const { cacheSeconds = 0, credential, keyHeader, onFault = () => {}, timeoutMillis = 2_000, url } = options
   if (!(cacheSeconds >= 0 && cacheSeconds <= 60)) throw new RangeError("cacheSeconds must be 0 to 60.")
+  const { read, said } = keyIn(keyHeader)
   const send = options.fetch ?? fetch
   const address = new URL("api/v0/keys/validate", url.endsWith("/") ? url : `${url}/`)
   const headers = {
@@ -129,8 +168,8 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
 
   return {
     check: async (headers, { cost, permissions } = {}) => {
-      const key = keyOf(headers)
-      if (key === undefined || key === "") return missing()
+      const key = read(headers)
+      if (key === undefined || key === "") return refusal(401, "unauthorized", `Send an API key: ${said}.`, bearer)
       const asked = JSON.stringify({ key, permissions, cost })
       const known = cached.get(asked)
       if (known !== undefined && performance.now() < known.until) return known.decision
