@@ -49,7 +49,7 @@ export default defineConfig({
         extends: true,
         test: { name: "schemathesis", include: ["test/schemathesis/**/*.test.ts"], testTimeout: 900_000 },
       },
-      // Clients that generators of others make from the OpenAPI document, in four languages: `npm run test:clients`. The first
+      // Clients that generators of others make from the OpenAPI document, in five languages: `npm run test:clients`. The first
       // run downloads the generators from their package registries.
       { extends: true, test: { name: "clients", include: ["test/generated/**/*.test.ts"], testTimeout: 300_000 } },
     ],

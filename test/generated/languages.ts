@@ -27,6 +27,14 @@ const compilerOptions = [
 const openapiGenerator = "org.openapitools:openapi-generator-cli:7.23.0"
 const mavenDependency = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 const maven = ["mvn", "-q", "-B"] as const
+/** Downloads openapi-generator, and makes the client of the language's folder in `client`. */
+const generateClient: ReadonlyArray<Command> = [
+  [...maven, `${mavenDependency}:copy`, `-Dartifact=${openapiGenerator}`, "-DoutputDirectory=."],
+  [
+    ...(["java", "-jar", "openapi-generator-cli-7.23.0.jar", "generate"] as const),
+    ...["-c", "openapi-generator.yaml", "-i", "openapi.json", "-o", "client"],
+  ],
+]
 
 export const languages: ReadonlyArray<Language> = [
   {
@@ -68,14 +76,26 @@ export const languages: ReadonlyArray<Language> = [
     name: "java",
     check: ["mvn", "--version"],
     prepare: [
-      [...maven, `${mavenDependency}:copy`, `-Dartifact=${openapiGenerator}`, "-DoutputDirectory=."],
-      [
-        ...(["java", "-jar", "openapi-generator-cli-7.23.0.jar", "generate"] as const),
-        ...["-c", "openapi-generator.yaml", "-i", "openapi.json", "-o", "client"],
-      ],
+      ...generateClient,
       ["cp", "Story.java", "client/src/main/java/"],
       [...maven, "-f", "client", "compile", `${mavenDependency}:copy-dependencies`, "-DincludeScope=runtime"],
     ],
     story: ["java", "-cp", "client/target/classes:client/target/dependency/*", "Story"],
+  },
+  {
+    name: "typescript-fetch",
+    check: ["mvn", "--version"],
+    prepare: [
+      ...generateClient,
+      // Every file of the client. Without --strict, for which the generator does not write.
+      [toolPath("tsc"), "-p", "."],
+    ],
+    story: [process.execPath, "out/story.js"],
+  },
+  {
+    name: "rust",
+    check: ["cargo", "--version"],
+    prepare: [...generateClient, ["cargo", "build", "--quiet"]],
+    story: ["target/debug/story"],
   },
 ]

@@ -6,7 +6,7 @@ import { answerHeaders } from "./openapi/headers.ts"
 import { collectRefs, type JsonSchema, mapValues, refName, type Schemas } from "./openapi/JsonSchema.ts"
 import { mergeCopies } from "./openapi/mergeCopies.ts"
 import { type Role, tidySchema } from "./openapi/tidySchema.ts"
-import { eventSchemas, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
+import { eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
 import { securitySchemes } from "./security.ts"
 
 interface Media {
@@ -172,13 +172,14 @@ const used = (document: object, schemas: Schemas) => {
 export const describeApi = (spec: Record<string, unknown>): Record<string, unknown> => {
   const defined = mergeCopies(spec as unknown as Defined)
   const errors = errorAnswers(defined.paths, defined.components.schemas)
-  const schemas = {
+  const own = {
     ...tidySchemas(defined),
     ...mapValues({ ChatPart: chatPart, ...eventSchemas }, (schema) => tidySchema(schema, "answer")),
-    ...errors.schemas,
   }
-  const paths = mapOperations(defined.paths, (operation, path) => describeOperation(operation, path, schemas, errors))
+  const paths = mapOperations(defined.paths, (operation, path) => describeOperation(operation, path, own, errors))
   const { responses } = errors
+  // Complete now: each operation has added those of its errors.
+  const schemas = { ...own, ...errors.schemas }
   return {
     ...spec,
     info: {
@@ -191,8 +192,9 @@ export const describeApi = (spec: Record<string, unknown>): Record<string, unkno
     webhooks,
     tags: inOrder([...defined.tags, webhookTag]),
     components: {
-      schemas: used({ paths, responses, webhooks }, schemas),
+      schemas: used({ paths, responses, pathItems: webhookItems }, schemas),
       responses,
+      pathItems: webhookItems,
       headers: answerHeaders,
       securitySchemes,
     },

@@ -14,12 +14,18 @@ type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
 interface Document extends Json {
   readonly info: Json
   readonly paths: Paths
-  readonly webhooks: Paths
-  readonly components: Readonly<Record<"schemas" | "responses" | "headers" | "securitySchemes", Json>>
+  readonly webhooks: Readonly<Record<string, { readonly $ref: string }>>
+  readonly components: Readonly<Record<"schemas" | "responses" | "headers" | "securitySchemes", Json>> & {
+    readonly pathItems: Paths
+  }
 }
 
 const document = OpenApi.fromApi(Api) as unknown as Document
-const { components, info, paths, webhooks } = document
+const { components, info, paths } = document
+/** The path items of the webhooks, by the type of the event. */
+const webhooks = Object.fromEntries(
+  Object.entries(document.webhooks).map(([type, { $ref }]) => [type, components.pathItems[$ref.split("/").at(-1)!]!]),
+)
 const schemas = components.schemas as Readonly<Record<string, Json>>
 const operations = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ at: `${method.toUpperCase()} ${path}`, path, operation })),
@@ -80,7 +86,8 @@ it("answers may get new fields and values; requests are exact", () => {
   const nodesOf = [...inAnswers].flatMap((name) => nodes(schemas[name], name)).concat(nodes(answers, "answers"))
   for (const [at, node] of nodesOf) {
     expect(node["additionalProperties"], at).not.toBe(false)
-    if (at.includes("/headers/")) continue
+    // The codes of a status are exact: see the errors below.
+    if (at.includes("/headers/") || at.endsWith("Error/properties/code")) continue
     expect(node["enum"], at).toBeUndefined()
     if (node["x-extensible-enum"] !== undefined) expect(String(node["description"]), at).toContain("nown values: ")
   }
@@ -97,21 +104,65 @@ it("answers may get new fields and values; requests are exact", () => {
 
 const isSuccess = (status: string) => status.startsWith("2")
 
-it("has one error schema for each interface, and shares their answers", () => {
-  expect(
-    Object.keys(schemas)
-      .filter((name) => /Error|Encoded|_\d/.test(name))
-      .sort(),
-  ).toEqual(["Error", "V1Error"])
+it("each status of an operation has a schema of its own, with exactly its codes; interfaces share their answers", () => {
+  const [open, exact] = [true, false].map((is) =>
+    Object.entries(schemas).filter(([name]) => name.endsWith("Error") && ["Error", "V1Error"].includes(name) === is),
+  )
+  expect(Object.keys(schemas).filter((name) => /Encoded|_\d/.test(name))).toEqual([])
+  const codeOf = (schema: Json) => (schema["properties"] as Readonly<Record<string, Json>>)["code"]!
+  for (const [name, schema] of open!) expect(codeOf(schema)["x-extensible-enum"], name).toBeDefined()
+  for (const [name, schema] of exact!) expect(codeOf(schema)["enum"], name).toBeDefined()
   for (const { at, operation, path } of operations) {
     expect(operation.responses["default"], at).toBeDefined()
+    const seen = new Map<unknown, string>()
     for (const [status, response] of Object.entries(operation.responses)) {
       if (isSuccess(status)) continue
       expect(Object.keys(response), `${at} ${status}`).toEqual(["$ref"])
       const shared = components.responses[String(response["$ref"]).split("/").at(-1)!]
-      expect(refsOf((shared as { content: Json }).content), at).toEqual([path.startsWith("/v1/") ? "V1Error" : "Error"])
+      const [name] = refsOf((shared as { content: Json }).content) as [string]
+      expect(name.startsWith("V1"), at).toBe(path.startsWith("/v1/"))
+      expect(["Error", "V1Error"].includes(name), `${at} ${status}`).toBe(status === "default")
+      // Clients that try one schema after the other find the right one.
+      for (const code of (codeOf(schemas[name]!)["enum"] as ReadonlyArray<unknown> | undefined) ?? []) {
+        expect(seen.get(code), `${at} ${status} ${code}`).toBeUndefined()
+        seen.set(code, status)
+      }
     }
   }
+})
+
+it("no status has another code: clients with the codes of their version would not read it", () => {
+  const codes = new Map<string, Set<unknown>>()
+  for (const { operation } of operations) {
+    for (const [status, { $ref }] of Object.entries(operation.responses)) {
+      if (isSuccess(status) || status === "default") continue
+      const { content } = components.responses[String($ref).split("/").at(-1)!] as { content: Json }
+      const { code } = schemas[refsOf(content)[0]!]!["properties"] as Readonly<Record<string, Json>>
+      for (const one of code!["enum"] as ReadonlyArray<unknown>) {
+        codes.set(status, (codes.get(status) ?? new Set()).add(one))
+      }
+    }
+  }
+  expect(Object.fromEntries([...codes].map(([status, all]) => [status, [...all].sort()]))).toEqual({
+    400: ["invalid_request"],
+    401: ["unauthorized"],
+    403: ["forbidden"],
+    404: ["not_found"],
+    409: ["conflict", "limit_reached"],
+    413: ["payload_too_large"],
+    415: ["unsupported_media_type"],
+    422: ["idempotency_key_reused", "unprocessable"],
+    429: ["credits_exhausted", "too_many_requests"],
+    500: ["internal_error"],
+    503: ["unavailable"],
+  })
+})
+
+it("refers to the webhooks, so that generators do not take them for operations of the service", () => {
+  expect(Object.values(document.webhooks).map((one) => Object.keys(one))).toEqual(
+    Object.keys(webhooks).map(() => ["$ref"]),
+  )
+  expect(Object.keys(components.pathItems)).toHaveLength(Object.keys(webhooks).length)
 })
 
 it("names the headers of answers", () => {

@@ -38,6 +38,7 @@ interface Document {
     readonly schemas: Record<string, object>
     readonly responses: Record<string, Body>
     readonly headers: object
+    readonly pathItems: object
     readonly securitySchemes: object
   }
 }
@@ -153,7 +154,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
     Effect.gen(function* () {
       const api = yield* document
       const refs = new Set(everyValue(api, "$ref").map(String))
-      const components = (["schemas", "responses", "headers"] as const).flatMap((kind) =>
+      const components = (["schemas", "responses", "headers", "pathItems"] as const).flatMap((kind) =>
         Object.keys(api.components[kind]).map((name) => `#/components/${kind}/${name}`),
       )
       expect([...refs].sort()).toEqual(components.sort())

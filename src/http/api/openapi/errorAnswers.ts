@@ -61,20 +61,27 @@ const knownErrors = (paths: OperationAnswers, schemas: Schemas): ReadonlyMap<str
 /** Codes of answers that no operation declares: those of the server itself. */
 const serverCodes = ["method_not_allowed", "request_timeout", "headers_too_large", "expectation_failed"]
 
-const errorSchema = ({ prefix, sentence }: Interface, codes: ReadonlyArray<string>): JsonSchema => ({
+const errorSchema = ({ prefix, sentence }: Interface, description: string, code: JsonSchema): JsonSchema => ({
   type: "object",
-  description: `The body of every answer ${prefix === "" ? "under /api and elsewhere" : "under /v1"} that is not 2xx.`,
+  description,
   required: [...(prefix === "" ? [] : ["success"]), sentence, "code"],
   properties: {
     ...(prefix === "" ? {} : { success: { type: "boolean", description: "false for every error." } }),
     [sentence]: { type: "string", description: "What is wrong and what to do, in a sentence for people." },
-    code: {
-      type: "string",
+    code: { type: "string", ...code },
+  },
+})
+
+/** The schema of the answers that an operation does not name: any code. */
+const openError = (of: Interface, codes: ReadonlyArray<string>): JsonSchema =>
+  errorSchema(
+    of,
+    `An error ${of === platform ? "under /api and elsewhere" : "under /v1"} with a status that the operation does not name.`,
+    {
       description: `A word for programs. Known values: ${codes.join(", ")}. Later versions may have more.`,
       "x-extensible-enum": codes,
     },
-  },
-})
+  )
 
 export const headerRef = (name: string) => ({ $ref: `#/components/headers/${name}` })
 
@@ -90,17 +97,24 @@ interface Answer {
 }
 
 /**
- * Makes the shared answers of errors: one schema for each interface, and one answer for each interface and set of codes.
- * Operations refer to them.
+ * Makes the shared answers of errors: one answer, with a schema of its own, for each interface and set of codes. Operations
+ * refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an operation in turn,
+ * as those in Rust do, would take a 404 for a 400 otherwise.
  */
 export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
   const known = knownErrors(paths, schemas)
   const codes = [...known.keys(), ...serverCodes].sort()
   const responses: Record<string, object> = {}
+  const errors: Record<string, JsonSchema> = { Error: openError(platform, codes), V1Error: openError(webhook, codes) }
 
   const share = (name: string, of: Interface, status: string, all: ReadonlyArray<Known>) => {
     const inTheirWords = (text: string) => text.replace(/\berror names/g, `${of.sentence} names`)
     const description = inTheirWords(all.map((one) => one.description).join(" Or: "))
+    const schema = status === "default" ? `${of.prefix}Error` : `${name.replace(/Error$/, "")}Error`
+    errors[schema] ??= errorSchema(of, description, {
+      description: "A word for programs.",
+      enum: all.map(({ code }) => code),
+    })
     const example = ({ code, description }: Known) => ({
       ...(of === webhook ? { success: false } : {}),
       [of.sentence]: inTheirWords(description),
@@ -109,13 +123,13 @@ export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
     responses[name] = {
       description,
       headers: headersOf(status),
-      content: { "application/json": { schema: schemaRef(`${of.prefix}Error`), example: example(all[0]!) } },
+      content: { "application/json": { schema: schemaRef(schema), example: example(all[0]!) } },
     }
     return { $ref: `#/components/responses/${name}` }
   }
 
   return {
-    schemas: { Error: errorSchema(platform, codes), V1Error: errorSchema(webhook, codes) },
+    schemas: errors,
     responses,
     /** The reference to the shared answer of an error. */
     answer: (path: string, status: string, answer: Answer) => {

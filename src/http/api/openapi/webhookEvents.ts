@@ -146,10 +146,10 @@ const received = {
   "4XX": { description: "Not received: the delivery is sent again, for three days." },
 }
 
-/** The section `webhooks` of the document: each event with its headers and its body. */
-export const webhooks = Object.fromEntries(
+/** Each event with its headers and its body, by the name of its path item. */
+export const webhookItems = Object.fromEntries(
   Object.entries(events).map(([type, { body, description, example, summary }]) => [
-    type,
+    nameOf(type),
     {
       post: {
         operationId: operationId(type),
@@ -168,6 +168,12 @@ export const webhooks = Object.fromEntries(
     },
   ]),
 )
+
+/**
+ * The section `webhooks` of the document. It refers to path items: openapi-generator takes inline ones for operations of the
+ * service, and its typescript-fetch imports their bodies without a name then.
+ */
+export const webhooks = mapValues(events, (_, type) => ({ $ref: `#/components/pathItems/${nameOf(type)}` }))
 
 export const webhookTag = {
   name: "Webhook events",

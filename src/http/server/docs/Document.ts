@@ -1,4 +1,4 @@
-import type { JsonSchema, Schemas } from "../../api/openapi/JsonSchema.ts"
+import { type JsonSchema, mapValues, type Schemas } from "../../api/openapi/JsonSchema.ts"
 
 export interface Media {
   readonly schema: JsonSchema
@@ -35,8 +35,13 @@ export interface Document {
   readonly servers: ReadonlyArray<{ readonly url: string }>
   readonly tags: ReadonlyArray<{ readonly name: string; readonly description?: string }>
   readonly paths: Paths
-  readonly webhooks: Paths
-  readonly components: { readonly schemas: Schemas; readonly responses: Readonly<Record<string, Response>> }
+  /** References to path items, by the type of the event. */
+  readonly webhooks: Readonly<Record<string, { readonly $ref: string }>>
+  readonly components: {
+    readonly schemas: Schemas
+    readonly responses: Readonly<Record<string, Response>>
+    readonly pathItems: Paths
+  }
 }
 
 /** An operation, or the request of a webhook, with its place. */
@@ -59,8 +64,9 @@ const entriesOf = (paths: Paths, isWebhook: boolean): ReadonlyArray<Entry> =>
   )
 
 /** The groups of the page, in their order, each with its operations. */
-export const groupsOf = ({ paths, tags, webhooks }: Document) => {
-  const entries = [...entriesOf(paths, false), ...entriesOf(webhooks, true)]
+export const groupsOf = ({ components, paths, tags, webhooks }: Document) => {
+  const events = mapValues(webhooks, ({ $ref }) => components.pathItems[$ref.split("/").at(-1)!]!)
+  const entries = [...entriesOf(paths, false), ...entriesOf(events, true)]
   return tags.map((tag) => ({
     ...tag,
     entries: entries.filter(({ operation }) => operation.tags.includes(tag.name)),
