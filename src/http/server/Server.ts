@@ -1,5 +1,5 @@
-import { ByteSize, Layer } from "effect"
-import { HttpIncomingMessage, HttpRouter } from "effect/http"
+import { ByteSize, Effect, Layer } from "effect"
+import { HttpIncomingMessage, HttpRouter, HttpServerError } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 import * as Authorization from "./Authorization.ts"
@@ -26,6 +26,7 @@ import * as GithubSignature from "./GithubSignature.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
+import { shadowed } from "./routes.ts"
 import * as SpanNames from "./spanNames.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
@@ -35,13 +36,28 @@ const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
+/** A path without a parameter has its own methods only. */
+const ownMethods = HttpRouter.use((router) =>
+  Effect.forEach(
+    shadowed,
+    ({ method, path }) =>
+      router.add(method as "DELETE", path as `/${string}`, (request) =>
+        Effect.fail(new HttpServerError.HttpServerError({ reason: new HttpServerError.RouteNotFound({ request }) })),
+      ),
+    { discard: true },
+  ),
+)
+
 /** Serves all operations and pages. Requires the services of the domain and an `HttpServer`. */
-export const layer = HttpRouter.serve(Layer.mergeAll(api, Docs.layer, Console.layer, Metrics.layer, Faults.layer), {
-  disableLogger: true,
-  disableListenLog: true,
-  // One spelling of each path, so that a proxy's rule for a path holds.
-  routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
-}).pipe(
+export const layer = HttpRouter.serve(
+  Layer.mergeAll(api, ownMethods, Docs.layer, Console.layer, Metrics.layer, Faults.layer),
+  {
+    disableLogger: true,
+    disableListenLog: true,
+    // One spelling of each path, so that a proxy's rule for a path holds.
+    routerConfig: { caseSensitive: true, ignoreDuplicateSlashes: false, ignoreTrailingSlash: false },
+  },
+).pipe(
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
   Layer.provide(SpanNames.layer),
 )

@@ -6,6 +6,8 @@ import { Api } from "../api/Api.ts"
 /** An operation of the definition, or a page. */
 interface Route {
   readonly method: string
+  /** As the definition has it: `/api/v0/projects/:projectId`. */
+  readonly template: string
   readonly path: RegExp
   /** `GET /api/v0/projects/{projectId}` */
   readonly name: string
@@ -14,6 +16,7 @@ interface Route {
 
 const route = (method: string, path: string, readsBody: boolean): Route => ({
   method,
+  template: path,
   path: new RegExp(`^${path.replaceAll(".", "\\.").replace(/:\w+/g, "[^/]+")}$`),
   name: `${method} ${path.replace(/:(\w+)/g, "{$1}")}`,
   readsBody,
@@ -42,10 +45,28 @@ export const operationAt = (method: string, url: string): Route | undefined => {
   return operations.find((one) => one.method === method && one.path.test(path))
 }
 
+/** The routes of a path: those without a parameter come before all others, as OpenAPI says. */
+const routesAt = (path: string) => {
+  const found = [...operations, ...pages].filter((one) => one.path.test(path))
+  const concrete = found.filter(({ template }) => template === path)
+  return concrete.length > 0 ? concrete : found
+}
+
+/**
+ * Methods that a path without a parameter has only by another path that matches it: `DELETE /api/v0/orgs/active`, by
+ * `/api/v0/orgs/:orgId`. The router would take `active` for the id.
+ */
+export const shadowed = operations.flatMap(({ template }) =>
+  operations.flatMap(({ method, path }) =>
+    !template.includes(":") && path.test(template) && routesAt(template).every((one) => one.method !== method)
+      ? [{ method, path: template }]
+      : [],
+  ),
+)
+
 /** The methods of the path of a URL; empty for an unknown path. */
 export const methodsAt = (url: string): ReadonlyArray<string> => {
-  const path = pathOf(url)
-  const found = [...operations, ...pages].filter((one) => one.path.test(path)).map(({ method }) => method)
+  const found = routesAt(pathOf(url)).map(({ method }) => method)
   return [...new Set(found.flatMap((method) => (method === "GET" ? ["GET", "HEAD"] : [method])))]
 }
 

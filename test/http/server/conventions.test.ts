@@ -2,7 +2,9 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
+import { OpenApi } from "effect/http-api"
 import { gzipSync } from "node:zlib"
+import { Api } from "#src/http/api/Api.ts"
 import { TestServer } from "../../support/server.ts"
 import type { Send, WireAnswer } from "../../support/wire.ts"
 import {
@@ -495,6 +497,23 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
+  it.effect("every path of the document has its own methods only, and names them", () =>
+    Effect.gen(function* () {
+      const { send } = yield* TestServer
+      const { paths } = OpenApi.fromApi(Api)
+      for (const [path, operations] of Object.entries(paths)) {
+        const own = Object.keys(operations).map((method) => method.toUpperCase())
+        const allow = [...own, ...(own.includes("GET") ? ["HEAD"] : [])].sort()
+        const at = path.replaceAll(/\{\w+\}/g, "01KAHBMKZ3D2X7S5QN8W4V6R9T")
+        for (const method of ["OPTIONS", "GET", "POST", "PUT", "PATCH", "DELETE"]) {
+          if (own.includes(method)) continue
+          const answer = yield* send(method, at)
+          expect([answer.status, answer.headers.allow?.split(", ").sort()], `${method} ${path}`).toEqual([405, allow])
+        }
+      }
+    }),
+  )
+
   it.effect("a wrong method is a 405 that lists the right ones; HEAD answers like GET, without the body", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
@@ -508,6 +527,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       for (const [path, allow] of [
         ["/api/v0/keys/validate", "POST"],
         [`/api/v0/orgs/${ids.orgId}/keys/${ids.id}`, "PATCH, DELETE"],
+        // /api/v0/orgs/{orgId} matches it too, and has more methods.
+        ["/api/v0/orgs/active", "GET, HEAD"],
         ["/docs", "GET, HEAD"],
         ["/metrics", "GET, HEAD"],
       ]) {
