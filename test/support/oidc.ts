@@ -100,6 +100,7 @@ export type Behaviour =
   | "normal"
   | "down" // the connection is cut
   | "error" // 500
+  | "missing" // 404
   | "slow" // no answer, until it behaves otherwise
   | "trickle" // an answer that never ends
   | "redirect" // to /elsewhere, where the true keys are
@@ -178,6 +179,8 @@ const start = (audience: string, listening: () => void) => {
         return request.socket.destroy()
       case "error":
         return response.writeHead(500).end(JSON.stringify({ keys: published }))
+      case "missing":
+        return response.writeHead(404).end()
       case "slow":
         return held.add(() => answer(request, response))
       case "trickle":

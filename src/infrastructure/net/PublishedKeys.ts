@@ -1,6 +1,7 @@
-import { Data, Deferred, Duration, Effect, Option, type Schema, Scope, Stream } from "effect"
+import { Cause, Data, Deferred, Duration, Effect, Option, type Schema, Scope, Stream } from "effect"
 import { FetchHttpClient, HttpClient, type HttpClientError } from "effect/http"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { transportFault } from "./transportFault.ts"
 
 /** Limit of a key set; GitHub's has about 10 KiB. */
 const maxKeySetBytes = 256 * 1024
@@ -14,7 +15,11 @@ const minRefetchMillis = Duration.toMillis("30 seconds")
 const minFirstFetchMillis = Duration.toMillis("5 seconds")
 
 /** The keys cannot be fetched: the provider is down, or its answer is not a key set. */
-export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{ readonly reason: string }> {
+export class KeysUnavailable extends Data.TaggedError("KeysUnavailable")<{
+  readonly reason: string
+  /** The status of the answer, if that is the reason. */
+  readonly status?: number
+}> {
   override get message() {
     return this.reason
   }
@@ -39,7 +44,8 @@ export interface KeySource<Key> {
 export const fetchText = Effect.fnUntraced(function* (client: HttpClient.HttpClient, url: string) {
   const response = yield* client.get(url, { headers: { accept: "application/json" } })
   // Redirects are never followed, whichever HttpClient this is: they have another status.
-  if (response.status !== 200) return yield* new KeysUnavailable({ reason: `status ${response.status}` })
+  const { status } = response
+  if (status !== 200) return yield* new KeysUnavailable({ reason: `${url} answers with status ${status}`, status })
   const bytes = yield* response.stream.pipe(
     Stream.limitBytes<HttpClientError.HttpClientError | KeysUnavailable, never>(maxKeySetBytes, () =>
       Stream.fail(new KeysUnavailable({ reason: `more than ${maxKeySetBytes} bytes` })),
@@ -49,13 +55,25 @@ export const fetchText = Effect.fnUntraced(function* (client: HttpClient.HttpCli
   return new TextDecoder().decode(bytes)
 })
 
+type Fault = HttpClientError.HttpClientError | KeysUnavailable | Schema.SchemaError | Cause.TimeoutError
+
+const reasonOf = (cause: Cause.Cause<Fault>): string => {
+  const fault = Cause.squash(cause) as Partial<Fault>
+  if (fault._tag === "KeysUnavailable") return fault.reason ?? ""
+  if (fault._tag === "SchemaError") return "what is published there is no key set"
+  if (fault._tag === "TimeoutError") return `no answer in ${Duration.toSeconds(fetchDeadline)} seconds`
+  return `no answer: ${transportFault(fault)}`
+}
+
 const fetchKeys = Effect.fn("PublishedKeys.fetch")(
   <Key>(client: HttpClient.HttpClient, { read }: KeySource<Key>) => read(client),
   Effect.timeout(fetchDeadline),
   Effect.provideService(HttpClient.TracerPropagationEnabled, false),
   Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
   (keys, _client, { address, what }) =>
-    Effect.tapCause(keys, (cause) => Effect.logWarning(`The ${what} keys cannot be fetched from ${address}`, cause)),
+    Effect.tapCause(keys, (cause) =>
+      Effect.logWarning(`The ${what} keys cannot be fetched from ${address}: ${reasonOf(cause)}`),
+    ),
 )
 
 /**
@@ -71,22 +89,26 @@ export const make = Effect.fnUntraced(function* <Key>(source: KeySource<Key>) {
   const scope = yield* Scope.Scope
   let keys: Keys<Key> = new Map()
   let fetchedAt: number | undefined
-  let attempt: { at: number; failed: boolean; readonly done: Deferred.Deferred<void> } | undefined
+  let attempt: { at: number; fault: string | undefined; readonly done: Deferred.Deferred<void> } | undefined
 
   /** Starts a fetch, or joins the one in flight. A failure does not change the keys. */
   const refresh = (now: number) =>
     Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
         if (attempt === undefined || Deferred.isDoneUnsafe(attempt.done)) {
-          const current = { at: now, failed: true, done: Deferred.makeUnsafe<void>() }
+          const current = {
+            at: now,
+            fault: "the fetch did not end" as string | undefined,
+            done: Deferred.makeUnsafe<void>(),
+          }
           attempt = current
           yield* fetchKeys(client, source).pipe(
             Effect.map((fetched) => {
               keys = fetched
               fetchedAt = now
-              current.failed = false
+              current.fault = undefined
             }),
-            Effect.ignoreCause,
+            Effect.catchCause((cause) => Effect.sync(() => void (current.fault = reasonOf(cause)))),
             Effect.ensuring(
               Effect.map(monotonicMillis, (end) => {
                 // Counted from the end of a fetch, so that a slow provider is not fetched from all the time.
@@ -114,8 +136,8 @@ export const make = Effect.fnUntraced(function* <Key>(source: KeySource<Key>) {
         yield* refresh(now)
       }
       const key = keys.get(kid)
-      if (key === undefined && attempt?.failed !== false) {
-        return yield* new KeysUnavailable({ reason: "the last fetch failed" })
+      if (key === undefined && attempt?.fault !== undefined) {
+        return yield* new KeysUnavailable({ reason: attempt.fault })
       }
       return Option.fromUndefinedOr(key)
     }),

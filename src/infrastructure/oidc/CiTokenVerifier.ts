@@ -145,13 +145,14 @@ export const layer = (trusted: ReadonlyArray<CiProvider>) =>
           if (provider === undefined)
             return yield* reject("The token's issuer (iss) is not a configured CI provider. Add it to OIDC_PROVIDERS.")
           const { alg, kid } = yield* readHeader(token, provider.algorithms)
-          const key = yield* provider.keys
-            .find(kid, alg)
-            .pipe(
-              Effect.mapError(
-                () => new Unavailable({ error: "The keys of the token's provider cannot be fetched now; try again." }),
-              ),
-            )
+          const key = yield* provider.keys.find(kid, alg).pipe(
+            Effect.mapError(
+              ({ reason }) =>
+                new Unavailable({
+                  error: `The keys of the token's provider cannot be fetched now (${reason}); try again.`,
+                }),
+            ),
+          )
           if (Option.isNone(key)) return yield* reject("The provider does not publish the key that signed the token.")
           const payload = yield* checkToken(token, key.value, provider)
           return yield* Effect.fromResult(runOf(provider, payload))

@@ -1,6 +1,7 @@
 import { Effect, Option, Schema } from "effect"
 import { type CryptoKey, importJWK, type JWK } from "jose"
 import type { HttpClient } from "effect/http"
+import { keysPath } from "../../domain/deployments/providers/presets.ts"
 import * as PublishedKeys from "../net/PublishedKeys.ts"
 import { fetchText, KeysUnavailable } from "../net/PublishedKeys.ts"
 
@@ -61,16 +62,30 @@ const parseKeys = Effect.fnUntraced(function* (text: string, algorithms: Readonl
 /** The members of a discovery document (OpenID Connect Discovery 1.0, section 3) that are used. */
 const Discovery = Schema.fromJsonString(Schema.Struct({ issuer: Schema.String, jwks_uri: Schema.String }))
 
-/** The address of the keys. A discovery document must be the issuer's own, and name an address as safe as the issuer's. */
+/**
+ * The address of the keys: the one that the issuer's discovery document names. The document must be the issuer's own, and
+ * the address as safe as the issuer's. An issuer without a document (404) has its keys at the path of GitHub's.
+ */
 export const keysUrl = Effect.fnUntraced(function* (client: HttpClient.HttpClient, source: KeySource) {
   if ("jwks" in source) return source.jwks
   const { issuer } = source
-  const text = yield* fetchText(client, `${issuer.replace(/\/+$/, "")}/.well-known/openid-configuration`)
-  const { issuer: named, jwks_uri: url } = yield* Schema.decodeEffect(Discovery)(text)
-  if (named !== issuer) return yield* new KeysUnavailable({ reason: "the discovery document is another issuer's" })
+  const base = issuer.replace(/\/+$/, "")
+  const document = `${base}/.well-known/openid-configuration`
+  const text = yield* fetchText(client, document).pipe(
+    Effect.catchIf(
+      (error) => error._tag === "KeysUnavailable" && error.status === 404,
+      () => Effect.undefined,
+    ),
+  )
+  if (text === undefined) return `${base}${keysPath}`
+  const { issuer: named, jwks_uri: url } = yield* Schema.decodeEffect(Discovery)(text).pipe(
+    Effect.mapError(() => new KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` })),
+  )
+  if (named !== issuer)
+    return yield* new KeysUnavailable({ reason: `${document} is of the issuer ${named.slice(0, 200)}` })
   const isSafe =
     url.startsWith("https://") || (!issuer.startsWith("https:") && new URL(issuer).origin === originOf(url))
-  return isSafe ? url : yield* new KeysUnavailable({ reason: "jwks_uri must be an https URL" })
+  return isSafe ? url : yield* new KeysUnavailable({ reason: `jwks_uri of ${document} must be an https URL` })
 })
 
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined)

@@ -198,24 +198,46 @@ describe("tokens of five providers", () => {
 })
 
 describe("discovery", () => {
-  const faults: ReadonlyArray<readonly [string, Behaviour, object?]> = [
-    ["down", "down"],
-    ["an error", "error"],
-    ["a redirect", "redirect"],
-    ["too large", "oversized"],
-    ["no JSON", "garbage"],
-    ["another issuer's", "normal", { issuer: "https://elsewhere.example" }],
-    ["without keys", "normal", { jwks_uri: undefined }],
-    ["keys at another host without TLS", "normal", { jwks_uri: "http://127.0.0.2:9/jwks" }],
-    ["keys in a file", "normal", { jwks_uri: "file:///etc/passwd" }],
+  const faults: ReadonlyArray<readonly [string, string, Behaviour, object?]> = [
+    ["down", "no answer: UND_ERR_SOCKET", "down"],
+    ["an error", "openid-configuration answers with status 500", "error"],
+    ["a redirect", "openid-configuration answers with status 302", "redirect"],
+    ["too large", "more than 262144 bytes", "oversized"],
+    ["no JSON", "is no JSON with issuer and jwks_uri", "garbage"],
+    [
+      "another issuer's",
+      "is of the issuer https://elsewhere.example",
+      "normal",
+      { issuer: "https://elsewhere.example" },
+    ],
+    ["without keys", "is no JSON with issuer and jwks_uri", "normal", { jwks_uri: undefined }],
+    ["keys at another host without TLS", "must be an https URL", "normal", { jwks_uri: "http://127.0.0.2:9/jwks" }],
+    ["keys in a file", "must be an https URL", "normal", { jwks_uri: "file:///etc/passwd" }],
   ]
-  it.effect.each(faults)("is unavailable: %s", ([, behaviour, document]) =>
+  it.effect("an issuer without a document has its keys where GitHub has them", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld
+      const { server } = world.find("gitlab")
+      server.discover("missing")
+      server.behave("missing")
+      const token = sign("gitlab", claimsOf(world, "gitlab"))
+      const refused = yield* Effect.flip(world.verify(token))
+      assert.include(refused.error, "/.well-known/jwks answers with status 404")
+      server.behave("normal")
+      yield* TestClock.adjust("5 seconds")
+      yield* world.verify(token)
+    }),
+  )
+
+  it.effect.each(faults)("is unavailable, and says why: %s", ([, reason, behaviour, document]) =>
     Effect.gen(function* () {
       const world = yield* makeWorld
       const { server } = world.find("gitlab")
       server.discover(behaviour, document)
       const token = sign("gitlab", claimsOf(world, "gitlab"))
-      assert.instanceOf(yield* Effect.flip(world.verify(token)), Unavailable)
+      const refused = yield* Effect.flip(world.verify(token))
+      assert.instanceOf(refused, Unavailable)
+      assert.include(refused.error, reason)
       assert.lengthOf(server.requests, 1)
       server.discover("normal")
       yield* TestClock.adjust("5 seconds")

@@ -22,13 +22,16 @@ interface Preset {
 
 const anyIssuer = () => true
 
+/** The path of GitHub's keys under its issuer, and of those of issuers without a discovery document. */
+export const keysPath = "/.well-known/jwks"
+
 export const presets = {
   github: {
     issuer: "https://token.actions.githubusercontent.com",
     example: "https://github.example.com/_services/token",
     isIssuer: anyIssuer,
     hasOwnAudience: false,
-    keysPath: "/.well-known/jwks",
+    keysPath,
     read: () => readGitHub,
   },
   gitlab: {
