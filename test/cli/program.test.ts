@@ -68,7 +68,7 @@ it.live("migrate updates a database, and a second run changes nothing", () =>
       out: expect.stringMatching(/^The database is at migration \d+, the newest\.\n$/),
       code: 0,
     })
-    expect(first.err).toContain("Migration 1 applied: platform")
+    expect(first.err).toContain("Migration 1 applied: schema")
     const again = yield* runCli(["migrate", "--json"], { env })
     expect(again).toEqual({ out: expect.stringMatching(/^\{"migration":\d+\}\n$/), err: "", code: 0 })
   }),

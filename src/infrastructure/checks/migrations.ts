@@ -9,6 +9,10 @@ export const checkMigrations = Effect.gen(function* () {
   const [table] = yield* sql<{ exists: boolean }>`SELECT to_regclass('gatehouse_migrations') IS NOT NULL AS exists`
   const applied = table!.exists ? yield* Migrations.applied : 0
   const known = yield* Migrations.newest
+  if (yield* Migrations.isUnreleased) {
+    const check = fail("migrations", "a version before release 1.0 made the database", "start with an empty database")
+    return { check, complete: false }
+  }
   return { check: compare(applied, known), complete: applied >= known }
 })
 

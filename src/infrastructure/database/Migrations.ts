@@ -6,6 +6,8 @@ import { schemaOf } from "./buckets.ts"
 
 const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
+/** `.ts` in the sources, `.js` in the package. */
+const extension = import.meta.url.slice(-3)
 
 /** The migrations of the folder, `0001_name.ts`. The default export of each is an Effect over SqlClient. */
 const modules = Effect.map(
@@ -28,6 +30,18 @@ export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
     ([row]) => row!.id,
   ),
 )
+
+/**
+ * Whether a version before release 1.0 made the database: its migration 1 has another name. Those versions had migrations of
+ * their own, which no released version knows.
+ */
+export const isUnreleased = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [table] = yield* sql<{ exists: boolean }>`SELECT to_regclass(${migrationsTable}) IS NOT NULL AS exists`
+  if (!table!.exists) return false
+  const [first] = yield* sql<{ name: string }>`SELECT name FROM ${sql(migrationsTable)} WHERE migration_id = 1`
+  return first !== undefined && !Object.hasOwn(yield* modules, `0001_${first.name}${extension}`)
+})
 
 const run = Effect.gen(function* () {
   const loader = Effect.flatMap(modules, Migrator.fromGlob)
@@ -55,11 +69,18 @@ export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
 
 /**
  * Applies the missing migrations in one transaction, under a lock on the table of migrations: of several replicas that start
- * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database.
+ * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database, or a
+ * version before release 1.0 made it.
  */
 export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
     const known = yield* newest
+    if (yield* isUnreleased) {
+      return yield* new StartupError({
+        message:
+          "The database was made by a version before release 1.0, which cannot be upgraded. Start with an empty database. See docs/upgrading.md",
+      })
+    }
     const done = yield* run
     for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
     const newestApplied = yield* applied

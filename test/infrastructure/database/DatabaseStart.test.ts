@@ -7,10 +7,11 @@ import { execFile } from "node:child_process"
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { checkMigrations } from "#src/infrastructure/checks/migrations.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { postgresMajor } from "#src/infrastructure/database/embedded/DataFolder.ts"
 import type { StartupError } from "#src/infrastructure/StartupError.ts"
-import { freshFolder, freshPostgres } from "../../support/databases.ts"
+import { adminClient, freshFolder, freshPostgres } from "../../support/databases.ts"
 
 const writer = fileURLToPath(new URL("../../support/writer.ts", import.meta.url))
 
@@ -54,6 +55,20 @@ describe("PostgreSQL", () => {
         assert.match(yield* refusal(postgres(url)), /newer version \(migration 9999; this version knows \d+\)/)
         yield* (yield* Database).ready
       }).pipe(Effect.provide(postgres(url)))
+    }),
+  )
+
+  it.live("a database of a version before release 1.0 is refused at the start and by doctor's check", () =>
+    Effect.gen(function* () {
+      const url = yield* freshPostgres("empty")
+      const sql = yield* adminClient(url)
+      yield* sql`CREATE TABLE gatehouse_migrations (migration_id integer PRIMARY KEY, name text NOT NULL)`
+      yield* sql`INSERT INTO gatehouse_migrations VALUES (1, 'platform'), (20, 'overview')`
+      const message = yield* refusal(postgres(url))
+      assert.match(message, /made by a version before release 1\.0.* Start with an empty database/)
+      const { check } = yield* Effect.provideService(checkMigrations, SqlClient.SqlClient, sql)
+      assert.strictEqual(check.state, "fail")
+      assert.strictEqual(check.message, "a version before release 1.0 made the database")
     }),
   )
 

@@ -146,10 +146,6 @@ export const distribute = Effect.fn("Distribute.distribute")(function* (
     yield* createBucket(bucket)
     yield* onStep(`Bucket ${bucket + 1} of ${buckets} is created`)
   }
-  // Rows of versions before orgs took turns.
-  yield* sql`
-    UPDATE public.pending_deliveries p SET org_id = d.org_id FROM public.deliveries d
-    WHERE p.org_id = '' AND d.id = p.delivery_id`
   const filled = rows.filter((table) => table.rows > 0).map(({ table }) => table)
   for (const table of ["orgs", ...filled]) {
     yield* moveRows(table, buckets)

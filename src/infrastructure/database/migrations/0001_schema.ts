@@ -1,0 +1,630 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+
+/*
+ * The schema of release 1.0. It may change until 1.0 is released, and never afterwards.
+ *
+ * - Ids are ULIDs, sorted byte by byte.
+ * - No table has a foreign key: its check locks the row of the org, which all writes of an org share, and a deletion would read
+ *   through whole tables. The row of a deleted org or project goes at once, and what belongs to it follows in a sweep.
+ * - The order of a table's indexes counts: without statistics several cost the same, and the planner takes the newest.
+ */
+
+const orgs = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // limits: only those that differ from the defaults: { "keys": 20000 }.
+  yield* sql`
+    CREATE TABLE orgs (
+      id text COLLATE "C" PRIMARY KEY,
+      name text NOT NULL,
+      is_default boolean NOT NULL DEFAULT false,
+      limits jsonb,
+      created_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE UNIQUE INDEX orgs_one_default ON orgs (is_default) WHERE is_default`
+
+  // An owner belongs to one org, so the key is global.
+  yield* sql`
+    CREATE TABLE org_owners (
+      provider text COLLATE "C" NOT NULL,
+      owner_key text COLLATE "C" NOT NULL,
+      owner text NOT NULL,
+      owner_id text,
+      org_id text COLLATE "C" NOT NULL,
+      position integer NOT NULL,
+      PRIMARY KEY (provider, owner_key)
+    )`
+  yield* sql`CREATE INDEX org_owners_by_org ON org_owners (org_id)`
+
+  // The bytes that each org has stored.
+  yield* sql`
+    CREATE TABLE org_usage (
+      org_id text COLLATE "C" PRIMARY KEY,
+      stored_bytes bigint NOT NULL
+    )`
+
+  // The Ed25519 keys of orgs.
+  yield* sql`
+    CREATE TABLE org_signing_keys (
+      org_id text COLLATE "C" PRIMARY KEY,
+      public_key text NOT NULL,
+      private_key text NOT NULL,
+      previous_public_key text,
+      previous_private_key text,
+      previous_until timestamptz,
+      created_at timestamptz NOT NULL
+    )`
+
+  yield* sql`
+    CREATE TABLE audit_log (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      at timestamptz NOT NULL,
+      actor text NOT NULL,
+      action text NOT NULL,
+      target text NOT NULL,
+      details text NOT NULL,
+      request_id text
+    )`
+  yield* sql`CREATE INDEX audit_log_by_org ON audit_log (org_id, id)`
+  // What was written down stays: nothing here updates it, and nobody else is to.
+  yield* sql`
+    CREATE FUNCTION audit_log_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      RAISE EXCEPTION 'The audit log is never changed';
+    END $$`
+  yield* sql`
+    CREATE TRIGGER audit_log_stays BEFORE UPDATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_log_stays()`
+})
+
+const keys = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // counter_id: the counter of the key's limits; null is the key's own id. A replacement has the counter of the old key.
+  yield* sql`
+    CREATE TABLE api_keys (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      project_id text COLLATE "C",
+      name text NOT NULL,
+      prefix text NOT NULL,
+      hash bytea NOT NULL,
+      enabled boolean NOT NULL DEFAULT true,
+      leaked_at timestamptz,
+      permissions json,
+      external_id text COLLATE "C",
+      metadata json,
+      rate_limit integer,
+      rate_window integer,
+      counter_id text COLLATE "C",
+      replaced_by text COLLATE "C",
+      created_at timestamptz NOT NULL,
+      expires_at timestamptz,
+      last_used_at timestamptz
+    )`
+  yield* sql`CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash)`
+  yield* sql`CREATE INDEX api_keys_by_org ON api_keys (org_id, id)`
+  yield* sql`
+    CREATE INDEX api_keys_by_external_id ON api_keys (org_id, external_id, id) WHERE external_id IS NOT NULL`
+  yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
+
+  // Limits, and what is taken of them. Created with the first limit of a key; then rate_limit and rate_window count here.
+  // Times are milliseconds since 1970, as the arithmetic has them. By id first: a list of ids is a list of index entries,
+  // whatever the orgs. Updated often: there is space for updates in the same page.
+  yield* sql`
+    CREATE TABLE key_counters (
+      org_id text COLLATE "C" NOT NULL,
+      id text COLLATE "C" NOT NULL,
+      version integer NOT NULL,
+      rate_limit integer,
+      rate_window integer,
+      rate_used bigint NOT NULL,
+      rate_current integer NOT NULL,
+      rate_previous integer NOT NULL,
+      rate_at bigint NOT NULL,
+      credits bigint,
+      credits_since bigint,
+      refill_amount bigint,
+      refill_every text,
+      PRIMARY KEY (id, org_id)
+    ) WITH (fillfactor = 70)`
+
+  // Validations by key and hour (hours since 1970). Rows without a key are the sums of their org.
+  yield* sql`
+    CREATE TABLE key_usage (
+      org_id text COLLATE "C" NOT NULL,
+      key_id text COLLATE "C" NOT NULL,
+      hour integer NOT NULL,
+      valid bigint NOT NULL,
+      forbidden bigint NOT NULL,
+      limited bigint NOT NULL,
+      cost bigint NOT NULL,
+      PRIMARY KEY (org_id, key_id, hour)
+    ) WITH (fillfactor = 70)`
+  yield* sql`CREATE INDEX key_usage_by_hour ON key_usage (hour)`
+
+  // The answers of keyed operations.
+  yield* sql`
+    CREATE TABLE idempotency_keys (
+      caller text COLLATE "C" NOT NULL,
+      operation text COLLATE "C" NOT NULL,
+      key text COLLATE "C" NOT NULL,
+      record text NOT NULL,
+      expires_at timestamptz NOT NULL,
+      PRIMARY KEY (caller, operation, key)
+    )`
+  yield* sql`CREATE INDEX idempotency_keys_expired ON idempotency_keys (expires_at)`
+
+  // Sessions of people and portal links. org_id is '' for the administrator's.
+  yield* sql`
+    CREATE TABLE sessions (
+      org_id text COLLATE "C" NOT NULL,
+      hash bytea NOT NULL,
+      id text COLLATE "C" NOT NULL,
+      kind text NOT NULL,
+      credential_hash bytea NOT NULL,
+      created_at timestamptz NOT NULL,
+      expires_at timestamptz NOT NULL,
+      PRIMARY KEY (org_id, hash)
+    )`
+  yield* sql`CREATE INDEX sessions_by_credential ON sessions (org_id, credential_hash, kind, id)`
+  yield* sql`CREATE INDEX sessions_by_end ON sessions (expires_at)`
+})
+
+const projects = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  yield* sql`
+    CREATE TABLE projects (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      name text NOT NULL,
+      subdomain text,
+      current_deployment_id text COLLATE "C",
+      default_branch text,
+      host_provider text,
+      host_owner text,
+      host_repo text,
+      issuer text,
+      repository_id text,
+      repository_owner_id text,
+      pin_workflow text,
+      pin_environment text,
+      newest_run_id text,
+      newest_run_attempt integer,
+      newest_run_at timestamptz,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX projects_by_org ON projects (org_id, id)`
+  yield* sql`CREATE UNIQUE INDEX projects_subdomain ON projects (subdomain)`
+  // Not unique: after a rename, a name can stand on the project of the repository that gave it up, too.
+  yield* sql`CREATE INDEX projects_by_host ON projects (lower(host_owner), lower(host_repo)) WHERE host_owner IS NOT NULL`
+  // Two issuers may use the same id for different repositories.
+  yield* sql`CREATE UNIQUE INDEX projects_repository ON projects (repository_id, (coalesce(issuer, '')))`
+
+  yield* sql`
+    CREATE TABLE deployments (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      project_id text COLLATE "C" NOT NULL,
+      provider text NOT NULL,
+      issuer text,
+      repository_id text,
+      branch text NOT NULL,
+      ref text NOT NULL,
+      sha text NOT NULL,
+      preview boolean NOT NULL,
+      pull_request integer,
+      run_id text NOT NULL,
+      run_attempt integer NOT NULL,
+      workflow text,
+      actor text,
+      event_name text NOT NULL,
+      environment text,
+      issued_at timestamptz,
+      created_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX deployments_by_project ON deployments (project_id, id)`
+  // The run first: no plan can read a project's deployments through it.
+  yield* sql`
+    CREATE UNIQUE INDEX deployments_by_run ON deployments (run_id, run_attempt, provider, project_id)`
+  // By a digest, because a branch may be longer than an index entry.
+  yield* sql`CREATE INDEX deployments_by_branch ON deployments (project_id, md5(branch), id)`
+  yield* sql`CREATE INDEX deployments_by_preview ON deployments (project_id, preview, id)`
+  yield* sql`CREATE INDEX deployments_by_org ON deployments (org_id, id)`
+})
+
+const documentation = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // Without docs_zip_url it is removed, and its rows are being erased. edition: the id of the pages that are read.
+  yield* sql`
+    CREATE TABLE project_docs (
+      org_id text COLLATE "C" NOT NULL,
+      project_id text COLLATE "C" NOT NULL,
+      docs_zip_url text,
+      docs_url text,
+      is_public boolean NOT NULL,
+      keep_questions boolean NOT NULL,
+      revision integer NOT NULL,
+      updated_at timestamptz NOT NULL,
+      lease text COLLATE "C",
+      leased_until timestamptz,
+      unclean_since timestamptz,
+      edition text COLLATE "C",
+      digest text,
+      stored_target text,
+      stored_deployment_id text,
+      pages integer,
+      bytes bigint,
+      characters bigint,
+      stored_at timestamptz,
+      failed_target text,
+      attempts integer,
+      error text,
+      failed_at timestamptz,
+      PRIMARY KEY (org_id, project_id)
+    )`
+
+  yield* sql`
+    CREATE TABLE docs_pages (
+      org_id text COLLATE "C" NOT NULL,
+      project_id text COLLATE "C" NOT NULL,
+      edition text COLLATE "C" NOT NULL,
+      slug text COLLATE "C" NOT NULL,
+      title text NOT NULL,
+      description text NOT NULL,
+      markdown text NOT NULL,
+      PRIMARY KEY (org_id, project_id, edition, slug)
+    )`
+
+  // topic: the question without case and punctuation, by which equal questions are counted.
+  yield* sql`
+    CREATE TABLE docs_questions (
+      org_id text COLLATE "C" NOT NULL,
+      project_id text COLLATE "C" NOT NULL,
+      id text COLLATE "C" NOT NULL,
+      asked_at timestamptz NOT NULL,
+      question text NOT NULL,
+      topic text NOT NULL,
+      found boolean NOT NULL,
+      thumb text,
+      PRIMARY KEY (org_id, project_id, id)
+    )`
+  yield* sql`CREATE INDEX docs_questions_by_age ON docs_questions (asked_at)`
+})
+
+/** The queue of jobs, and their schedules. */
+const jobs = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  yield* sql`
+    CREATE TABLE jobs (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      workflow text NOT NULL,
+      input text,
+      deployment_id text,
+      callback_url text,
+      callback_secret text,
+      callback_secret_owner text COLLATE "C",
+      skip_callbacks boolean NOT NULL,
+      idempotency_key text,
+      priority smallint NOT NULL DEFAULT 0,
+      max_attempts smallint NOT NULL DEFAULT 3,
+      retry_delay_seconds integer NOT NULL DEFAULT 10,
+      run_at timestamptz,
+      -- A queued job whose run_at has not come; no index of claims has it.
+      delayed boolean NOT NULL DEFAULT false,
+      status text NOT NULL,
+      attempt integer NOT NULL DEFAULT 0,
+      lease_expires_at timestamptz,
+      progress double precision,
+      note text,
+      finished_attempt integer,
+      -- Bit n: attempt n + 1 failed with a retry.
+      retried_attempts integer NOT NULL DEFAULT 0,
+      result text,
+      error text,
+      mapped_stack text,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL,
+      finished_at timestamptz
+    )`
+  // By time for the head, and by org for the turns. An entry for each row: jobs that are claimed together have one lease, and
+  // entries that they share stay until the last of them has gone.
+  yield* sql`
+    CREATE INDEX jobs_leased ON jobs (lease_expires_at) WITH (deduplicate_items = off) WHERE status = 'running'`
+  yield* sql`
+    CREATE INDEX jobs_leased_by_org ON jobs (org_id, lease_expires_at) WITH (deduplicate_items = off)
+    WHERE status = 'running'`
+  // Serves the lists of an org, one range for each status.
+  yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, id)`
+  yield* sql`CREATE INDEX jobs_by_workflow ON jobs (org_id, workflow, status, id)`
+  // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other index,
+  // which would read the whole queue of an org.
+  yield* sql`
+    CREATE INDEX jobs_queue ON jobs (org_id, priority DESC, id)
+    WHERE status = 'queued' AND NOT delayed AND priority >= -100`
+  yield* sql`
+    CREATE INDEX jobs_queue_by_workflow ON jobs (org_id, workflow, priority DESC, id)
+    WHERE status = 'queued' AND NOT delayed AND attempt >= 0`
+  yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status = 'queued' AND delayed`
+  yield* sql`CREATE INDEX jobs_delayed_by_org ON jobs (org_id, run_at) WHERE status = 'queued' AND delayed`
+  // Canceled jobs have no event, by which retention finds the others.
+  yield* sql`
+    CREATE INDEX jobs_canceled ON jobs (finished_at) WHERE status = 'canceled' AND idempotency_key IS NULL`
+  // Partial: most jobs have no key, and no plan can read an org's jobs through it.
+  yield* sql`
+    CREATE UNIQUE INDEX jobs_idempotency ON jobs (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL`
+
+  // next_at is NULL while the schedule is paused.
+  yield* sql`
+    CREATE TABLE job_schedules (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      workflow text NOT NULL,
+      cron text NOT NULL,
+      timezone text NOT NULL,
+      input text,
+      deployment_id text,
+      callback_url text,
+      callback_secret text,
+      skip_callbacks boolean NOT NULL,
+      priority smallint NOT NULL DEFAULT 0,
+      max_attempts smallint NOT NULL DEFAULT 3,
+      retry_delay_seconds integer NOT NULL DEFAULT 10,
+      overlap text NOT NULL DEFAULT 'allow',
+      last_job_id text COLLATE "C",
+      next_at timestamptz,
+      created_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX job_schedules_due ON job_schedules (next_at)`
+  yield* sql`CREATE INDEX job_schedules_due_by_org ON job_schedules (org_id, next_at)`
+  // The newest index of the table: it finds one schedule.
+  yield* sql`CREATE UNIQUE INDEX job_schedules_key ON job_schedules (org_id, id)`
+})
+
+const endpoints = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // The lane of an endpoint changes when the endpoint is deactivated: what is pending in another lane is canceled.
+  yield* sql`
+    CREATE TABLE webhook_endpoints (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      url text NOT NULL,
+      description text,
+      active boolean NOT NULL,
+      event_types text[],
+      headers text,
+      header_names text[],
+      max_per_second integer,
+      ordered boolean NOT NULL DEFAULT false,
+      retry_delays integer[],
+      signature text NOT NULL DEFAULT 'hmac',
+      secret text NOT NULL,
+      previous_secret text,
+      previous_secret_until timestamptz,
+      lane text COLLATE "C",
+      failures integer NOT NULL DEFAULT 0,
+      failing_since timestamptz,
+      deactivated_at timestamptz,
+      deactivated_reason text,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX webhook_endpoints_by_org ON webhook_endpoints (org_id, id)`
+  // Few endpoints have patterns, and only these can name an event of the service's own.
+  yield* sql`
+    CREATE INDEX webhook_endpoints_with_patterns ON webhook_endpoints (org_id, id) WHERE event_types IS NOT NULL`
+
+  // When an endpoint with a limit per second may send its next delivery. A table of its own: an event locks the endpoint's
+  // row, and a claim must not wait for it.
+  yield* sql`
+    CREATE TABLE endpoint_paces (
+      org_id text COLLATE "C" NOT NULL,
+      endpoint_id text COLLATE "C" NOT NULL,
+      next_at timestamptz NOT NULL,
+      PRIMARY KEY (org_id, endpoint_id)
+    )`
+
+  // Lanes of callbacks whose last attempt failed.
+  yield* sql`
+    CREATE TABLE failing_callbacks (
+      lane text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      failing_since timestamptz NOT NULL
+    )`
+})
+
+/** The outbox: events, deliveries and attempts (ADR 3). */
+const deliveries = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  yield* sql`
+    CREATE TABLE events (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      job_id text COLLATE "C",
+      type text COLLATE "C" NOT NULL,
+      body text NOT NULL,
+      idempotency_key text,
+      created_at timestamptz NOT NULL
+    )`
+  yield* sql`
+    CREATE UNIQUE INDEX events_idempotency ON events (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL`
+  yield* sql`CREATE INDEX events_by_org ON events (org_id, id)`
+  yield* sql`CREATE INDEX events_by_type ON events (org_id, type, id)`
+  // Partial, so that an event without a job has no entry in it.
+  yield* sql`CREATE UNIQUE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL`
+
+  // What became of its events outlives an endpoint. The last attempt stands in the row (ADR 11). claim_id and lease_until: the
+  // claim of an attempt that was in flight when its delivery was canceled, and how long it holds.
+  // unsuccessful is null while pending and once delivered, so that the update of a delivery that succeeds changes no index.
+  // Every row is changed at least once: with room for that on its page, its indexes stay as they are.
+  yield* sql`
+    CREATE TABLE deliveries (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      event_id text COLLATE "C" NOT NULL,
+      job_id text COLLATE "C",
+      endpoint_id text COLLATE "C",
+      lane text COLLATE "C" NOT NULL,
+      state text NOT NULL,
+      unsuccessful text
+        GENERATED ALWAYS AS (CASE WHEN state IN ('failed', 'canceled', 'skipped') THEN state END) STORED,
+      attempts integer NOT NULL DEFAULT 0,
+      claim_id text COLLATE "C",
+      lease_until timestamptz,
+      attempt_started_at timestamptz,
+      attempt_duration_ms integer,
+      attempt_status integer,
+      attempt_failure text,
+      attempt_error text,
+      attempt_body text,
+      created_at timestamptz NOT NULL,
+      updated_at timestamptz NOT NULL
+    ) WITH (fillfactor = 50)`
+  yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
+  yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id)`
+  yield* sql`
+    CREATE INDEX deliveries_unsuccessful ON deliveries (org_id, unsuccessful, id) WHERE unsuccessful IS NOT NULL`
+  yield* sql`
+    CREATE INDEX deliveries_unsuccessful_by_endpoint ON deliveries (endpoint_id, id) INCLUDE (created_at)
+    WHERE unsuccessful IS NOT NULL`
+  // Each delivery is in one of the two: it is found by its job, or by its event.
+  yield* sql`CREATE INDEX deliveries_of_job ON deliveries (job_id) WHERE job_id IS NOT NULL`
+  yield* sql`CREATE INDEX deliveries_of_event ON deliveries (event_id) WHERE job_id IS NULL`
+
+  // The attempts before the last. Written by the statement that has just changed their delivery, and they go with it.
+  yield* sql`
+    CREATE TABLE delivery_attempts (
+      delivery_id text COLLATE "C" NOT NULL,
+      org_id text COLLATE "C" NOT NULL,
+      number integer NOT NULL,
+      started_at timestamptz NOT NULL,
+      duration_ms integer NOT NULL,
+      status integer,
+      failure text,
+      error text,
+      body text,
+      PRIMARY KEY (delivery_id, number)
+    )`
+
+  // The queue: a row for each pending delivery, and none for any other. A claim has a column of its own, so that one of the
+  // backlog changes no index. Each row is changed by its claim: with room for that on its page, its indexes stay as they are.
+  yield* sql`
+    CREATE TABLE pending_deliveries (
+      lane text COLLATE "C" NOT NULL,
+      delivery_id text COLLATE "C" NOT NULL,
+      org_id text COLLATE "C" NOT NULL DEFAULT '',
+      event_id text COLLATE "C" NOT NULL,
+      bytes integer NOT NULL DEFAULT 0,
+      attempts integer NOT NULL,
+      tries integer NOT NULL,
+      due_at timestamptz NOT NULL,
+      parked boolean NOT NULL,
+      claim_id text COLLATE "C",
+      lease_until timestamptz,
+      PRIMARY KEY (lane, delivery_id)
+    ) WITH (fillfactor = 50)`
+  // Each row is in one of the two. A claim reads the head of the first; what a full lane cannot take yet is parked in the
+  // second, out of its way. An entry for each row: deliveries that are due at the same time (recover, a burst of jobs) would
+  // share one, and PostgreSQL drops that only when all of them are gone, so that a claim would read again what had long been
+  // delivered (ADR 11).
+  yield* sql`
+    CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
+    WHERE NOT parked`
+  // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same place.
+  yield* sql`
+    CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, lane, due_at, delivery_id)
+    WITH (deduplicate_items = off) WHERE parked`
+
+  // Changes of many rows that are decided and not yet made to every row (ADR 13).
+  yield* sql`
+    CREATE TABLE sweeps (
+      id text COLLATE "C" PRIMARY KEY,
+      org_id text COLLATE "C" NOT NULL,
+      kind text NOT NULL,
+      project_id text COLLATE "C",
+      endpoint_id text COLLATE "C",
+      lane text COLLATE "C",
+      event_id text COLLATE "C",
+      receivers text[],
+      since timestamptz,
+      until timestamptz,
+      done_to text COLLATE "C" NOT NULL DEFAULT '',
+      created_at timestamptz NOT NULL
+    )`
+  yield* sql`CREATE INDEX sweeps_by_org ON sweeps (org_id, id)`
+  yield* sql`CREATE INDEX sweeps_by_endpoint ON sweeps (endpoint_id, id) WHERE endpoint_id IS NOT NULL`
+})
+
+/** What the console and its overview read. */
+const activity = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+
+  // How often something happened in a minute, an hour and a day: a row of each. Rows with the org '' count every org.
+  yield* sql`
+    CREATE TABLE activity_counts (
+      org_id text COLLATE "C" NOT NULL,
+      every text COLLATE "C" NOT NULL,
+      at timestamptz NOT NULL,
+      kind text COLLATE "C" NOT NULL,
+      outcome text COLLATE "C" NOT NULL,
+      count bigint NOT NULL,
+      PRIMARY KEY (org_id, every, at, kind, outcome)
+    ) WITH (fillfactor = 70)`
+  yield* sql`CREATE INDEX activity_counts_by_age ON activity_counts (every, at)`
+  // Without the minutes, which are most of the rows, and without the count: an update of it stays in its page.
+  yield* sql`
+    CREATE INDEX activity_counts_by_kind ON activity_counts (every, kind, at)
+    WHERE every IN ('hour', 'day') AND org_id <> ''`
+
+  // Failed attempts of endpoints in an hour and a day, with the last of them.
+  yield* sql`
+    CREATE TABLE endpoint_failures (
+      org_id text COLLATE "C" NOT NULL,
+      endpoint_id text COLLATE "C" NOT NULL,
+      every text COLLATE "C" NOT NULL,
+      at timestamptz NOT NULL,
+      count bigint NOT NULL,
+      last_at timestamptz NOT NULL,
+      last_status integer,
+      last_failure text,
+      PRIMARY KEY (org_id, endpoint_id, every, at)
+    ) WITH (fillfactor = 70)`
+  yield* sql`
+    CREATE INDEX endpoint_failures_by_age ON endpoint_failures (every, at) INCLUDE (org_id, endpoint_id, count)`
+
+  // figures: what the replica measured in the last minute, as JSON.
+  yield* sql`
+    CREATE TABLE replicas (
+      id text COLLATE "C" PRIMARY KEY,
+      started_at timestamptz NOT NULL,
+      seen_at timestamptz NOT NULL,
+      figures text
+    )`
+})
+
+/**
+ * Where one org has nearly all rows, statistics say that to read an org is to read the table, and a plan for every org would go
+ * through the whole table for a small one. So each is planned as if it had a hundred rows, from the next ANALYZE on.
+ */
+const statistics = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  for (const table of ["jobs", "job_schedules", "projects", "api_keys", "audit_log", "events", "deliveries"]) {
+    yield* sql`ALTER TABLE ${sql(table)} ALTER COLUMN org_id SET (n_distinct = -0.01)`
+  }
+  yield* sql`ALTER TABLE deployments ALTER COLUMN project_id SET (n_distinct = -0.01)`
+  yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
+  yield* sql`ALTER TABLE events ALTER COLUMN type SET (n_distinct = 100)`
+})
+
+export default Effect.all([orgs, keys, projects, documentation, jobs, endpoints, deliveries, activity, statistics], {
+  discard: true,
+})
