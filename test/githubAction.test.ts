@@ -2,7 +2,7 @@
 import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
-import { mkdtempSync, readFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { run } from "./support/cli.ts"
@@ -59,8 +59,43 @@ it.live("registers with the run's token, and reports a failure as an annotation"
     const failed = (sentence: string) => `::error title=Gatehouse::The deployment is not registered: ${sentence}`
     service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
     expect(yield* act()).toMatchObject({ out: expect.stringContaining(failed("The token has expired.")), code: 1 })
-    service.behave({ status: 200, body: "<html>" })
-    expect((yield* act()).code).not.toBe(0)
+    const strange = (status: number) =>
+      failed(`${service.url} answers with status ${status}, but not as Gatehouse does. Check the input url.`)
+    for (const [status, body] of [
+      [200, "<html>"],
+      [200, "{}"],
+      [200, `{"projectId":["P"]}`],
+      [404, "<html>"],
+      [404, `{"error":{"message":"nope"}}`],
+      [404, ""],
+    ] as const) {
+      service.behave({ status, body })
+      expect(yield* act(), body).toMatchObject({ out: expect.stringContaining(`${strange(status)}\n`), code: 1 })
+    }
+    service.behave({ status: 400, headers: json, body: JSON.stringify({ error: "one\n::set-output name=x::y" }) })
+    expect((yield* act()).out).toContain(failed("one ::set-output name=x::y\n"))
+
+    // What the last attempt is answered counts, and nothing of those before it.
+    rmSync(output)
+    for (const last of [
+      { status: 200, headers: json, body: `{"ok":true,"projectId":"Q","branch":"main","preview":false}` },
+      { status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` },
+    ]) {
+      const before = service.received.length
+      const busy = {
+        status: 503,
+        headers: { ...json, "retry-after": "0" },
+        body: `{"error":"Busy.","code":"unavailable"}`,
+      }
+      service.behave(() => (service.received.length - before < 2 ? busy : last))
+      const { code, out } = yield* act()
+      expect(service.received.length - before).toBe(2)
+      expect(out).not.toContain("Busy.")
+      expect([code, out.includes(failed("The token has expired."))]).toEqual(
+        last.status === 200 ? [0, false] : [1, true],
+      )
+    }
+    expect(readFileSync(output, "utf8")).toBe("project-id=Q\nbranch=main\npreview=false\n")
     expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject({
       out: expect.stringContaining(failed("the input url must be the address of the service.")),
       code: 1,

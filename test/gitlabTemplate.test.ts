@@ -60,8 +60,18 @@ it.live("registers with the job's token, passes its outputs on, and says what we
     })
     service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
     expect(yield* act()).toMatchObject(failed("The token has expired. (status 401)"))
-    service.behave({ status: 200, body: "<html>" })
-    expect(yield* act()).toMatchObject(failed("the answer is not of Gatehouse."))
+    for (const status of [200, 404]) {
+      service.behave({ status, body: "<html>" })
+      const sentence = `${service.url} answers with status ${status}, but not as Gatehouse does. Check the input url.`
+      expect(yield* act()).toMatchObject(failed(sentence))
+    }
+    // What the last attempt is answered counts, and nothing of those before it.
+    const before = service.received.length
+    const busy = { status: 503, headers: { ...json, "retry-after": "0" }, body: `{"projectId":"Busy","error":"Busy."}` }
+    const last = { status: 200, headers: json, body: `{"ok":true,"projectId":"Q","preview":false}` }
+    service.behave(() => (service.received.length - before < 2 ? busy : last))
+    expect(yield* act()).toMatchObject({ code: 0 })
+    expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=Q\nGATEHOUSE_PREVIEW=false\n")
     expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject(
       failed("the input url must be the address of the service."),
     )
