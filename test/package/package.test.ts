@@ -188,6 +188,46 @@ it.live("its entries can be imported, with types", () =>
   }),
 )
 
+const vites = hasTools ? ["vite-5", "vite-6", "vite-7"] : []
+it.live.each(vites)("the plugin runs in %s, and has its types", (vite) =>
+  Effect.gen(function* () {
+    const { peerDependencies } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as {
+      readonly peerDependencies: object
+    }
+    expect(peerDependencies).toEqual({ vite: ">=5" })
+    const site = join(scratch, vite)
+    mkdirSync(join(site, "node_modules"), { recursive: true })
+    const link = (name: string, target: string) => symlinkSync(realpathSync(target), join(site, "node_modules", name))
+    link("vite", join(repository, "tools/node_modules", vite))
+    cpSync(join(installed, "node_modules/gatehouse-server"), join(site, "node_modules/gatehouse-server"), {
+      recursive: true,
+    })
+    link("effect", join(installed, "node_modules/effect"))
+    mkdirSync(join(site, "node_modules/@types"))
+    link("@types/node", join(repository, "node_modules/@types/node"))
+    writeFileSync(join(site, "package.json"), `{"private":true,"type":"module"}`)
+    writeFileSync(join(site, "index.html"), `<script type="module" src="/main.js"></script>`)
+    writeFileSync(join(site, "main.js"), `document.title = "docs"`)
+    const config = `
+      import gatehouse from "gatehouse-server/vite"
+      import { defineConfig } from "vite"
+      export default defineConfig({ plugins: [gatehouse({ url: "http://127.0.0.1:9" })] })`
+    writeFileSync(join(site, "vite.config.ts"), config)
+    const compiler = join(repository, "node_modules/typescript/bin/tsc")
+    const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+    const args = [compiler, ...options, "--skipLibCheck", "vite.config.ts"]
+    const checked = yield* run(process.execPath, args, { cwd: site })
+    expect(checked, checked.out).toMatchObject({ code: 0 })
+    const env = { ...process.env, GITHUB_ACTIONS: "true", ACTIONS_ID_TOKEN_REQUEST_URL: "" }
+    const built = yield* run(process.execPath, [join(site, "node_modules/vite/bin/vite.js"), "build"], {
+      cwd: site,
+      env,
+    })
+    expect(built, built.err).toMatchObject({ code: 0 })
+    expect(built.out + built.err).toContain('Add "permissions: id-token: write"')
+  }),
+)
+
 it.live("the image's steps work: production dependencies only, a user that can write nothing, its health check", () =>
   Effect.gen(function* () {
     const dockerfile = readFileSync(join(repository, "Dockerfile"), "utf8")
