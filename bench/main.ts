@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process"
 import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
+import { measured } from "./measured.ts"
 import { leaveServerCore } from "./support/cpu.ts"
 import { tool } from "./support/load.ts"
 import { busyness, commit, machine, versions } from "./support/machine.ts"
@@ -27,19 +28,7 @@ const option = (name: string) => {
   return value === undefined ? undefined : Number(value)
 }
 const quick = words.includes("--quick")
-const all = [
-  "validate",
-  "operations",
-  "deliveries",
-  "latency",
-  "publish",
-  "growth",
-  "abuse",
-  "bounded",
-  "gateway",
-  "chat",
-  "console",
-]
+const all = Object.keys(measured)
 const named = words.filter((word) => !word.startsWith("--"))
 const names = named.length > 0 ? named : all.slice(0, 4)
 const unknown = [

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
 import { limits } from "#src/domain/orgs/OrgLimits.ts"
 import { services } from "#src/cli/services.ts"
+import { measured } from "../../bench/measured.ts"
 import { repository } from "./pages.ts"
 import { curlRequest, faultOfRequest } from "./requests.ts"
 import type { Call } from "./shell.ts"
@@ -61,7 +62,7 @@ const faultOfScript = (name: string, rest: ReadonlyArray<string>) => {
   if (separator === "-w") return fileFault(`packages/${args[0]?.replace("gatehouse-", "")}/package.json`)
   if (separator !== "--") return `npm run ${name} ${separator} gives npm the argument`
   if (name === "gatehouse") return faultOfCommand(args)
-  const taken = name === "bench" ? read("bench/main.ts") : ""
+  const taken = name === "bench" ? read("bench/main.ts") + JSON.stringify(Object.keys(measured)) : ""
   const strange = args.find((arg) => !new RegExp(`["(|]${arg.replace(/^--/, "")}["|)]`).test(taken))
   return strange === undefined ? undefined : `npm run ${name} does not take ${strange}`
 }
