@@ -13,6 +13,8 @@ interface Schema {
   readonly items?: Schema
   readonly additionalProperties?: boolean | Schema
   readonly description?: string
+  readonly contentSchema?: Schema
+  readonly else?: Schema
 }
 type Content = Readonly<Record<string, { readonly schema: Schema }>>
 interface Operation {
@@ -101,7 +103,13 @@ const answerOf = ({ responses }: Operation) => {
   const stream = content["text/event-stream"]
   return stream === undefined
     ? typeOf(content["application/json"]?.schema ?? {})
-    : `AsyncGenerator<${typeOf(stream.schema)}, void>`
+    : `AsyncGenerator<${eventType(stream.schema)}, void>`
+}
+
+/** What a stream yields for an event: its parsed data, with its name if it has one. */
+const eventType = ({ properties = {}, required = [] }: Schema): string => {
+  const data = typeOf(properties["data"]?.contentSchema ?? properties["data"]?.else?.contentSchema ?? {})
+  return required.includes("event") ? `{ readonly id: string; readonly event: string; readonly data: ${data} }` : data
 }
 
 interface Member {
@@ -137,9 +145,10 @@ export const generate = (document: Document) => {
       ),
     ]),
   )
-  const schemas = Object.entries(document.components.schemas).map(
-    ([name, schema]) => `${comment(schema.description)}export type ${name} = ${typeOf(schema)}\n`,
-  )
+  // A client throws a GatehouseError instead of the schemas of errors.
+  const schemas = Object.entries(document.components.schemas)
+    .filter(([name]) => !name.endsWith("Error"))
+    .map(([name, schema]) => `${comment(schema.description)}export type ${name} = ${typeOf(schema)}\n`)
   const method = ({ name, operation }: Member) => {
     const { isOptional, type } = argumentOf(operation, document)
     return `${comment(operation.summary)}readonly ${name}: (args${isOptional ? "?" : ""}: ${type}, options?: CallOptions) => Promise<${answerOf(operation)}>`

@@ -56,6 +56,10 @@ const consumers: Readonly<Record<string, string>> = {
     const state = () => gatehouse.jobs.list({ status: "done" })
     const stream = () => gatehouse.chat.answer({ messages: [{ role: "user", content: "x" }] })
     const delta = async () => { for await (const part of await stream()) return part.delta satisfies string | undefined }
+    const event = async () => {
+      for await (const { event, data } of await gatehouse.live.follow()) return [event satisfies string, data["jobId"]]
+    }
+    void event
     console.log(project.name, keys.length, ((await wrong) as GatehouseError).code, typeof missing, typeof state, typeof delta)`,
   gateway: `
     import { makeGateway, withFetch } from "gatehouse-gateway"

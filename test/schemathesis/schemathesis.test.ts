@@ -52,5 +52,22 @@ for (const [mode, environment] of Object.entries(modes)) {
         expect(logs()).not.toContain('"level":"ERROR"')
       }),
     )
+
+    it.effect.skipIf(!isHere || mode !== "open mode")("every event of a stream fits its schema, with no settings", () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const cwd = mkdtempSync(join(tmpdir(), "gatehouse-schemathesis-"))
+        const args = [
+          ...["--no-color", "run", `${url}/openapi.json`, "--url", url],
+          ...["--include-operation-id", "chat.answer", "--include-operation-id", "live.follow"],
+          // Documents whose hosts do not resolve, and ids that do not exist, are refused.
+          ...["--exclude-checks", "positive_data_acceptance"],
+          ...["--max-examples", "12", "--seed", seed, "--phases", "examples,coverage", "--continue-on-failure"],
+        ]
+        const { code, err, out } = yield* run("schemathesis", args, { cwd })
+        expect(code, out.slice(-20_000) + err).toBe(0)
+        expect(out).toContain("Tested: 2")
+      }),
+    )
   })
 }

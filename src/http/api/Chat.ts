@@ -6,7 +6,7 @@ import { ChatRequest } from "../../domain/chat/Chat.ts"
 import { Feedback } from "../../domain/docs/DocsQuestion.ts"
 import { Forbidden, NotFound, UnprocessableContent } from "../../domain/Errors.ts"
 import { Authorization, ChatBodies } from "./middleware.ts"
-import { chatParts } from "./openapi/chatParts.ts"
+import { chatParts } from "./openapi/eventStreams.ts"
 import { furtherFieldsIgnored } from "./parseOptions.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
@@ -17,7 +17,6 @@ const UiMessageStream = HttpApiSchema.WithHeaders(
     events: Schema.Struct({
       ...Sse.EventEncoded.fields,
       event: Schema.Literal("message"),
-      data: Schema.String.annotate({ examples: ['{"type":"text-delta","id":"answer","delta":"A key is rotated by"}'] }),
     }),
   }),
   {

@@ -4,18 +4,13 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { Authorization } from "./middleware.ts"
+import { liveEvents } from "./openapi/eventStreams.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
 import { access } from "./security.ts"
 
 const LiveEvents = HttpApiSchema.WithHeaders(
   HttpApiSchema.StreamSse({
-    events: Schema.Struct({
-      ...Sse.EventEncoded.fields,
-      event: Schema.String.annotate({ examples: ["delivery"] }),
-      data: Schema.String.annotate({
-        examples: ['{"orgId":"01KAHBMKZ3D2X7S5QN8W4V6R9T","jobId":"01KAHBMKZ3D2X7S5QN8W4V6R9T","status":"completed"}'],
-      }),
-    }),
+    events: Sse.EventEncoded,
   }),
   {
     "x-accel-buffering": Schema.Literal("no").annotate({ description: "Tells proxies not to buffer the stream." }),
@@ -38,6 +33,7 @@ export class LiveGroup extends HttpApiGroup.make("live")
     })
       .middleware(Authorization)
       .annotateMerge(access.self)
+      .annotateMerge(liveEvents)
       .annotate(OpenApi.Summary, "Follow what changes")
       .annotate(
         OpenApi.Description,

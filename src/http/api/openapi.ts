@@ -1,5 +1,5 @@
 import { exampleOf } from "./examples.ts"
-import { chatPart } from "./openapi/chatParts.ts"
+import { chatPart } from "./openapi/eventStreams.ts"
 import { errorAnswers, headerRef } from "./openapi/errorAnswers.ts"
 import { fieldText } from "./openapi/fieldTexts.ts"
 import { answerHeaders } from "./openapi/headers.ts"

@@ -243,6 +243,9 @@ it("types the stream of the chat as its parts", () => {
   const { content } = paths["/api/svc/chat"]!["post"]!.responses["200"] as { content: Json }
   expect(Object.keys(content)).toEqual(["text/event-stream"])
   expect(refsOf(content)).toEqual(["ChatPart"])
+  const { properties } = (content["text/event-stream"] as { schema: { properties: Readonly<Record<string, Json>> } })
+    .schema
+  expect(properties["data"]).toMatchObject({ type: "string", else: { contentMediaType: "application/json" } })
   expect(schemas["ChatPart"]).toMatchObject({ required: ["type"], properties: { delta: { type: "string" } } })
 })
 

@@ -19,6 +19,10 @@ export interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>
   readonly required?: ReadonlyArray<string>
   readonly items?: JsonSchema
+  readonly contentMediaType?: string
+  readonly contentSchema?: JsonSchema
+  readonly if?: JsonSchema
+  readonly else?: JsonSchema
   readonly additionalProperties?: boolean | JsonSchema
 }
 export type Schemas = Readonly<Record<string, JsonSchema>>
