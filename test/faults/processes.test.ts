@@ -79,7 +79,7 @@ describe.concurrent("kill -9", () => {
   )
 
   // Seen failing on the embedded database when it was created in place, instead of in another folder that is renamed:
-  // it never started again. On PostgreSQL all migrations are one transaction, and no fault was found that breaks it.
+  // it never started again. On PostgreSQL each migration is one transaction, and no fault was found that breaks it.
   it.live.each([
     ["embedded", Effect.map(freshFolder("empty"), (DATA_DIR) => ({ DATA_DIR }))],
     ["postgres", Effect.map(freshPostgres("empty"), (url) => onPostgres(url).environment)],

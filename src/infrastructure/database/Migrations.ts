@@ -1,27 +1,53 @@
-import { Effect } from "effect"
-import { Migrator, SqlClient, type SqlError } from "effect/sql"
+import { Context, Effect, Schedule } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
 import { schemaOf } from "./buckets.ts"
 
 const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
-/** `.ts` in the sources, `.js` in the package. */
-const extension = import.meta.url.slice(-3)
 
-/** The migrations of the folder, `0001_name.ts`. The default export of each is an Effect over SqlClient. */
-const modules = Effect.map(
+/** An index of a table that may have many rows. */
+export interface Index {
+  readonly name: string
+  readonly table: string
+  readonly isUnique?: boolean
+  /** What follows the table in `CREATE INDEX`: `(org_id, id) WHERE …`. */
+  readonly on: string
+}
+
+/**
+ * A file `0002_name.ts` of the folder. Either its default export is an Effect over `SqlClient`, which runs in one transaction; or
+ * it exports `indexes`, which are built without holding up writes.
+ */
+export interface Migration {
+  readonly id: number
+  readonly name: string
+  readonly load: Effect.Effect<{
+    readonly default?: Effect.Effect<unknown, unknown, SqlClient.SqlClient>
+    readonly indexes?: ReadonlyArray<Index>
+  }>
+}
+
+const inFolder = Effect.map(
   Effect.promise(() => readdir(folder)),
   (names) =>
-    Object.fromEntries(
-      names
-        .filter((name) => /^\d{4}_\w+\.[jt]s$/.test(name))
-        .map((name) => [name, () => import(new URL(name, folder).href)]),
-    ),
+    names.toSorted().flatMap((file): ReadonlyArray<Migration> => {
+      const [, id, name] = /^(\d{4})_(\w+)\.[jt]s$/.exec(file) ?? []
+      const load = Effect.promise(() => import(new URL(file, folder).href))
+      return name === undefined ? [] : [{ id: Number(id), name, load }]
+    }),
 )
 
+/** The migrations that this program knows, in their order. */
+export const Known = Context.Reference<Effect.Effect<ReadonlyArray<Migration>>>(
+  "gatehouse/infrastructure/database/Migrations/Known",
+  { defaultValue: () => inFolder },
+)
+const known = Effect.flatten(Known)
+
 /** The id of the newest migration that this program knows. */
-export const newest = Effect.map(modules, (names) => Math.max(0, ...Object.keys(names).map((name) => parseInt(name))))
+export const newest = Effect.map(known, (migrations) => Math.max(0, ...migrations.map(({ id }) => id)))
 
 /** The id of the newest migration that the database has; 0 if it has none. */
 export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -31,31 +57,201 @@ export const applied = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   ),
 )
 
+const tableExists = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  Effect.map(
+    sql<{ exists: boolean }>`SELECT to_regclass(${migrationsTable}) IS NOT NULL AS exists`,
+    ([row]) => row!.exists,
+  ),
+)
+
 /**
  * Whether a version before release 1.0 made the database: its migration 1 has another name. Those versions had migrations of
  * their own, which no released version knows.
  */
 export const isUnreleased = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const [table] = yield* sql<{ exists: boolean }>`SELECT to_regclass(${migrationsTable}) IS NOT NULL AS exists`
-  if (!table!.exists) return false
+  if (!(yield* tableExists)) return false
   const [first] = yield* sql<{ name: string }>`SELECT name FROM ${sql(migrationsTable)} WHERE migration_id = 1`
-  return first !== undefined && !Object.hasOwn(yield* modules, `0001_${first.name}${extension}`)
+  return first !== undefined && (yield* known).some(({ id, name }) => id === 1 && name !== first.name)
 })
 
+/**
+ * How long a statement of a migration waits for a lock, in milliseconds. Requests queue behind a waiting `ALTER TABLE`. Shorter
+ * than `deadlock_timeout`, so that in a deadlock the migration gives way, and not a request.
+ */
+const lockMillis = 300
+
+/** Tries of a migration that loses against other transactions: about five minutes. */
+const retries = Schedule.max([
+  Schedule.jittered(Schedule.min([Schedule.exponential("100 millis"), Schedule.spaced("3 seconds")])),
+  Schedule.recurs(100),
+])
+
+const stateOf = (error: unknown) =>
+  SqlError.isSqlError(error) ? (error.reason.cause as { readonly code?: string } | undefined)?.code : undefined
+
+/** SQLSTATEs of statements that lost against another transaction: serialization, deadlock, lock_timeout. */
+const lostStates = new Set(["40001", "40P01", "55P03"])
+/** The index exists: another replica has begun to build it. */
+const duplicateRelation = "42P07"
+
+/** What the operator can do, by SQLSTATE or its class. */
+const remedies: Readonly<Record<string, string>> = {
+  "40P01": "Other transactions hold its tables: stop workers or replicas, and start again",
+  "55P03": "Other transactions hold its tables: end long ones (pg_stat_activity), and start again",
+  "23": "Rows of the database break a rule of the new version: correct them, and start again",
+  "25006": "The database is read-only: set DATABASE_URL to the primary server, and start again",
+  "42501": "Give the role of DATABASE_URL the right to change the schema, as its owner has it, and start again",
+  "53": "Give the database the disk space, memory or connections, and start again",
+  "57014": "A time limit of the database ended it: raise statement_timeout of the role, and start again",
+}
+
+const failed = ({ id, name }: Migration) =>
+  Effect.mapError((error: unknown) => {
+    const state = stateOf(error)
+    // Without an answer of the database, the start tries again.
+    if (SqlError.isSqlError(error) && (state === undefined || state.startsWith("08") || state.startsWith("57P"))) {
+      return error
+    }
+    const { message } = SqlError.isSqlError(error) ? (error.reason.cause as Error) : new Error(String(error))
+    const remedy =
+      remedies[state ?? ""] ?? remedies[state?.slice(0, 2) ?? ""] ?? "Start the previous version, and report this"
+    return new StartupError({
+      message: `Migration ${id} (${name}) failed: ${message}${state === undefined ? "" : ` (SQLSTATE ${state})`}. It is not applied. ${remedy}. See docs/upgrading.md`,
+      cause: error,
+    })
+  })
+
+/** Retries what loses against other transactions, and logs it. */
+const persistent =
+  ({ id, name }: Migration, states: ReadonlySet<string>) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) => {
+    const isLost = (error: E) => states.has(stateOf(error) ?? "")
+    return effect.pipe(
+      Effect.tapError((error) =>
+        isLost(error)
+          ? Effect.logInfo(`Migration ${id} (${name}) gave way to other transactions (SQLSTATE ${stateOf(error)})`)
+          : Effect.void,
+      ),
+      Effect.retry({ while: isLost, schedule: retries }),
+    )
+  }
+
+const record = ({ id, name }: Migration) =>
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => sql`
+      INSERT INTO ${sql(migrationsTable)} (migration_id, name) VALUES (${id}, ${name}) ON CONFLICT DO NOTHING`,
+  )
+
+/** Whether a migration is applied. */
+const isApplied = ({ id }: Migration) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(sql`SELECT FROM ${sql(migrationsTable)} WHERE migration_id = ${id}`, (rows) => rows.length > 0),
+  )
+
+/**
+ * Runs a migration in a transaction, under a lock on the table of migrations: of several replicas one migrates, and the others
+ * wait. Reading the table does not wait, so that replicas stay ready.
+ *
+ * @returns whether this process applied it
+ */
+const change = Effect.fnUntraced(function* (
+  migration: Migration,
+  effect: Effect.Effect<unknown, unknown, SqlClient.SqlClient>,
+) {
+  const sql = yield* SqlClient.SqlClient
+  return yield* Effect.gen(function* () {
+    // Without a limit: another replica may migrate for long.
+    yield* sql`SET LOCAL lock_timeout = 0`
+    yield* sql`LOCK TABLE ${sql(migrationsTable)} IN SHARE ROW EXCLUSIVE MODE`
+    if (yield* isApplied(migration)) return false
+    yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true), set_config('statement_timeout', '0', true)`
+    yield* effect
+    yield* record(migration)
+    return true
+  }).pipe(sql.withTransaction, persistent(migration, lostStates))
+})
+
+/** Whether an index is there, and whether it can be used. */
+const stateOfIndex = Effect.fnUntraced(function* ({ name, table }: Index) {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{ state: "absent" | "building" | "invalid" | "valid" }>`
+    SELECT CASE
+      WHEN (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(${name})) THEN 'valid'
+      WHEN EXISTS (
+        SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass(${table}) AND pid <> pg_backend_pid()
+      ) THEN 'building'
+      WHEN to_regclass(${name}) IS NOT NULL THEN 'invalid'
+      ELSE 'absent' END AS state`
+  return row!.state
+})
+
+/** Drops an index that a build has left invalid. Who builds it holds the lock on the table, and is waited for. */
+const dropInvalid = Effect.fnUntraced(function* (index: Index) {
+  const sql = yield* SqlClient.SqlClient
+  yield* Effect.gen(function* () {
+    yield* sql`SELECT set_config('lock_timeout', ${`${lockMillis}ms`}, true)`
+    yield* sql`LOCK TABLE ${sql(index.table)} IN SHARE UPDATE EXCLUSIVE MODE`
+    if ((yield* stateOfIndex(index)) === "invalid") yield* sql`DROP INDEX ${sql(index.name)}`
+  }).pipe(sql.withTransaction)
+})
+
+/**
+ * Builds an index while others write, outside a transaction. Can be interrupted at any time and run again: an invalid index that
+ * is left is dropped, and built again.
+ */
+const buildIndex = Effect.fnUntraced(function* (index: Index) {
+  const sql = yield* SqlClient.SqlClient
+  // Another replica builds it. A statement that waited here would be one that the build waits for.
+  const state = yield* Effect.repeat(stateOfIndex(index), {
+    while: (state) => state === "building",
+    schedule: Schedule.spaced("1 second"),
+  })
+  if (state === "valid") return
+  if (state === "invalid") yield* dropInvalid(index)
+  const { isUnique = false, name, on, table } = index
+  yield* sql
+    .unsafe(`CREATE ${isUnique ? "UNIQUE " : ""}INDEX CONCURRENTLY ${name} ON ${table} ${on}`)
+    // An invalid unique index would still refuse rows.
+    .pipe(Effect.onError(() => Effect.ignore(dropInvalid(index))))
+})
+
+const build = Effect.fnUntraced(function* (migration: Migration, indexes: ReadonlyArray<Index>) {
+  const states = new Set([...lostStates, duplicateRelation])
+  for (const index of indexes) yield* buildIndex(index).pipe(persistent(migration, states))
+  if (yield* isApplied(migration)) return false
+  yield* record(migration)
+  return true
+})
+
+const createTable = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  if (yield* tableExists) return
+  yield* sql`
+    CREATE TABLE ${sql(migrationsTable)} (
+      migration_id integer PRIMARY KEY,
+      created_at timestamptz NOT NULL DEFAULT now(),
+      name text NOT NULL
+    )`.pipe(
+    // Another replica has just created it.
+    Effect.catch((error) => Effect.flatMap(tableExists, (exists) => (exists ? Effect.void : Effect.fail(error)))),
+  )
+})
+
+/** Applies the missing migrations, each by itself. Returns those that this process applied. */
 const run = Effect.gen(function* () {
-  const loader = Effect.flatMap(modules, Migrator.fromGlob)
-  return yield* Migrator.make({})({ loader, table: migrationsTable })
-}).pipe(
-  Effect.catchTag("MigrationError", (error) =>
-    Effect.fail(
-      new StartupError({
-        message: `A migration failed: ${error.message}: ${reason(error.cause)}. See docs/upgrading.md`,
-        cause: error,
-      }),
-    ),
-  ),
-)
+  yield* createTable
+  const newestApplied = yield* applied
+  const done: Array<Migration> = []
+  for (const migration of yield* known) {
+    if (migration.id <= newestApplied) continue
+    const { default: effect = Effect.void, indexes } = yield* migration.load
+    const apply = indexes === undefined ? change(migration, effect) : build(migration, indexes)
+    if (yield* apply.pipe(failed(migration))) done.push(migration)
+  }
+  return done
+})
 
 /**
  * Applies the missing migrations to the schema of a bucket, on a client with one connection. The tables of the platform are
@@ -68,28 +264,23 @@ export const migrateBucket = Effect.fnUntraced(function* (bucket: number) {
 })
 
 /**
- * Applies the missing migrations in one transaction, under a lock on the table of migrations: of several replicas that start
- * together, one migrates and the others wait. Fails with a `StartupError` if a newer version has migrated the database, or a
- * version before release 1.0 made it.
+ * Applies the missing migrations. Of several replicas that start together, one applies each, and the others wait. Fails with a
+ * `StartupError` if a newer version has migrated the database, a version before release 1.0 made it, or a migration fails.
  */
 export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
-    const known = yield* newest
     if (yield* isUnreleased) {
       return yield* new StartupError({
         message:
           "The database was made by a version before release 1.0, which cannot be upgraded. Start with an empty database. See docs/upgrading.md",
       })
     }
-    const done = yield* run
-    for (const [id, name] of done) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
-    const newestApplied = yield* applied
-    if (newestApplied > known) {
+    for (const { id, name } of yield* run) yield* Effect.logInfo(`Migration ${id} applied: ${name}`)
+    const [newestKnown, newestApplied] = [yield* newest, yield* applied]
+    if (newestApplied > newestKnown) {
       return yield* new StartupError({
-        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${known}). Start that version of Gatehouse, or restore a backup from before the upgrade`,
+        message: `The database belongs to a newer version (migration ${newestApplied}; this version knows ${newestKnown}). Start that version of Gatehouse, or restore a backup from before the upgrade`,
       })
     }
   },
 )
-
-const reason = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
