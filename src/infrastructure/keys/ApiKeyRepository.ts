@@ -14,7 +14,7 @@ import { auditedTogether } from "../audit/auditedTogether.ts"
 import { afterCursor, orgOf, pageOf, toJsonText } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
 import { changeKey, disableLeakedKey } from "./changeKey.ts"
-import { nowMillis } from "./counterRows.ts"
+import { lockCounters, nowMillis } from "./counterRows.ts"
 import { decodeKeyPage, grantColumns, type GrantRow, keyColumns, toGrant } from "./keyRows.ts"
 import { hasOwner } from "./keyOwner.ts"
 import { rotateKey } from "./rotateKey.ts"
@@ -106,6 +106,33 @@ const makeInserts = Effect.gen(function* () {
   }
 })
 
+/**
+ * Deletes a key of an org, and its counter with the last key that has it. Commits the deletion, its entry and its notification
+ * together. Locks the key and the counter before it decides: a statement that waits for a lock does not see the key that a
+ * rotation has inserted meanwhile.
+ */
+const removeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, entry: AuditEntry) =>
+  Effect.gen(function* () {
+    const [key] = yield* sql<{ readonly counterId: string }>`
+      SELECT coalesce(counter_id, id) AS "counterId" FROM api_keys
+      WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)} FOR UPDATE`
+    if (key === undefined) return yield* keyNotFound()
+    const { counterId } = key
+    const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])
+    yield* audited(
+      sql,
+      entry,
+      sql`
+        DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
+        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
+    )
+    if (counter === undefined) return
+    yield* sql`
+      DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}
+        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})
+        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
+  }).pipe(sql.withTransaction, orUnavailable)
+
 const orMissing = (missing: () => NotFound) =>
   Effect.flatMap((row: unknown) => (row === undefined ? Effect.fail(missing()) : Effect.void))
 
@@ -122,28 +149,7 @@ export const layer = Layer.effect(
 
       insertForOrg: (orgId, key, entry) => inserts.forOrg(orgId, key, entry).pipe(orMissing(orgNotFound)),
 
-      // One statement, so that the deletion and its notification are committed together.
-      remove: (orgId, keyId, entry) =>
-        audited(
-          sql,
-          entry,
-          sql`
-            DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)}
-            RETURNING org_id AS "orgId", id, coalesce(counter_id, id) AS counter, pg_notify(${revocationChannel}, id)`,
-          // The counter goes with the last key that has it.
-          sql`
-            DELETE FROM key_counters c USING changed
-            WHERE c.org_id = changed."orgId" AND c.id = changed.counter
-              AND NOT EXISTS (
-                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.counter_id = c.id AND k.id <> changed.id
-              ) AND NOT EXISTS (
-                SELECT 1 FROM api_keys k WHERE k.org_id = c.org_id AND k.id = c.id AND k.id <> changed.id
-              )`,
-        ).pipe(
-          orUnavailable,
-          Effect.map(([removed]) => removed),
-          orMissing(keyNotFound),
-        ),
+      remove: (orgId, keyId, entry) => removeKey(sql, orgId, keyId, entry),
 
       rotate: (orgId, keyId, replacement, entry) => rotateKey(sql, inserts.limit, orgId, keyId, replacement, entry),
 

@@ -81,13 +81,16 @@ export const lockCounters = (sql: SqlClient.SqlClient, keys: ReadonlyArray<Count
   )
 }
 
-/** Creates the counters of keys that have a rate limit and no counter: a replica of the version before made them. */
+/**
+ * Creates the counters of keys that have a rate limit and no counter: a replica of the version before made them. The lock lets
+ * no key be deleted, or lose its limit, before its counter is committed.
+ */
 export const createMissing = (sql: SqlClient.SqlClient, keys: ReadonlyArray<CounterKey>) => sql`
   INSERT INTO key_counters (org_id, id, version, rate_limit, rate_window, rate_used, rate_current, rate_previous, rate_at)
   SELECT org_id, id, 0, rate_limit, rate_window, 0, 0, 0, ${sql.literal(nowMillis)}
   FROM api_keys
   WHERE id = ANY(${idsOf(keys)}) AND org_id = ANY(${orgsOf(keys)}) AND counter_id IS NULL AND rate_limit IS NOT NULL
-  ORDER BY id
+  ORDER BY id FOR KEY SHARE
   ON CONFLICT DO NOTHING`
 
 /** Writes counters that are locked, or new. */

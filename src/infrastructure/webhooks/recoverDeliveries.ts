@@ -155,19 +155,22 @@ export const recoverDeliveries = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const { orgId, endpointId, since, until } = recovery
-  const [endpoint] = yield* sql<{ active: boolean; sweeps: number }>`
-    SELECT active, (SELECT count(*)::int FROM sweeps s WHERE s.endpoint_id = w.id) AS sweeps
-    FROM webhook_endpoints w WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
+  const [endpoint] = yield* sql<{ active: boolean }>`
+    SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
   if (endpoint === undefined) return yield* endpointNotFound()
   if (!endpoint.active) return yield* endpointInactive()
-  if (endpoint.sweeps >= maxSweepsPerEndpoint) {
+  // A statement after the lock, so that it sees the sweep of a deactivation that it waited for.
+  const [open] = yield* sql<{ sweeps: number }>`
+    SELECT count(*)::int AS sweeps FROM sweeps WHERE endpoint_id = ${endpointId}`
+  const { sweeps } = open!
+  if (sweeps >= maxSweepsPerEndpoint) {
     return yield* new Conflict({
       error: "Other recoveries of this endpoint are still running; try again when they have ended.",
     })
   }
   // Earlier sweeps of the endpoint run first, so this recovery leaves all its deliveries to its own sweep.
   const first =
-    endpoint.sweeps === 0
+    sweeps === 0
       ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now)
       : { rows: inlineRecoveries, last: "", recovered: 0 }
   if (first.rows < inlineRecoveries) return { recovered: first.recovered, isAll: true, hasMore: false }

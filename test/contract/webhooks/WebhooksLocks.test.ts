@@ -13,7 +13,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/WebhookEndpoi
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
-import { untilWaiting } from "../meet.ts"
+import { meanwhile, untilWaiting } from "../meet.ts"
 import { insertOrg } from "../support.ts"
 import {
   attempt,
@@ -145,6 +145,23 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       yield* finish(orgId, jobId, completed(), now)
       yield* Fiber.join(deactivation)
       assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
+    }),
+  )
+
+  // Seen failing with a count of sweeps in the statement that waits for the endpoint.
+  it.effect("a recovery that waits for a deactivation runs after the sweep of its cancellations", () =>
+    Effect.gen(function* () {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 0)
+      yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
+      const restart = Effect.andThen(
+        updateEndpoint(orgId, endpoint, now, { active: false }),
+        updateEndpoint(orgId, endpoint, now, { active: true }),
+      )
+      yield* meanwhile(restart, recover(orgId, endpoint, now, plus(now, 10)))
+      const sweeps = yield* (yield* SqlClient.SqlClient)<{ kind: string; done_to: string }>`
+        SELECT kind, done_to FROM sweeps WHERE endpoint_id = ${endpoint} ORDER BY kind`
+      assert.deepStrictEqual(sweeps.at(-1), { kind: "recover", done_to: "" })
     }),
   )
 
