@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Cron, DateTime, Result, Schema } from "effect"
-import { nextFiring } from "#src/domain/jobs/firings.ts"
+import { nextFiring, nextFirings } from "#src/domain/jobs/firings.ts"
 
 const next = (cron: string, timezone: string, after: string) =>
   Result.match(nextFiring(cron, timezone, DateTime.makeUnsafe(after)), {
@@ -13,6 +13,67 @@ const firings = (count: number, cron: string, timezone: string, after: string) =
   const all: Array<string> = []
   for (let at = after; all.length < count; all.push(at)) at = next(cron, timezone, at)
   return all.map((time) => time.replace(after.slice(0, 10), "").replace(":00.000Z", "Z"))
+}
+
+interface ClockChange {
+  readonly zone: string
+  readonly at: number
+  /** Milliseconds that local time is ahead of UTC. */
+  readonly before: number
+  readonly later: number
+}
+
+/** The changes of every zone's offset, as `Intl` has them. Looks at each zone every five days. */
+const clockChanges = (from: number, to: number): ReadonlyArray<ClockChange> =>
+  Intl.supportedValuesOf("timeZone").flatMap((zone) => {
+    const format = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset", year: "numeric" })
+    const offsetAt = (time: number) => {
+      const [, sign, hours, minutes = "0"] = /GMT(?:([+-])(\d+):(\d+))?$/.exec(format.format(time))!
+      return (sign === "-" ? -1 : 1) * (Number(hours ?? 0) * 60 + Number(minutes)) * 60_000
+    }
+    const changes: Array<ClockChange> = []
+    let before = offsetAt(from)
+    for (let end = from; end < to;) {
+      const start = end
+      end += 5 * 86_400_000
+      const later = offsetAt(end)
+      if (later === before) continue
+      let [last, first] = [start, end]
+      while (first - last > 1_000) {
+        const middle = Math.floor((last + first) / 2_000) * 1_000
+        if (offsetAt(middle) === before) last = middle
+        else first = middle
+      }
+      changes.push({ zone, at: first, before, later })
+      before = later
+    }
+    return changes
+  })
+
+/** How far from the change of a clock the firings are compared, in milliseconds. */
+const margin = 5 * 3_600_000
+
+/** The firings around a change, found by trying each minute; only `*`, steps and lists of numbers, and every date. */
+const referenceFirings = (cron: string, { at, before, later }: ClockChange): ReadonlyArray<number> => {
+  const fields = cron.split(" ")
+  const [minutes, hours] = fields.slice(-5, -3).map((field) => {
+    const [, step] = field.split("/")
+    return (value: number) =>
+      field.startsWith("*") ? value % Number(step ?? 1) === 0 : field.split(",").map(Number).includes(value)
+  })
+  const second = fields.length === 6 ? Number(fields[0]) * 1_000 : 0
+  const times = new Set<number>()
+  for (let minute = at - 2 * margin; minute <= at + 2 * margin; minute += 60_000) {
+    const local = (minute + before) / 60_000
+    if (!minutes!(local % 60) || !hours!(Math.floor(local / 60) % 24)) continue
+    const early = minute + second
+    const late = early + before - later
+    // The clock before the change shows it, the clock after the change shows it, or neither does.
+    const shown = [...(early < at ? [early] : []), ...(late >= at ? [late] : [])]
+    if (shown.length < 2) times.add(shown[0] ?? early)
+    else for (const time of fields.at(-4)!.startsWith("*") ? shown : [early]) times.add(time)
+  }
+  return [...times].filter((time) => Math.abs(time - at) <= margin).toSorted((a, b) => a - b)
 }
 
 describe("the next firing", () => {
@@ -72,6 +133,44 @@ describe("the next firing", () => {
     assert.deepStrictEqual(firings(expected.length, cron, timezone, after), expected)
   })
 
+  it.each([
+    ["*/15 2 * * *", "Europe/Berlin", "2026-03-29T00:00:00.000Z", ["T01:00Z", "T01:15Z", "T01:30Z", "T01:45Z"]],
+    ["0,30 2 * * *", "America/New_York", "2026-03-08T00:00:00.000Z", ["T07:00Z", "T07:30Z"]],
+    // 03:00 is also the time at which the skipped 02:00 fires: one firing.
+    ["0,30 2,3 * * *", "Europe/Berlin", "2026-03-29T00:00:00.000Z", ["T01:00Z", "T01:30Z", "2026-03-30T00:00Z"]],
+    // The gap is half an hour long: 02:00 and 02:20 fire at 02:30 and 02:50.
+    ["0 */20 * * * *", "Australia/Lord_Howe", "2026-10-03T15:00:00.000Z", ["T15:10Z", "T15:30Z", "T15:40Z", "T15:50Z"]],
+    // Midnight does not exist in Santiago on 6 September; a day did not exist in Apia.
+    ["0,30 0 * * *", "America/Santiago", "2026-09-06T00:00:00.000Z", ["T04:00Z", "T04:30Z", "2026-09-07T03:00Z"]],
+    ["0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00.000Z", ["2011-12-30T22:00Z", "2012-01-29T22:00Z"]],
+  ])("of %j in %s has each firing of a gap", (cron, timezone, after, expected) => {
+    assert.deepStrictEqual(firings(expected.length, cron, timezone, after), expected)
+  })
+
+  it("is that of a reference which tries each minute, around each change of each zone's clock in ten years", () => {
+    const changes = clockChanges(Date.UTC(2018, 0, 1), Date.UTC(2028, 0, 1))
+    assert.isAbove(changes.length, 2_500)
+    const differences: Array<string> = []
+    for (const change of changes) {
+      const hour = new Date(change.at + Math.min(change.before, change.later)).getUTCHours()
+      const hours = [23, 24, 25, 26].map((n) => (hour + n) % 24)
+      for (const cron of [
+        `*/15 ${hours[1]} * * *`,
+        `0,30 ${hours.toSorted((a, b) => a - b).join()} * * *`,
+        `59 59 ${hours[0]} * * *`,
+        "*/20 * * * *",
+        "30 */2 * * *",
+      ]) {
+        const reference = referenceFirings(cron, change)
+        const found = nextFirings(cron, change.zone, DateTime.makeUnsafe(change.at - margin - 1), reference.length + 1)
+        const times = found.map(DateTime.toEpochMillis).filter((time) => time <= change.at + margin)
+        if (times.join() !== reference.join())
+          differences.push(`${change.zone} ${new Date(change.at).toISOString()} ${cron}: ${times} not ${reference}`)
+      }
+    }
+    assert.deepStrictEqual(differences, [])
+  })
+
   const Moment = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4e12 })))
   it.prop("is always in the future; with five fields, on a whole minute", [Moment], ([millis]) => {
     for (const timezone of ["Europe/Berlin", "America/New_York", "Pacific/Apia"]) {
@@ -105,7 +204,7 @@ describe("the next firing", () => {
   const field = (values: string) => Arbitrary.schema(Schema.Literals(values.split(" ")))
   const Expression = Arbitrary.all([
     field("0 30 */7 59"),
-    field("0 2 3 * 23"),
+    field("9 12 18"),
     field("* 1 13 29 31 */10"),
     field("* 1 2 4,6 12 */3"),
     field("* 0 5 1-5 */2"),
@@ -121,18 +220,21 @@ describe("the next firing", () => {
     ]),
   )
   const Future = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 1.7e12, maximum: 4e12 })))
-  it.prop("is the same as a search of all dates finds", [Expression, Zone, Future], ([cron, timezone, millis]) => {
-    const searched = Result.try(() => {
-      const onDstOverlap = cron.split(" ")[1]!.startsWith("*") ? "both" : "earlier"
-      const parsed = Result.getOrThrow(Cron.parse(cron, timezone, { onDstOverlap }))
-      return Cron.next(parsed, DateTime.makeUnsafe(millis)).getTime()
-    })
-    const found = Result.map(nextFiring(cron, timezone, DateTime.makeUnsafe(millis)), DateTime.toEpochMillis)
-    const tenYears = 3_652 * 86_400_000
-    if (Result.isSuccess(searched) && searched.success < millis + tenYears)
-      assert.strictEqual(Result.getOrThrow(found), searched.success)
-    else assert.isTrue(Result.isFailure(found))
-  })
+  it.prop(
+    "is, at times that no zone skips or repeats, the same as a search of all dates finds",
+    [Expression, Zone, Future],
+    ([cron, timezone, millis]) => {
+      const searched = Result.try(() => {
+        const parsed = Result.getOrThrow(Cron.parse(cron, timezone))
+        return Cron.next(parsed, DateTime.makeUnsafe(millis)).getTime()
+      })
+      const found = Result.map(nextFiring(cron, timezone, DateTime.makeUnsafe(millis)), DateTime.toEpochMillis)
+      const tenYears = 3_652 * 86_400_000
+      if (Result.isSuccess(searched) && searched.success < millis + tenYears)
+        assert.strictEqual(Result.getOrThrow(found), searched.success)
+      else assert.isTrue(Result.isFailure(found))
+    },
+  )
 
   it.each([
     ["", "Invalid number of segments in cron expression"],
