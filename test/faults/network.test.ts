@@ -33,7 +33,7 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
     }),
   )
 
-  it.live("the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 10 seconds", () =>
+  it.live("the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 3 seconds", () =>
     Effect.gen(function* () {
       const { proxy, service, url } = yield* behindProxy
       const other = yield* startService(onPostgres(url).environment)
@@ -56,7 +56,10 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
       yield* Effect.repeat(Effect.delay(validate, "10 millis"), { until: (status) => status === 401 }).pipe(
         Effect.timeout("10 seconds"),
       )
-      yield* Effect.log(`refused ${(yield* Clock.currentTimeMillis) - deleted} ms after its deletion`)
+      const took = (yield* Clock.currentTimeMillis) - deleted
+      yield* Effect.log(`refused ${took} ms after its deletion`)
+      // The bound of docs/keys.md, and the time of a request.
+      assert.isBelow(took, 3_500)
       assert.strictEqual((yield* service.send("GET", "/readyz")).status, 200)
       // The replica reconnects by itself, and the next deletion arrives at once.
       yield* Effect.sleep("3 seconds")

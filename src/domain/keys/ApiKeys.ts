@@ -80,7 +80,7 @@ export class ApiKeys extends Context.Service<
       orgId: string,
       input: typeof CreateOrgKey.Type,
     ) => Effect.Effect<CreatedApiKey, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
-    /** Changes a key of the org. Every replica knows it at once. */
+    /** Changes a key of the org. Other replicas hear of it, or stop answering from memory. */
     readonly update: (
       orgId: string,
       keyId: string,

@@ -2,11 +2,11 @@ import { Context, type Effect, type Exit } from "effect"
 import type { KeyGrant } from "./ApiKeyRepository.ts"
 import type { Unavailable } from "../Errors.ts"
 
-/** Finds keys by their hash. Memory is as current as the database: it misses no deletion. */
+/** Finds keys by their hash. Memory answers only while it certainly knows of all deletions, or those of all but the last seconds. */
 export class KeyLookup extends Context.Service<
   KeyLookup,
   {
-    /** The key in memory; `undefined` when memory does not have it. */
+    /** The key in memory; `undefined` when memory does not have it, or may have missed its deletion. */
     readonly cached: (hash: string) => KeyGrant | undefined
     /** Reads the key from the database, and calls `done` later. */
     readonly lookUp: (hash: string, done: (found: Exit.Exit<KeyGrant | undefined, Unavailable>) => void) => void

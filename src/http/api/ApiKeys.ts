@@ -78,8 +78,8 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       .annotate(OpenApi.Summary, "Change an API key")
       .annotate(
         OpenApi.Description,
-        "Absent fields do not change; null clears. Every replica knows the change at once. New limits also hold for keys " +
-          "that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
+        "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
+          "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },

@@ -1,4 +1,4 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { LiveChannel } from "../../domain/activity/LiveFeed.ts"
 import { texts } from "../database/arrays.ts"
@@ -19,7 +19,7 @@ export const layer = Layer.effect(
           Effect.asVoid,
           orUnavailableWithin("sweep"),
         ),
-      news: notifications.listen(channel),
+      news: Stream.filter(notifications.listen(channel), (news) => news._tag !== "Proof"),
     })
   }),
 )

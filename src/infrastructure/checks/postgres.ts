@@ -44,7 +44,7 @@ const checkServer = Effect.gen(function* () {
 /** Checks that LISTEN receives the NOTIFY of another connection, which the deletion of a key needs. */
 const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) =>
   PostgresDatabase.subscriptions(url, sql).pipe(
-    Effect.flatMap((subscribe) => subscribe("gatehouse_doctor")),
+    Effect.flatMap((subscribe) => subscribe("gatehouse_doctor", {})),
     Effect.scoped,
     Effect.as(ok("notifications", "LISTEN receives the NOTIFY of another connection")),
     Effect.catch((error) =>

@@ -73,16 +73,17 @@ export const embeddedSubscriptions = (
   database: Pick<EmbeddedDatabase.EmbeddedDatabase, "subscribe">,
   sql: PgClient.PgClient,
 ): Notifications.Subscribe<Error | SqlError.SqlError> =>
-  Effect.fnUntraced(function* (channel: string) {
-    const payloads = yield* Queue.unbounded<string, Error>()
+  Effect.fnUntraced(function* (channel: string, { proofs = false }: Notifications.ListenOptions) {
+    const notifications = yield* Queue.unbounded<Notifications.Notification, Error>()
     let lost: Error | undefined
     yield* Effect.acquireRelease(
       Effect.sync(() =>
         database.subscribe({
-          onNotification: (name, payload) => name === channel && Queue.offerUnsafe(payloads, payload),
+          onNotification: (name, payload) =>
+            name === channel && Queue.offerUnsafe(notifications, Notifications.Notification.Message({ payload })),
           onLost: (cause) => {
             lost = cause
-            Queue.failCauseUnsafe(payloads, Cause.fail(cause))
+            Queue.failCauseUnsafe(notifications, Cause.fail(cause))
           },
         }),
       ),
@@ -91,7 +92,9 @@ export const embeddedSubscriptions = (
     yield* sql`LISTEN ${sql(channel)}`
     // If the engine was lost before the answer to LISTEN, a new engine may have answered: fail, so that the caller retries.
     if (lost !== undefined) return yield* Effect.fail(lost)
-    return Queue.take(payloads)
+    // No other process changes this database: what this one has heard stays current.
+    if (proofs) Queue.offerUnsafe(notifications, Notifications.Notification.Proof({ sentAt: Infinity }))
+    return Queue.take(notifications)
   })
 
 const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {

@@ -2,7 +2,8 @@ import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
-import type { Subscribe } from "./Notifications.ts"
+import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { type ListenOptions, Notification, type Subscribe } from "./Notifications.ts"
 import { planSettings } from "./planSettings.ts"
 
 const connection = (url: Redacted.Redacted<string>, applicationName: string): PgConnection.Config => ({
@@ -55,8 +56,21 @@ const connectionError = (message: string) =>
     reason: new SqlError.ConnectionError({ cause: new Error(message), message, operation: "listen" }),
   })
 
+/** The payload of every proof begins with this; then the id of the listener and the time follow. */
+const proofMark = "gatehouse proof "
+
+/** The notification of a payload; none for the proof of another listener. */
+const notificationOf = (payload: string, proof: string) => {
+  if (payload.startsWith(proof)) return Notification.Proof({ sentAt: Number(payload.slice(proof.length)) })
+  return payload.startsWith(proofMark) ? undefined : Notification.Message({ payload })
+}
+
 interface Listener {
   readonly connection: PgConnection.PgConnection
+  /** Proofs of this listener begin with this. */
+  readonly proof: string
+  /** The channels that get proofs. */
+  readonly proven: Set<string>
   /** Fails when the connection may be dead. */
   readonly lost: Effect.Effect<never, SqlError.SqlError>
 }
@@ -79,7 +93,7 @@ const openListening = Effect.fnUntraced(function* (
   return { pinned, probes }
 })
 
-/** A connection for LISTEN, with a heartbeat query every second. */
+/** A connection for LISTEN. Twice a second its heartbeat sends a proof to each channel that wants one. */
 const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) {
   // A scope of its own: closing it breaks the connection and fails the queries on it.
   const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
@@ -100,9 +114,15 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
   yield* Effect.addFinalizer(() => disconnect)
 
   const ended = yield* Deferred.make<never, SqlError.SqlError>()
+  const proof = `${proofMark}${yield* Random.nextInt} `
+  const proven = new Set<string>()
   const heartbeat = Effect.gen(function* () {
+    // The time before the query: what was committed before it arrives before the proof.
+    const payload = `${proof}${yield* monotonicMillis}`
     // Detached, because interrupting a query waits for its answer.
-    const query = yield* Effect.forkDetach(pinned.query("SELECT 1"))
+    const query = yield* Effect.forkDetach(
+      pinned.query("SELECT pg_notify(channel, $1) FROM unnest($2::text[]) AS channel", [payload, [...proven]]),
+    )
     yield* Fiber.join(query).pipe(
       Effect.timeoutOrElse({
         duration: "4 seconds",
@@ -111,13 +131,13 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
     )
   })
   yield* Effect.raceFirst(
-    Effect.repeat(heartbeat, Schedule.spaced("1 second")),
+    Effect.repeat(heartbeat, Schedule.spaced("500 millis")),
     Effect.forever(Queue.take(probes)),
   ).pipe(
     Effect.catchCause((cause) => Effect.andThen(Deferred.failCause(ended, cause), disconnect)),
     Effect.forkScoped,
   )
-  return { connection: pinned, lost: Deferred.await(ended) }
+  return { connection: pinned, proof, proven, lost: Deferred.await(ended) }
 })
 
 /** Listens to channels over one connection, which opens with the first channel and is shared by all. */
@@ -127,10 +147,14 @@ export const subscriptions: (
 ) => Effect.Effect<Subscribe<SqlError.SqlError>, never, Scope.Scope> = Effect.fn("PostgresDatabase.subscriptions")(
   function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) {
     const shared: RcRef.RcRef<Listener, SqlError.SqlError> = yield* RcRef.make({ acquire: listener(url, sql) })
-    return Effect.fnUntraced(function* (channel: string) {
-      const { connection, lost } = yield* RcRef.get(shared)
+    return Effect.fnUntraced(function* (channel: string, { proofs = false }: ListenOptions) {
+      const { connection, lost, proof, proven } = yield* RcRef.get(shared)
       const notifications = yield* connection.listen(channel)
-      const next = Effect.map(Queue.take(notifications), ({ payload }) => payload)
+      if (proofs) proven.add(channel)
+      const next = Queue.take(notifications).pipe(
+        Effect.map(({ payload }) => notificationOf(payload, proof)),
+        Effect.repeat({ until: (notification) => notification !== undefined }),
+      )
       return Effect.raceFirst(next, lost).pipe(
         // The next subscription opens a new connection.
         Effect.tapError(() => RcRef.invalidate(shared)),

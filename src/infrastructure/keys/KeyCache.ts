@@ -1,4 +1,4 @@
-import { Context, Data, Effect, Layer, Stream } from "effect"
+import { Clock, Context, Data, Effect, Layer, Stream } from "effect"
 import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
 import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
 import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
@@ -12,6 +12,8 @@ import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 export type Revocation = Data.TaggedEnum<{
   Connected: {}
   Disconnected: {}
+  /** Every revocation from before this time of the monotonic clock, in milliseconds, has arrived before this element. */
+  Proven: { readonly sentAt: number }
   Revoked: { readonly keyId: string }
   /** An org was deleted, or one of its projects: all its keys are revoked. */
   OwnerDeleted: { readonly orgId: string; readonly projectId: string | undefined }
@@ -33,6 +35,12 @@ export const KeyRevocations = Context.Reference<Stream.Stream<Revocation>>(
 export const KeyCacheSize = Context.Reference<number>("gatehouse/infrastructure/KeyCache/KeyCacheSize", {
   defaultValue: () => 100_000,
 })
+
+/**
+ * How long a proof lets memory answer, counted from when the proof was sent. A replica that was paused or cut off accepts a
+ * revoked key for at most this time after the revocation.
+ */
+const maxProofAgeMillis = 3_000
 
 /** Keys that one statement looks up. */
 const lookUpBatchSize = 256
@@ -112,11 +120,18 @@ const makeMemory = (capacity: number) => {
   }
 }
 
-/** Makes the cache of valid keys. It answers only while this replica receives every revocation, and stops with its scope. */
+/**
+ * Makes the cache of valid keys. It answers only while this replica certainly receives every revocation: each answer compares
+ * the age of the last proof with the monotonic clock, which also runs while the process is paused. It stops with its scope.
+ */
 export const make = Effect.gen(function* () {
   const memory = makeMemory(yield* KeyCacheSize)
   const { findByHashes } = yield* ApiKeyRepository
+  const clock = yield* Clock.Clock
+  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   let isConnected = false
+  /** Memory knows every revocation from before this time of the monotonic clock. */
+  let provenAt = -Infinity
   /** Changes whenever the result of a look-up in flight may have become outdated. */
   let epoch = 0
 
@@ -134,6 +149,8 @@ export const make = Effect.gen(function* () {
     epoch++
     isConnected = connected
     memory.clear()
+    // What is empty is current.
+    provenAt = nowMillis()
   }
 
   yield* (yield* KeyRevocations).pipe(
@@ -144,6 +161,9 @@ export const make = Effect.gen(function* () {
             return revoke(revocation.keyId)
           case "OwnerDeleted":
             return revokeOwner(revocation.orgId, revocation.projectId)
+          case "Proven":
+            provenAt = revocation.sentAt
+            return
           default:
             return setConnected(revocation._tag === "Connected")
         }
@@ -171,7 +191,10 @@ export const make = Effect.gen(function* () {
   return KeyLookup.of({
     forget: (keyId) => Effect.sync(() => revoke(keyId)),
     forgetOwner: (orgId, projectId) => Effect.sync(() => revokeOwner(orgId, projectId)),
-    cached: memory.get,
+    cached: (hash) => {
+      const grant = memory.get(hash)
+      return grant !== undefined && nowMillis() - provenAt < maxProofAgeMillis ? grant : undefined
+    },
     lookUp: (hash, done) => void lookUp(hash, done),
   })
 })

@@ -23,12 +23,13 @@ const toRevocation = (payload: string) => {
 export const layer = Layer.effect(
   KeyRevocations,
   Effect.map(Notifications, (notifications) =>
-    notifications.listen(revocationChannel).pipe(
+    notifications.listen(revocationChannel, { proofs: true }).pipe(
       Stream.map(
         Notification.$match({
           Up: () => Revocation.Connected(),
           Down: () => Revocation.Disconnected(),
           Message: ({ payload }) => toRevocation(payload),
+          Proof: ({ sentAt }) => Revocation.Proven({ sentAt }),
         }),
       ),
     ),

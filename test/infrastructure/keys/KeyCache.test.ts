@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
+import { TestClock } from "effect/testing"
 import { ApiKeyRepository, type KeyGrant } from "#src/domain/keys/ApiKeyRepository.ts"
 import { noPermissions } from "#src/domain/keys/Permission.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
@@ -59,7 +60,7 @@ const makeWorld = Effect.gen(function* () {
 /** Lets the fiber of the notifications run. */
 const settle = Effect.repeat(Effect.yieldNow, { times: 20 })
 
-const { Connected, Disconnected, Revoked } = KeyCache.Revocation
+const { Connected, Disconnected, Proven, Revoked } = KeyCache.Revocation
 
 it.effect("asks the database each time until it is connected, and once from then on", () =>
   Effect.gen(function* () {
@@ -79,6 +80,31 @@ it.effect("asks the database each time while disconnected, and forgets what it c
     assert.strictEqual(yield* ask(2), 2)
     yield* tell(Connected())
     assert.strictEqual(yield* ask(2), 1)
+  }),
+)
+
+// Seen failing with a memory that answers while it is connected.
+it.effect("answers for three seconds after the last proof was sent, and again after the next proof", () =>
+  Effect.gen(function* () {
+    const { ask, cache, tell } = yield* makeWorld
+    yield* tell(Connected())
+    yield* ask(1)
+    yield* TestClock.adjust("2999 millis")
+    assert.isDefined(cache.cached("hash"))
+    // The clock goes on while the process is paused, and no proof arrives.
+    yield* TestClock.adjust("1 millis")
+    assert.isUndefined(cache.cached("hash"))
+    // A proof from before the pause is as old as it was sent.
+    yield* tell(Proven({ sentAt: 500 }))
+    assert.isDefined(cache.cached("hash"))
+    yield* TestClock.adjust("500 millis")
+    assert.strictEqual(yield* ask(2), 2)
+    // What was deleted meanwhile arrives before the next proof.
+    yield* tell(Revoked({ keyId: "key of hash" }), Proven({ sentAt: 3_400 }))
+    assert.strictEqual(yield* ask(2), 1)
+    yield* tell(Proven({ sentAt: Infinity }))
+    yield* TestClock.adjust("1 hour")
+    assert.strictEqual(yield* ask(1), 0)
   }),
 )
 
