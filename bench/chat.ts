@@ -2,8 +2,8 @@
 import { Effect } from "effect"
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
-import * as DocsSearch from "../src/domain/chat/DocsSearch.ts"
-import { ZipReader } from "../src/infrastructure/chat/ZipReader.ts"
+import * as DocsSearch from "../src/domain/docs/DocsSearch.ts"
+import { ZipReader } from "../src/infrastructure/docs/ZipReader.ts"
 import { manyPages } from "../test/support/docs.ts"
 import { zip } from "../test/support/zip.ts"
 

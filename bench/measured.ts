@@ -9,9 +9,9 @@ const webhooks = [
 ]
 const jobs = ["src/domain/jobs", "src/infrastructure/jobs"]
 const documentation = [
-  "src/domain/chat",
   "src/domain/docs",
-  "src/infrastructure/chat",
+  "src/domain/docs",
+  "src/infrastructure/docs",
   "src/infrastructure/docs",
   "bench/questions",
 ]

@@ -5,11 +5,10 @@ import { HttpRouter } from "effect/http"
 import type { ClaimedDelivery } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { type AttemptRecord, DeliveryQueue } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { ValidationCounter } from "../src/domain/keys/KeyLookup.ts"
-import * as ValidationMetrics from "../src/infrastructure/keys/validationMetrics.ts"
-import { logged } from "../src/http/server/requestLog.ts"
-import { measured as measuredRequest, series } from "../src/http/server/requestMetrics.ts"
-import { measured as measuredOperation } from "../src/infrastructure/database/databaseMetrics.ts"
-import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryMetrics.ts"
+import * as ValidationMetrics from "../src/infrastructure/keys/KeyCache.ts"
+import { logged, measured as measuredRequest, series } from "../src/http/server/requests.ts"
+import { measured as measuredOperation } from "../src/infrastructure/database/orUnavailable.ts"
+import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryTelemetry.ts"
 
 /** The number of repetitions. `node bench/observability.ts` measures the processor time of metrics and of log annotations. */
 const times = 200_000
@@ -54,7 +53,7 @@ const batch = Array.from({ length: 100 }, () => record)
 
 const program = Effect.gen(function* () {
   const context = yield* Effect.context<never>()
-  const count = yield* Effect.provide(ValidationCounter, ValidationMetrics.layer)
+  const count = yield* Effect.provide(ValidationCounter, ValidationMetrics.validationMetrics)
   const duration = series("POST", "/api/v0/keys/validate", 200)
   const hot = Effect.sync(() => {
     const startedAt = performance.now()

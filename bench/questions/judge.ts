@@ -1,4 +1,4 @@
-import type { DocsIndex } from "../../src/domain/chat/DocsSearch.ts"
+import type { DocsIndex } from "../../src/domain/docs/DocsSearch.ts"
 import type { Question } from "./Question.ts"
 
 /** The result of a question. */

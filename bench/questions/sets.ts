@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
-import type { Page } from "../../src/domain/chat/DocsPassages.ts"
+import type { Page } from "../../src/domain/docs/DocsPassages.ts"
 import { aiSdk } from "./aiSdk.ts"
 import { gatehouse } from "./gatehouse.ts"
 import { languages } from "./languages.ts"

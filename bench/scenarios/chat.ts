@@ -1,4 +1,4 @@
-import * as DocsSearch from "../../src/domain/chat/DocsSearch.ts"
+import * as DocsSearch from "../../src/domain/docs/DocsSearch.ts"
 import { figuresOf, judge, type Judged } from "../questions/judge.ts"
 import { halves, questionSets } from "../questions/sets.ts"
 import { join } from "node:path"

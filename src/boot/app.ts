@@ -2,62 +2,126 @@
 // oxlint-disable-next-line import/no-unassigned-import -- imported for its side effect
 import "effect/schema/SchemaJITCompiler/enable"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Effect, Layer, References } from "effect"
-import { type Settings, urlHost } from "./config.ts"
+import { HttpServer } from "effect/http"
+import { Idempotency } from "../domain/Idempotency.ts"
+import { Retention, RetentionDays } from "../domain/Retention.ts"
+import { Wakeups } from "../domain/Wakeups.ts"
+import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
 import { LiveFeed } from "../domain/activity/LiveFeed.ts"
+import { ServiceStates } from "../domain/activity/ServiceStates.ts"
+import { AuditLog } from "../domain/audit/AuditLog.ts"
+import { RegistrationPolicy } from "../domain/deployments/Deployment.ts"
+import { Deployments } from "../domain/deployments/Deployments.ts"
+import { ChatRateLimits } from "../domain/docs/ChatRateLimits.ts"
+import { Chats } from "../domain/docs/Chats.ts"
+import { DocsFetcher } from "../domain/docs/DocsFetcher.ts"
+import { DocsQuestions } from "../domain/docs/DocsQuestions.ts"
+import { DocsReaders } from "../domain/docs/DocsReaders.ts"
+import { ChatBodyMemory } from "../domain/docs/Documents.ts"
+import { LanguageModel } from "../domain/docs/LanguageModel.ts"
+import { DocsWakeup, StoredDocs } from "../domain/docs/StoredDocs.ts"
+import { UnverifiedSentences } from "../domain/docs/verifyAnswer.ts"
+import { JobSchedules } from "../domain/jobs/JobSchedules.ts"
+import { JobTemplates } from "../domain/jobs/JobTemplates.ts"
+import { Jobs } from "../domain/jobs/Jobs.ts"
+import { ApiKeys } from "../domain/keys/ApiKeys.ts"
+import { KeyUsageReport } from "../domain/keys/KeyUsage.ts"
+import { LeakedKeys } from "../domain/keys/LeakedKeys.ts"
 import { DefaultLimits } from "../domain/orgs/OrgLimits.ts"
-import { RetentionDays } from "../domain/Retention.ts"
-import { AdminTokens } from "../http/server/AdminTokens.ts"
-import { TrustedProxies } from "../http/server/clientAddress.ts"
-import { MetricsToken } from "../http/server/metricsAccess.ts"
-import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
-import * as LiveChannel from "../infrastructure/activity/LiveChannel.ts"
-import { Database } from "../infrastructure/database/Database.ts"
-import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
-import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
-import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
-import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
-import { cachesWithin, memoryLimit } from "./memory.ts"
-import * as HotPath from "../http/server/hotPath.ts"
-import * as NodeServer from "../http/server/nodeServer.ts"
+import { Orgs } from "../domain/orgs/Orgs.ts"
+import { Projects } from "../domain/projects/Projects.ts"
+import { Sessions } from "../domain/sessions/Sessions.ts"
+import { Sweeps } from "../domain/sweeps/Sweeps.ts"
+import { DeliveryLog } from "../domain/webhooks/DeliveryLog.ts"
+import { Dispatcher } from "../domain/webhooks/Dispatcher.ts"
+import { Events } from "../domain/webhooks/Events.ts"
+import { PendingLimit } from "../domain/webhooks/PendingLimit.ts"
+import { ReceiverUrlRules } from "../domain/webhooks/ReceiverUrl.ts"
+import { defaultDelays, RetryDelays } from "../domain/webhooks/RetryDecision.ts"
+import { Signer, SigningKeys } from "../domain/webhooks/Signatures.ts"
+import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
 import * as Server from "../http/server/Server.ts"
-import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
-import { openFiles } from "../infrastructure/telemetry/openFiles.ts"
-import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
-import * as ClockSteps from "../infrastructure/webhooks/ClockStepWorker.ts"
-import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
-import * as DocsQuestionWorker from "../infrastructure/docs/DocsQuestionWorker.ts"
-import * as DocsWorker from "../infrastructure/docs/DocsWorker.ts"
-import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyWorker.ts"
-import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
+import { TrustedProxies } from "../http/server/clientAddress.ts"
+import { AdminTokens } from "../http/server/credentials.ts"
+import * as HotPath from "../http/server/hotPath.ts"
+import * as NodeServer from "../http/server/listener.ts"
+import { MetricsToken } from "../http/server/metrics.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
-import * as KeyUsageRetentionWorker from "../infrastructure/keys/KeyUsageRetentionWorker.ts"
-import * as KeyUsage from "../infrastructure/keys/KeyUsageWorker.ts"
+import * as ActivitySql from "../infrastructure/activity/ActivityRepository.ts"
+import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
+import * as LiveChannel from "../infrastructure/activity/observedRepositories.ts"
+import * as Live from "../infrastructure/activity/observedRepositories.ts"
+import * as AuditLogSql from "../infrastructure/audit/AuditLogRepository.ts"
+import * as Cipher from "../infrastructure/crypto/Cipher.ts"
+import * as EncryptionKeys from "../infrastructure/crypto/EncryptionKeys.ts"
+import * as SecureRandom from "../infrastructure/crypto/SecureRandom.ts"
+import * as Signatures from "../infrastructure/crypto/Signatures.ts"
+import * as AfterCommit from "../infrastructure/database/AfterCommit.ts"
+import { Database } from "../infrastructure/database/Database.ts"
+import * as Readiness from "../infrastructure/database/Readiness.ts"
+import * as DeploymentsSql from "../infrastructure/deployments/DeploymentRepository.ts"
+import * as DocsIndexes from "../infrastructure/docs/DocsIndexes.ts"
+import * as DocsQuestionWorker from "../infrastructure/docs/DocsQuestionRepository.ts"
+import * as DocsQuestionsSql from "../infrastructure/docs/DocsQuestionRepository.ts"
+import * as DocsWorker from "../infrastructure/docs/DocsWorker.ts"
+import * as Documents from "../infrastructure/docs/Documents.ts"
+import * as ProjectDocsSql from "../infrastructure/docs/ProjectDocsRepository.ts"
+import { ZipReader } from "../infrastructure/docs/ZipReader.ts"
+import * as IdempotencyKeysWorker from "../infrastructure/idempotency/IdempotencyRepository.ts"
+import * as IdempotencySql from "../infrastructure/idempotency/IdempotencyRepository.ts"
+import * as JobsSql from "../infrastructure/jobs/JobRepository.ts"
+import * as JobSchedulesSql from "../infrastructure/jobs/JobScheduleRepository.ts"
+import * as JobsWorker from "../infrastructure/jobs/JobWorker.ts"
+import * as ApiKeysSql from "../infrastructure/keys/ApiKeyRepository.ts"
+import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
+import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
+import * as KeyCountersSql from "../infrastructure/keys/KeyCounterRepository.ts"
+import * as KeyHash from "../infrastructure/keys/KeyHash.ts"
+import * as KeyUsageRetentionWorker from "../infrastructure/keys/KeyUsageRepository.ts"
+import * as KeyUsageSql from "../infrastructure/keys/KeyUsageRepository.ts"
+import { SafeHttp } from "../infrastructure/net/SafeHttp.ts"
+import * as Oidc from "../infrastructure/oidc/CiTokenVerifier.ts"
+import * as OrgsSql from "../infrastructure/orgs/OrgRepository.ts"
 import * as OrgUsageWorker from "../infrastructure/orgs/OrgUsageWorker.ts"
-import * as RetentionWorker from "../infrastructure/retention/RetentionWorker.ts"
-import * as SessionsWorker from "../infrastructure/sessions/SessionWorker.ts"
-import * as SweepsWorker from "../infrastructure/sweeps/SweepWorker.ts"
-import { logWelcome } from "./welcome.ts"
-import { chat } from "./chat.ts"
-import { platform } from "./platform.ts"
-import { isTraced, webhooks } from "./webhooks.ts"
+import * as ProjectsSql from "../infrastructure/projects/ProjectRepository.ts"
+import * as RetentionWorker from "../infrastructure/retention/RetentionRepository.ts"
+import * as RetentionSql from "../infrastructure/retention/RetentionRepository.ts"
+import * as SessionsWorker from "../infrastructure/sessions/SessionRepository.ts"
+import * as SessionsSql from "../infrastructure/sessions/SessionRepository.ts"
+import * as SweepsWorker from "../infrastructure/sweeps/SweepRepository.ts"
+import * as SweepsSql from "../infrastructure/sweeps/SweepRepository.ts"
+import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
+import { openFiles } from "../infrastructure/telemetry/ProcessMetrics.ts"
+import * as DeliveryLogSql from "../infrastructure/webhooks/DeliveryLogRepository.ts"
+import * as DeliveryQueueSql from "../infrastructure/webhooks/DeliveryQueueRepository.ts"
+import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryTelemetry.ts"
+import * as DeliveryWorker from "../infrastructure/webhooks/DeliveryWorker.ts"
+import * as EventsSql from "../infrastructure/webhooks/EventRepository.ts"
+import * as PendingDeliveriesSql from "../infrastructure/webhooks/PendingDeliveries.ts"
+import * as SigningKeysSql from "../infrastructure/webhooks/SigningKeyRepository.ts"
+import * as WebhookEndpointsSql from "../infrastructure/webhooks/WebhookEndpointRepository.ts"
+import * as WebhookSender from "../infrastructure/webhooks/WebhookSender.ts"
+import { type Settings, urlHost } from "./config.ts"
+import { cachesWithin, memoryLimit, releaseMemory } from "./memory.ts"
 
 /** The background workers, without traces: their polls every second would drown the traces of requests. */
 const workers = Layer.mergeAll(
   ActivityWorker.layer,
-  ClockSteps.layer,
+  DeliveryWorker.clockStepWorker,
   DeliveryWorker.layer,
-  DocsQuestionWorker.layer,
+  DocsQuestionWorker.questionWorker,
   DocsWorker.layer,
-  IdempotencyKeysWorker.layer,
+  IdempotencyKeysWorker.idempotencyWorker,
   JobsWorker.layer,
-  KeyUsage.layer,
-  KeyUsageRetentionWorker.layer,
+  KeyUsageRetentionWorker.usageWorker,
+  KeyUsageRetentionWorker.usageRetentionWorker,
   OrgUsageWorker.layer,
-  RetentionWorker.layer,
-  SessionsWorker.layer,
-  SweepsWorker.layer,
+  RetentionWorker.retentionWorker,
+  SessionsWorker.sessionWorker,
+  SweepsWorker.sweepWorker,
 ).pipe(Layer.provide(Layer.succeed(References.TracerEnabled, false)))
 
 /** The hot path; off when traces are exported, because it makes no spans. */
@@ -107,4 +171,188 @@ export const app = (settings: Settings) =>
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),
+  )
+
+/** The services of the platform interface: keys, orgs, projects, deployments. */
+export const platform = (settings: Settings) => {
+  const deployments = Live.deployments.pipe(Layer.provide([DeploymentsSql.layer, ProjectsSql.layer]))
+  const repositories = Layer.mergeAll(
+    ApiKeysSql.layer,
+    deployments,
+    KeyCountersSql.layer,
+    KeyUsageSql.layer,
+    OrgsSql.layer,
+    ProjectsSql.layer,
+  )
+  const policy = Layer.succeed(RegistrationPolicy, {
+    allowedOwners: settings.allowedOwners ?? "linked",
+    defaultBranches: settings.defaultBranches,
+    // The first entry of a name has it, so the entries are read from the last to the first.
+    issuers: new Map(settings.ciProviders.toReversed().map(({ issuer, provider }) => [provider, issuer])),
+  })
+  const keys = AfterCommit.keys.pipe(Layer.provide(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
+  const validations = Live.validations.pipe(Layer.provide(KeyCache.validationMetrics))
+  const tokens = Oidc.layer(settings.ciProviders)
+  const signatures = GithubKeys.layer(settings.githubKeysUrl)
+  return Layer.mergeAll(
+    ApiKeys.layer,
+    Deployments.layer,
+    KeyUsageReport.layer,
+    LeakedKeys.layer,
+    Orgs.layer,
+    Projects.layer,
+  ).pipe(
+    Layer.provideMerge(ServiceStates.layer),
+    Layer.provideMerge(Layer.mergeAll(Readiness.layer, Readiness.databaseSize)),
+    Layer.provideMerge(Activities.layer),
+    Layer.provideMerge(Sessions.layer.pipe(Layer.provide(SessionsSql.layer))),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, signatures, audit, validations)),
+    Layer.provideMerge(repositories),
+    Layer.provide(NodeHttpClient.layerUndici),
+  )
+}
+
+/** Whether traces are exported. If so, deliveries carry trace headers. */
+export const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
+
+const repositories = Layer.mergeAll(
+  DeliveryLogSql.layer,
+  Live.liveDeliveries.pipe(
+    Layer.provide(Live.countedDeliveries),
+    Layer.provide(DeliveryMetrics.layer),
+    Layer.provide(DeliveryQueueSql.layer),
+  ),
+  EventsSql.layer,
+  IdempotencySql.layer,
+  Live.liveJobs.pipe(Layer.provide(Live.countedJobs), Layer.provide(JobsSql.layer)),
+  JobSchedulesSql.layer,
+  PendingDeliveriesSql.layer,
+  RetentionSql.layer,
+  SigningKeysSql.layer,
+  SweepsSql.layer,
+  Live.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
+)
+
+/**
+ * The services of the webhook interface (endpoints, jobs, schedules, deliveries), and idempotency, which shares the
+ * cipher.
+ */
+export const webhooks = (settings: Settings) => {
+  const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
+  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
+  const [dispatcher, sender] = isTraced(settings)
+    ? [
+        DeliveryMetrics.dispatcher.pipe(Layer.provide(Dispatcher.layer)),
+        DeliveryMetrics.sender.pipe(Layer.provide(plainSender)),
+      ]
+    : [Dispatcher.layer, plainSender]
+  const tools = Layer.mergeAll(
+    audit,
+    cipher,
+    sender,
+    Layer.provideMerge(Signer.layer, Signatures.layer),
+    AfterCommit.wakeups.pipe(Layer.provide(Wakeups.layer)),
+    Layer.succeed(ReceiverUrlRules, {
+      httpsOnly: settings.adminTokens !== undefined,
+      allowPrivateNetworks: settings.allowPrivateNetworks,
+    }),
+    Layer.succeed(RetryDelays, settings.webhookRetryDelays ?? defaultDelays),
+    Layer.succeed(DeliveryWorker.DeliveryWorkerOptions, {
+      ...DeliveryWorker.defaultOptions,
+      laneCap: settings.endpointConcurrency,
+      maxInFlight: Math.min(DeliveryWorker.defaultOptions.maxInFlight, openFiles().attempts),
+      attemptTimeout: settings.webhookTimeout,
+    }),
+  )
+  return Layer.mergeAll(
+    DeliveryLog.layer,
+    dispatcher,
+    Events.layer,
+    Idempotency.layer,
+    Jobs.layer,
+    JobSchedules.layer,
+    PendingLimit.layer,
+    Retention.layer,
+    Sweeps.layer,
+    WebhookEndpoints.layer,
+  ).pipe(
+    Layer.provideMerge(Layer.merge(JobTemplates.layer, SigningKeys.layer)),
+    Layer.provideMerge(repositories),
+    Layer.provideMerge(tools),
+  )
+}
+
+/** Chat over documentation, and documentation that is stored with projects. Loads the model's SDK only if a model is configured. */
+export const chat = ({ ai, aiUnverified, chatIndexMemory }: Settings) => {
+  const caches = cachesWithin(memoryLimit())
+  const model =
+    ai === undefined
+      ? LanguageModel.none
+      : Layer.unwrap(
+          Effect.map(
+            Effect.promise(() => import("../infrastructure/docs/LanguageModel.ts")),
+            (module) => module.layer(ai),
+          ),
+        )
+  const indexes = DocsIndexes.layer(chatIndexMemory ?? caches.indexes)
+  return Layer.mergeAll(Chats.layer, DocsFetcher.layer, DocsReaders.layer).pipe(
+    Layer.provideMerge(Layer.merge(DocsQuestions.layer, StoredDocs.layer)),
+    Layer.provide([model, Layer.succeed(UnverifiedSentences, aiUnverified), audit]),
+    Layer.provide([DocsQuestionsSql.layer, ProjectDocsSql.layer]),
+    Layer.provide(Layer.provide(Documents.layer({ maxBytes: caches.documents }), ZipReader.layer)),
+    Layer.provideMerge(Layer.mergeAll(ChatRateLimits.layer, DocsWakeup.layer, indexes)),
+    Layer.provideMerge(Layer.succeed(ChatBodyMemory, { bytes: caches.chatBodies, release: releaseMemory })),
+  )
+}
+
+/** The audit log, which records the changes of the services below. */
+export const audit = AuditLog.layer.pipe(Layer.provide(AuditLogSql.layer))
+
+/** The welcome at a terminal: address, mode, database, console, docs and a first request. */
+export const welcomeText = (
+  url: string,
+  { adminTokens, databaseUrl, dataDir }: Pick<Settings, "adminTokens" | "databaseUrl" | "dataDir">,
+) => {
+  const guarded = adminTokens !== undefined
+  const embedded = `embedded database in ${dataDir === "memory" ? "memory: nothing is kept" : dataDir}`
+  const token = (adminTokens?.length ?? 0) > 1 ? "${ADMIN_TOKEN%%,*}" : "$ADMIN_TOKEN"
+  const credential = guarded ? ` -H "authorization: Bearer ${token}"` : ""
+  return [
+    `Gatehouse listens on ${url} (${guarded ? "guarded" : "open"} mode, ${databaseUrl === undefined ? embedded : "PostgreSQL"})`,
+    `  console  ${url}/console`,
+    `  docs     ${url}/docs`,
+    `  try      curl -X POST ${url}/api/v0/projects${credential} -H "content-type: application/json" -d '{"name":"docs"}'`,
+  ].join("\n")
+}
+
+/** The same facts as fields of a JSON log line. */
+const welcomeFields = (url: string, { adminTokens, databaseUrl, dataDir }: Settings) => ({
+  url,
+  mode: adminTokens === undefined ? "open" : "guarded",
+  ...(databaseUrl === undefined ? { database: "embedded", dataDir } : { database: "postgres" }),
+  console: `${url}/console`,
+  docs: `${url}/docs`,
+})
+
+/** Logs the address and the mode once the server listens, and warns about settings that should be set. */
+export const logWelcome = (settings: Settings) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const server = yield* HttpServer.HttpServer
+      const port = "port" in server.address ? server.address.port : settings.port
+      const url = `http://${urlHost(settings.host)}:${port}`
+      yield* settings.logFormat === "pretty"
+        ? Effect.logInfo(welcomeText(url, settings))
+        : Effect.annotateLogs(Effect.logInfo(`Gatehouse listens on ${url}`), welcomeFields(url, settings))
+      if (settings.adminTokens !== undefined && !settings.isBaseUrlSet) {
+        yield* Effect.logWarning(
+          `BASE_URL is not set: the service uses ${settings.baseUrl} as its address and as the audience of CI tokens. Set its public address, for example BASE_URL=https://gatehouse.example.com`,
+        )
+      }
+      if (settings.allowedOwners === undefined) {
+        yield* Effect.logWarning(
+          "OIDC_ALLOWED_OWNERS is not set: only linked repositories and those of an org's owners may register deployments. To allow others, set their owners, for example OIDC_ALLOWED_OWNERS=acme",
+        )
+      }
+    }),
   )

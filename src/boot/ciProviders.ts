@@ -1,6 +1,6 @@
 import { Result, Schema, SchemaIssue } from "effect"
 import { readFileSync } from "node:fs"
-import type { CiProvider } from "../domain/deployments/CiProvider.ts"
+import type { CiProvider } from "../domain/deployments/CiRun.ts"
 import { type ClaimField, claimFields, type ClaimMap, readByMap } from "../domain/deployments/providers/claimMap.ts"
 import { presetNames, presetOf } from "../domain/deployments/providers/presets.ts"
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"

@@ -1,7 +1,7 @@
 import { Clock, Effect, Layer } from "effect"
 import { app } from "./app.ts"
 import * as Config from "./config.ts"
-import { releaseMemory } from "./releaseMemory.ts"
+import { releaseMemory } from "./memory.ts"
 import * as Telemetry from "../infrastructure/telemetry/Telemetry.ts"
 
 /** Runs services until the process is asked to stop. Logs the start and the duration of the stop. */

@@ -1,11 +1,10 @@
 import { Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
-import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { transportFault } from "../infrastructure/net/connectionFault.ts"
 import { requestDeadline } from "./call.ts"
-import { CommandFailed, usage } from "./CommandFailed.ts"
+import { CommandFailed, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
-import { print } from "./output.ts"
 
 const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
 

@@ -1,13 +1,11 @@
 import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
+import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
+import { transportFault } from "../infrastructure/net/connectionFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
-import { transportFault } from "../infrastructure/net/transportFault.ts"
-import { ActFor } from "./actFor.ts"
-import { CommandFailed, usage } from "./CommandFailed.ts"
+import { CommandFailed, more, plain, print, type Shown, type Table, usage } from "./output.ts"
+import { ActFor, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
-import { inFlags } from "./fields.ts"
-import { given, Json, type PageFlags } from "./flags.ts"
-import { more, plain, print, type Shown, type Table } from "./output.ts"
 
 /** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
 export const requestDeadline = "60 seconds"
@@ -69,7 +67,7 @@ export const call = Effect.fnUntraced(function* <A, E, R>(
 })
 
 /** One page of a list. */
-export interface ListPage {
+interface ListPage {
   readonly table: Table
   /** The cursor of the next page; `null` on the last one. */
   readonly next: string | null
@@ -166,3 +164,49 @@ const requestFaults = ({ issue }: Schema.SchemaError) =>
       )
       .join("; "),
   )
+
+/** The flag or argument of the command line, by the API field that it sets. */
+const flagNames = new Map([
+  ["cron", "the cron expression"],
+  ["cursor", "--cursor"],
+  ["delivery_id", "the delivery's id"],
+  ["description", "--description"],
+  ["environment", "--environment"],
+  ["error", "--error"],
+  ["expiresAt", "--expires-at"],
+  ["hostOwner", "the repository's owner"],
+  ["hostRepo", "the repository's name"],
+  ["id", "the id"],
+  ["input", "--input"],
+  ["job_id", "the job's id"],
+  ["key", "the key"],
+  ["limit", "--limit"],
+  ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
+  ["max_attempts", "--max-attempts"],
+  ["name", "the name"],
+  ["orgId", "--org"],
+  ["overlapSeconds", "--overlap"],
+  ["owners", "--owners"],
+  ["priority", "--priority"],
+  ["projectId", "--project"],
+  ["provider", "--provider"],
+  ["rateLimit.limit", "--rate-limit"],
+  ["rateLimit.window", "--window"],
+  ["result", "--result"],
+  ["run_at", "--run-at"],
+  ["schedule_id", "the schedule's id"],
+  ["signing_secret", "the signing secret"],
+  ["timezone", "--timezone"],
+  ["url", "the endpoint's url"],
+  ["webhook_endpoint_id", "the endpoint's id"],
+  ["workflow", "the workflow"],
+])
+
+/**
+ * Replaces the API fields in a sentence (`limit must be …; name must be …`) with the flags and arguments that set them.
+ */
+export const inFlags = (sentence: string): string =>
+  sentence
+    .split("; ")
+    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? field))
+    .join("; ")

@@ -1,9 +1,9 @@
-import { Config, Effect, Option, Redacted } from "effect"
+import { Config, Effect, Option, Redacted, Schema } from "effect"
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
 import { keyPrefix } from "../domain/keys/ApiKey.ts"
-import { CommandFailed, usage } from "./CommandFailed.ts"
+import { CommandFailed, plain, usage } from "./output.ts"
 import { ProfileName, Url } from "./flags.ts"
-import { plain } from "./output.ts"
-import { loadProfiles, profileNamed, tokenOf } from "./profiles.ts"
 
 const defaultUrl = "http://127.0.0.1:3000"
 
@@ -65,3 +65,68 @@ export const connection: Effect.Effect<Connection, CommandFailed, Effect.Service
 
 export const kindOf = (token: Redacted.Redacted<string> | undefined) =>
   token && (Redacted.value(token).startsWith(keyPrefix) ? "key" : "token")
+
+/** A server and the credential for it, as `login` stores them. */
+const Profile = Schema.Struct({ url: Schema.String, token: Schema.optionalKey(Schema.String) })
+type Profile = typeof Profile.Type
+
+const Profiles = Schema.fromJsonString(
+  Schema.Struct({ current: Schema.String, profiles: Schema.Record(Schema.String, Profile) }),
+)
+type Profiles = typeof Profiles.Type
+
+const none: Profiles = { current: "default", profiles: {} }
+
+/** The file of the profiles, in the configuration folder of the user; `undefined` without a home folder. */
+const profilesFile = Effect.gen(function* () {
+  const read = (name: string) => Effect.orDie(Config.option(Config.String(name)))
+  const folder = yield* read("XDG_CONFIG_HOME")
+  if (Option.isSome(folder) && folder.value !== "") return join(folder.value, "gatehouse", "profiles.json")
+  const home = yield* read("HOME")
+  return Option.isSome(home) ? join(home.value, ".config", "gatehouse", "profiles.json") : undefined
+})
+
+const cannot = (verb: string, file: string, error: unknown) =>
+  new CommandFailed({
+    message: `Cannot ${verb} ${file} (${(error as NodeJS.ErrnoException).code}). Correct its permissions`,
+  })
+
+/** The stored profiles; none if there is no file. Fails if the file is not one of `login`. */
+export const loadProfiles = Effect.gen(function* () {
+  const file = yield* profilesFile
+  if (file === undefined) return none
+  const text = yield* Effect.try({
+    try: () => (existsSync(file) ? readFileSync(file, "utf8") : undefined),
+    catch: (error) => cannot("read", file, error),
+  })
+  if (text === undefined) return none
+  return yield* Effect.mapError(
+    Schema.decodeUnknownEffect(Profiles)(text),
+    () => new CommandFailed({ message: `${file} cannot be read. Delete it and run gatehouse login again` }),
+  )
+})
+
+/** Stores the profiles. Only the user can read the file. */
+export const saveProfiles = Effect.fnUntraced(function* (profiles: Profiles) {
+  const file = yield* profilesFile
+  if (file === undefined) {
+    return yield* new CommandFailed({ message: "There is no folder for the profile. Set HOME or XDG_CONFIG_HOME" })
+  }
+  const next = `${file}.${process.pid}`
+  yield* Effect.try({
+    try: () => {
+      mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
+      writeFileSync(next, `${JSON.stringify(profiles, null, 2)}\n`, { mode: 0o600, flag: "wx" })
+      renameSync(next, file)
+    },
+    catch: (error) => cannot("write", file, error),
+  }).pipe(Effect.onError(() => Effect.sync(() => rmSync(next, { force: true }))))
+  return file
+})
+
+/** A name as it is looked up: `constructor` is no profile of an object's prototype. */
+export const profileNamed = ({ profiles }: Profiles, name: string): Profile | undefined =>
+  Object.hasOwn(profiles, name) ? profiles[name] : undefined
+
+const tokenOf = (profile: Profile | undefined) =>
+  profile?.token === undefined ? undefined : Redacted.make(profile.token)

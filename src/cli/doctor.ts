@@ -3,8 +3,7 @@ import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
-import { CommandFailed } from "./CommandFailed.ts"
-import { print } from "./output.ts"
+import { CommandFailed, print } from "./output.ts"
 
 const baseUrlRemedy = "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
 
@@ -55,9 +54,9 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
     Promise.all([
       import("../infrastructure/checks/postgres.ts"),
       import("../infrastructure/checks/embedded.ts"),
-      import("../infrastructure/checks/issuer.ts"),
-      import("../infrastructure/checks/egressProxy.ts"),
-      import("../infrastructure/checks/clock.ts"),
+      import("../infrastructure/checks/network.ts"),
+      import("../infrastructure/checks/network.ts"),
+      import("../infrastructure/checks/Check.ts"),
     ]),
   )
   const database =

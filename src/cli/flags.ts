@@ -1,4 +1,4 @@
-import { Config, Effect, Option, Schema } from "effect"
+import { Config, Context, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
 
@@ -70,3 +70,17 @@ export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>
   Object.fromEntries(
     Object.entries(flags).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : [])),
   ) as { readonly [K in keyof A]?: Option.Option.Value<A[K]> }
+
+/** The org that the administrator acts for under `/v1`. */
+export const ActFor = Context.Reference<Option.Option<string>>("gatehouse/cli/ActFor", { defaultValue: Option.none })
+
+/** The flag of the commands under `/v1`. An API key has its org. */
+export const actForFlag = {
+  org: Flag.String("org").pipe(
+    Flag.withDescription("With the administrator's token: the id of the org to act for"),
+    Flag.optional,
+  ),
+}
+
+/** Makes the requests of a group of commands for the org in `--org`. */
+export const actFor = Command.provideSync(ActFor, ({ org }: { readonly org: Option.Option<string> }) => org)

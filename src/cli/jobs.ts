@@ -1,12 +1,122 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { actFor, actForFlag } from "./actFor.ts"
 import { Timestamp } from "../domain/Schemas.ts"
-import { call } from "./call.ts"
-import { usage } from "./CommandFailed.ts"
-import { given, JsonText } from "./flags.ts"
-import { claim, heartbeat } from "./jobClaims.ts"
-import { cancel, get, list } from "./jobQueries.ts"
+import { JobStatus } from "../domain/jobs/Job.ts"
+import { table, usage } from "./output.ts"
+import { actFor, actForFlag, given, JsonText, page } from "./flags.ts"
+import { call, callPages } from "./call.ts"
+
+const lease = Flag.Int("lease").pipe(
+  Flag.withDescription("How long the claim lasts, in seconds (default: 60)"),
+  Flag.optional,
+)
+
+/** Claims jobs. */
+const claim = Command.make(
+  "claim",
+  {
+    workflow: Flag.String("workflow").pipe(Flag.withDescription("Only jobs of this workflow"), Flag.optional),
+    limit: Flag.Int("limit").pipe(Flag.withDescription("The maximum number of jobs (default: 1)"), Flag.optional),
+    lease,
+    wait: Flag.Int("wait").pipe(
+      Flag.withDescription("How long to wait for a job, in seconds (default: 0)"),
+      Flag.optional,
+    ),
+  },
+  ({ lease, limit, wait, workflow }) =>
+    call(
+      (gatehouse) =>
+        gatehouse.jobs.claim({ payload: given({ workflow, limit, lease_seconds: lease, wait_seconds: wait }) }),
+      ({ jobs }) => ({
+        out: table(
+          ["JOB", "WORKFLOW", "ATTEMPT", "LEASE ENDS", "INPUT"],
+          jobs.map((one) => [one.job_id, one.workflow, one.attempt, one.lease_expires_at, JSON.stringify(one.input)]),
+        ),
+        note: jobs.length === 0 ? "No job is queued." : undefined,
+      }),
+    ),
+).pipe(Command.withDescription("Claim queued jobs; finish them before the lease ends"))
+
+/** Extends the lease of a job. */
+const heartbeat = Command.make(
+  "heartbeat",
+  { job: Argument.String("job").pipe(Argument.withDescription("The job's id")), lease },
+  ({ job, lease }) =>
+    call(
+      (gatehouse) => gatehouse.jobs.heartbeat({ payload: { job_id: job, ...given({ lease_seconds: lease }) } }),
+      () => ({ out: "", note: `The lease of the job ${job} is extended.` }),
+    ),
+).pipe(Command.withDescription("Extend the lease of a claimed job"))
+
+const job = Argument.String("job").pipe(Argument.withDescription("The job's id"))
+
+/** Lists jobs. */
+const list = Command.make(
+  "list",
+  {
+    status: Flag.Literals("status", JobStatus.literals).pipe(
+      Flag.withDescription("Only jobs with this status"),
+      Flag.optional,
+    ),
+    workflow: Flag.String("workflow").pipe(Flag.withDescription("Only jobs of this workflow"), Flag.optional),
+    ...page,
+  },
+  ({ status, workflow, ...page }) =>
+    callPages(
+      page,
+      (gatehouse, payload) => gatehouse.jobs.list({ payload: { ...payload, ...given({ status, workflow }) } }),
+      ({ jobs, next_cursor }) => ({
+        table: table(
+          ["JOB", "WORKFLOW", "STATUS", "ATTEMPT", "PROGRESS", "ERROR", "CREATED"],
+          jobs.map((one) => [
+            one.job_id,
+            one.workflow,
+            one.status,
+            `${one.attempt}/${one.max_attempts}`,
+            one.progress === null ? null : `${Math.round(one.progress * 100)} %`,
+            one.error,
+            one.created_at,
+          ]),
+        ),
+        next: next_cursor,
+      }),
+    ),
+).pipe(Command.withDescription("List jobs, newest first"))
+
+/** Shows a job. */
+const get = Command.make("get", { job }, ({ job }) =>
+  call(
+    (gatehouse) => gatehouse.jobs.get({ payload: { job_id: job } }),
+    (found) => ({
+      out: table(
+        ["FIELD", "VALUE"],
+        [
+          ["status", found.status],
+          ["workflow", found.workflow],
+          ["attempt", `${found.attempt} of ${found.max_attempts}`],
+          ["priority", found.priority],
+          ["run at", found.run_at],
+          ["lease until", found.lease_expires_at],
+          ["progress", found.progress],
+          ["note", found.note],
+          ["input", JSON.stringify(found.input)],
+          ["result", JSON.stringify(found.result)],
+          ["error", found.error],
+          ["created", found.created_at],
+          ["finished", found.finished_at],
+        ],
+      ),
+    }),
+  ),
+).pipe(Command.withDescription("Show a job"))
+
+/** Cancels a job. */
+const cancel = Command.make("cancel", { job }, ({ job }) =>
+  call(
+    (gatehouse) => gatehouse.jobs.cancel({ payload: { job_id: job } }),
+    () => ({ out: "", note: `The job ${job} is canceled. It makes no event.` }),
+  ),
+).pipe(Command.withDescription("Cancel a queued or running job, without an event"))
 
 const create = Command.make(
   "create",

@@ -1,15 +1,133 @@
-import { Effect, Option, Redacted } from "effect"
+import { Effect, Option, Redacted, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { ApiKey } from "../domain/keys/ApiKey.ts"
 import { Timestamp } from "../domain/Schemas.ts"
+import type { ApiKey } from "../domain/keys/ApiKey.ts"
+import { table, usage } from "./output.ts"
 import { call, callPages } from "./call.ts"
-import { usage } from "./CommandFailed.ts"
 import { given, page } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
-import { table } from "./output.ts"
-import { readSecret } from "./readSecret.ts"
-import { settingFlags, settingsOf } from "./keySettings.ts"
-import { usage as keyUsage } from "./keyUsage.ts"
+import { readSecret } from "./secretInput.ts"
+
+/** The flags of a key's settings, for commands that create, change or rotate a key. */
+const settingFlags = {
+  permission: Flag.String("permission").pipe(
+    Flag.withDescription("What the key may do, for example models.* or files.read; repeat for each"),
+    Flag.between(0, 100),
+  ),
+  externalId: Flag.String("external-id").pipe(Flag.withDescription("Your own id of the key's holder"), Flag.optional),
+  metadata: Flag.String("metadata").pipe(Flag.withDescription("A JSON object of your own"), Flag.optional),
+  rateLimit: Flag.Int("rate-limit").pipe(
+    Flag.withDescription("How many validations a window allows, over all replicas (default: no limit)"),
+    Flag.optional,
+  ),
+  window: Flag.Int("window").pipe(Flag.withDescription("The window of --rate-limit, in seconds"), Flag.optional),
+  credits: Flag.Int("credits").pipe(
+    Flag.withDescription("What the key may use in all (default: no limit)"),
+    Flag.optional,
+  ),
+  refill: Flag.Literals("refill", ["day", "month"]).pipe(
+    Flag.withDescription("When the credits are set to --credits again, at 00:00 UTC (default: never)"),
+    Flag.optional,
+  ),
+}
+
+interface Flags {
+  readonly permission: ReadonlyArray<string>
+  readonly externalId: Option.Option<string>
+  readonly metadata: Option.Option<string>
+  readonly rateLimit: Option.Option<number>
+  readonly window: Option.Option<number>
+  readonly credits: Option.Option<number>
+  readonly refill: Option.Option<"day" | "month">
+}
+
+/** The rate limit field of a request. Fails if only one of the two flags is given. */
+const rateLimitOf = Effect.fnUntraced(function* ({ rateLimit: limit, window }: Flags) {
+  if (Option.isNone(limit) && Option.isNone(window)) return {}
+  if (Option.isNone(limit) || Option.isNone(window)) {
+    return yield* usage(
+      "--rate-limit and --window go together. Set both, for example --rate-limit 600 --window 60 for 600 a minute",
+    )
+  }
+  return { rateLimit: { limit: limit.value, window: window.value } }
+})
+
+const creditsOf = Effect.fnUntraced(function* ({ credits, refill }: Flags) {
+  if (Option.isNone(credits)) {
+    if (Option.isNone(refill)) return {}
+    return yield* usage("--refill needs --credits, for example --credits 100000 --refill month")
+  }
+  const remaining = credits.value
+  return Option.isNone(refill)
+    ? { credits: { remaining } }
+    : { credits: { remaining, refill: { amount: remaining, every: refill.value } } }
+})
+
+const decodeObject = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)))
+
+const metadataOf = Effect.fnUntraced(function* ({ metadata }: Flags) {
+  if (Option.isNone(metadata)) return {}
+  const object = decodeObject(metadata.value)
+  if (Option.isNone(object)) return yield* usage(`--metadata must be a JSON object, for example '{"plan":"pro"}'`)
+  return { metadata: object.value }
+})
+
+/** The settings of a request. */
+const settingsOf = Effect.fnUntraced(function* (flags: Flags) {
+  return {
+    ...(flags.permission.length === 0 ? {} : { permissions: flags.permission }),
+    ...(Option.isNone(flags.externalId) ? {} : { externalId: flags.externalId.value }),
+    ...(yield* metadataOf(flags)),
+    ...(yield* rateLimitOf(flags)),
+    ...(yield* creditsOf(flags)),
+  }
+})
+
+/** Shows the validations of a key, or of all keys of an org. */
+const keyUsage = Command.make(
+  "usage",
+  {
+    id: Argument.String("key-id").pipe(
+      Argument.withDescription("The id of the key (default: all keys of the org)"),
+      Argument.optional,
+    ),
+    org: orgFlag,
+    from: Flag.String("from").pipe(
+      Flag.withDescription("The start, for example 2026-11-01T00:00:00Z (default: 24 hours ago)"),
+      Flag.withSchema(Timestamp),
+      Flag.optional,
+    ),
+    to: Flag.String("to").pipe(
+      Flag.withDescription("The end, which is not included (default: now)"),
+      Flag.withSchema(Timestamp),
+      Flag.optional,
+    ),
+    every: Flag.Literals("every", ["hour", "day"]).pipe(
+      Flag.withDescription("The length of an interval (default: hour)"),
+      Flag.optional,
+    ),
+  },
+  Effect.fnUntraced(function* ({ every, from, id, org, to }) {
+    const orgId = yield* resolveOrg(org)
+    const query = given({ from, to, every })
+    yield* call(
+      (gatehouse) =>
+        Option.isSome(id)
+          ? gatehouse.keys.usage({ params: { orgId, id: id.value }, query })
+          : gatehouse.keys.orgUsage({ params: { orgId }, query }),
+      ({ usage: intervals }) => ({
+        out: table(
+          ["FROM", "VALID", "FORBIDDEN", "LIMITED", "COST"],
+          intervals.map(({ at, cost, forbidden, limited, valid }) => [at, valid, forbidden, limited, cost]),
+        ),
+        note: "",
+      }),
+    )
+  }),
+).pipe(
+  Command.withDescription("Show how often keys were validated, by hour or day"),
+  Command.withExamples([{ command: "gatehouse keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day" }]),
+)
 
 const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,

@@ -1,11 +1,17 @@
-import { Config, Console, Effect, Option, Redacted } from "effect"
+import { Clock, Config, Console, Effect, Layer, Option, Queue, Redacted } from "effect"
 import { Command, Flag } from "effect/cli"
+import { HttpClient, HttpClientRequest } from "effect/http"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import { Signer } from "../domain/webhooks/Signatures.ts"
+import * as Signatures from "../infrastructure/crypto/Signatures.ts"
+import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
+import { ask } from "./call.ts"
 import { checkAddress } from "./connection.ts"
 import { Json } from "./flags.ts"
-import { forwardOf, replayDelivery } from "./forward.ts"
-import { plain } from "./output.ts"
-import { type Arrival, makeReceiver } from "./receiver.ts"
-import { newSecret } from "./signingSecret.ts"
+import { CommandFailed, plain, print, usage } from "./output.ts"
+import { newSecret } from "./secretInput.ts"
 
 const port = Flag.Int("port").pipe(
   Flag.filter(
@@ -63,3 +69,140 @@ export const listen = Command.make(
     },
   ]),
 )
+
+/** The headers of a delivery, which the signature needs or the receiver reads. */
+const forwardedHeaders = /^(?:content-type|user-agent|x-event-type|x-webhook-signature|webhook-.*)$/
+
+/** Deadline of a request to the receiver, as for a delivery. */
+const forwardDeadline = "15 seconds"
+
+/** Posts a delivery to a URL. Returns the status; 502 and a line on standard error if there is no answer. */
+const post = Effect.fnUntraced(function* (url: string, headers: Readonly<Record<string, string>>, body: Uint8Array) {
+  const request = HttpClientRequest.post(url).pipe(
+    HttpClientRequest.bodyUint8Array(body, headers["content-type"] ?? "application/json"),
+    HttpClientRequest.setHeaders(headers),
+  )
+  return yield* HttpClient.execute(request).pipe(
+    Effect.map(({ status }) => status),
+    Effect.timeout(forwardDeadline),
+    Effect.catchTags({
+      HttpClientError: (error) =>
+        Effect.as(Console.error(`${plain(url)} does not answer (${transportFault(error)})`), 502),
+      TimeoutError: () => Effect.as(Console.error(`${plain(url)} did not answer within ${forwardDeadline}`), 502),
+    }),
+  )
+})
+
+/** Makes what passes verified webhooks on to a URL; `undefined` without one. */
+const forwardOf = Effect.fnUntraced(function* (url: Option.Option<string>) {
+  if (Option.isNone(url)) return undefined
+  const run = Effect.runPromiseWith(yield* Effect.context<HttpClient.HttpClient>())
+  const forward: Forward = ({ body, headers }) => {
+    const own = Object.entries(headers).filter(([name]) => forwardedHeaders.test(name))
+    return run(post(url.value, Object.fromEntries(own.map(([name, value]) => [name, String(value)])), body))
+  }
+  return forward
+})
+
+/** Sends a past delivery to a URL, with the delivery's own id and a new signature. */
+const replayDelivery = Effect.fnUntraced(function* (
+  delivery: string,
+  url: Option.Option<string>,
+  secret: Option.Option<Redacted.Redacted<string>>,
+) {
+  if (Option.isNone(url)) return yield* usage("--replay needs --forward-to, the URL of the receiver")
+  if (Option.isNone(secret)) {
+    return yield* usage("--replay signs the delivery: set GATEHOUSE_WEBHOOK_SECRET to the receiver's secret")
+  }
+  const { event, payload } = (yield* ask((gatehouse) =>
+    gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
+  )).answer
+  const sign = yield* Signer.use((signer) => signer.prepare([secret.value])).pipe(
+    Effect.provide(Layer.provide(Signer.layer, Signatures.layer)),
+  )
+  const timestamp = Math.floor((yield* Clock.currentTimeMillis) / 1000)
+  const status = yield* post(
+    url.value,
+    sign({ deliveryId: delivery, event, body: payload, timestamp }),
+    new TextEncoder().encode(payload),
+  )
+  yield* print(JSON.stringify({ delivery_id: delivery, status }), {
+    out: "",
+    note: `${plain(url.value)} answered with status ${status}.`,
+  })
+  if (status < 200 || status > 299)
+    return yield* new CommandFailed({ message: "The local receiver did not accept the delivery. Its status is above" })
+})
+
+/** A request that arrived: a verified webhook, or why it was refused. */
+type Arrival = VerifiedWebhook | { readonly refused: string }
+
+/** A verified request, as it is passed on. */
+interface ReceivedRequest {
+  readonly headers: IncomingMessage["headers"]
+  readonly body: Buffer
+}
+
+/** Passes a verified request on. Returns the status of the answer. */
+type Forward = (request: ReceivedRequest) => Promise<number>
+
+/** Limit of a request body; every event is smaller. */
+const maxReceivedBodyBytes = 4 * 1024 * 1024
+
+/**
+ * Receives and verifies webhooks on a loopback port (0: a free one) until the scope closes. Answers 204 to a verified
+ * webhook, or with the status of `forward`, and 400 to any other request. Fails with a `CommandFailed` when it cannot
+ * listen.
+ */
+export const makeReceiver = Effect.fnUntraced(function* (
+  port: number,
+  secret: Redacted.Redacted<string>,
+  forward: Forward = () => Promise.resolve(204),
+) {
+  const arrivals = yield* Queue.unbounded<Arrival>()
+  const receive = (headers: IncomingMessage["headers"], body: Buffer, response: ServerResponse) => {
+    const arrival = verify(headers, body, Redacted.value(secret))
+    Queue.offerUnsafe(arrivals, arrival)
+    if ("refused" in arrival) response.writeHead(400).end(arrival.refused)
+    else void forward({ headers, body }).then((status) => response.writeHead(status).end())
+  }
+  const server = yield* Effect.acquireRelease(
+    Effect.callback<ReturnType<typeof createServer>, CommandFailed>((resume) => {
+      const made = createServer((request, response) => {
+        const chunks: Array<Buffer> = []
+        let length = 0
+        request.on("data", (chunk: Buffer) => {
+          length += chunk.length
+          if (length > maxReceivedBodyBytes) request.destroy()
+          else chunks.push(chunk)
+        })
+        request.on("end", () => receive(request.headers, Buffer.concat(chunks), response))
+      })
+      made.once("error", (error: NodeJS.ErrnoException) =>
+        resume(
+          Effect.fail(
+            new CommandFailed({
+              message: `Cannot listen on 127.0.0.1:${port} (${error.code}). Choose another port with --port`,
+            }),
+          ),
+        ),
+      )
+      made.listen(port, "127.0.0.1", () => resume(Effect.succeed(made)))
+    }),
+    (server) =>
+      Effect.callback<void>((resume) => {
+        server.close(() => resume(Effect.void))
+        server.closeAllConnections()
+      }),
+  )
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, next: Queue.take(arrivals) }
+})
+
+const verify = (headers: IncomingMessage["headers"], body: Buffer, secret: string): Arrival => {
+  try {
+    return verifyWebhook({ headers, body, secret })
+  } catch (error) {
+    if (error instanceof WebhookVerificationError) return { refused: error.message }
+    throw error
+  }
+}

@@ -1,7 +1,7 @@
 import { Effect, Layer, Logger } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import { json, rateLimited } from "../infrastructure/telemetry/logLines.ts"
+import { json, rateLimited } from "../infrastructure/telemetry/Telemetry.ts"
 import { print } from "./output.ts"
 
 /** Migrates the database and exits, for deployments that migrate before the new version starts. */

@@ -3,9 +3,8 @@ import { Argument, Command, Flag } from "effect/cli"
 import type { OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { ask, call, callPages } from "./call.ts"
-import { usage } from "./CommandFailed.ts"
+import { plain, table, usage } from "./output.ts"
 import { given, page } from "./flags.ts"
-import { plain, table } from "./output.ts"
 
 /** The flag that chooses the org of a command. */
 export const orgFlag = Flag.String("org").pipe(

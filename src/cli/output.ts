@@ -1,4 +1,6 @@
-import { Clock, Config, Console, DateTime, Effect, Option, Stdio } from "effect"
+import { Clock, Config, Console, Data, DateTime, Effect, Option, Stdio } from "effect"
+import { type CliError, CliOutput } from "effect/cli"
+import { usageExitCode } from "../boot/exit.ts"
 import { Json } from "./flags.ts"
 
 /** Rows under headings. */
@@ -119,3 +121,38 @@ export const relativeTime = (millis: number, now: number): string => {
 /** The note that says how to get the rest of a list. */
 export const more = (cursor: string | null): string | undefined =>
   cursor === null ? undefined : `There are more: continue with --cursor ${cursor}`
+
+/** A command has failed. `message` is one line for the user: what is wrong and what to do. */
+export class CommandFailed extends Data.TaggedError("CommandFailed")<{
+  readonly message: string
+  /** Default: 1. `usageExitCode` for a wrong invocation. */
+  readonly exitCode?: number
+}> {}
+
+/** The failure of a wrong invocation: exit code 2. */
+export const usage = (message: string) => new CommandFailed({ message, exitCode: usageExitCode })
+
+/** What is wrong with an invocation, in one line. */
+const faultOf = (error: CliError.CliError) => {
+  // Only the first line: the others repeat the suggestions.
+  const [fault] = error.message.replace("Expected: Schema validation failed: ", "").split("\n", 1)
+  const suggestions = "suggestions" in error ? error.suggestions : []
+  return suggestions.length === 0 ? fault : `${fault} (did you mean ${suggestions.join(" or ")}?)`
+}
+
+/**
+ * Prints requested help on standard output and usage errors on standard error, so that scripts do not read help as
+ * output.
+ */
+export const presenter: CliOutput.Presenter = {
+  present: Effect.fnUntraced(function* (event) {
+    if (event._tag === "InvalidInvocation") {
+      const faults = event.errors.map(faultOf).join("; ")
+      return yield* Console.error(`gatehouse: ${faults}; see ${event.commandPath.join(" ")} --help`)
+    }
+    if (event._tag === "Help" && event.reason === "Implicit") {
+      return yield* Console.error((yield* CliOutput.Formatter).formatHelpDoc(event.helpDoc))
+    }
+    yield* CliOutput.defaultPresenter.present(event)
+  }),
+}

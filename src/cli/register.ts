@@ -2,9 +2,8 @@ import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { appendFileSync } from "node:fs"
 import { isCi, register as registerDeployment } from "../sdk/register.ts"
-import { CommandFailed } from "./CommandFailed.ts"
+import { CommandFailed, plain, print } from "./output.ts"
 import { given, Url } from "./flags.ts"
-import { plain, print } from "./output.ts"
 
 /** Fails, and marks the failure in the log of the run. Source: GitHub's "Workflow commands". */
 const failed = Effect.fnUntraced(function* (fault: string) {

@@ -1,11 +1,9 @@
 import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { actFor, actForFlag } from "./actFor.ts"
+import { actFor, actForFlag, given, JsonText, wholeList } from "./flags.ts"
 import { Overlap } from "../domain/jobs/JobSchedule.ts"
 import { call } from "./call.ts"
-import { usage } from "./CommandFailed.ts"
-import { given, JsonText, wholeList } from "./flags.ts"
-import { more, table } from "./output.ts"
+import { more, table, usage } from "./output.ts"
 
 const schedule = Argument.String("schedule").pipe(Argument.withDescription("The schedule's id"))
 

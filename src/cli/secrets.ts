@@ -3,8 +3,7 @@ import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import type { Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
-import { CommandFailed } from "./CommandFailed.ts"
-import { print, table } from "./output.ts"
+import { CommandFailed, print, table } from "./output.ts"
 
 /** Limit of the ids in an error message. */
 const maxListedIds = 10

@@ -2,7 +2,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Layer, Logger } from "effect"
 import { CliConfig, CliOutput, GlobalFlag } from "effect/cli"
 import { FetchHttpClient } from "effect/http"
-import { presenter } from "./presenter.ts"
+import { presenter } from "./output.ts"
 
 /** The services that the commands need. Logs go to standard error, because scripts read standard output. */
 export const services = Layer.mergeAll(

@@ -1,14 +1,116 @@
-import { Effect, Option } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { actFor, actForFlag } from "./actFor.ts"
-import { urlFault } from "../domain/webhooks/WebhookUrl.ts"
-import { call } from "./call.ts"
-import { CommandFailed, usage } from "./CommandFailed.ts"
-import { deliveries, delivery, recover, retry } from "./deliveries.ts"
-import { inFlags } from "./fields.ts"
-import { given, wholeList } from "./flags.ts"
-import { more, plain, table } from "./output.ts"
-import { withSigningSecret } from "./signingSecret.ts"
+import { DeliveryState } from "../domain/webhooks/DeliveryLog.ts"
+import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
+import { call, callPages, inFlags } from "./call.ts"
+import { actFor, actForFlag, given, page, time, wholeList } from "./flags.ts"
+import { CommandFailed, more, plain, table, usage } from "./output.ts"
+import { withSigningSecret } from "./secretInput.ts"
+
+/** Lists deliveries. */
+const deliveries = Command.make(
+  "deliveries",
+  {
+    endpoint: Argument.String("endpoint").pipe(
+      Argument.withDescription("The webhook endpoint's id"),
+      Argument.optional,
+    ),
+    job: Flag.String("job").pipe(Flag.withDescription("Only deliveries of this job"), Flag.optional),
+    event: Flag.String("event").pipe(Flag.withDescription("Only deliveries of the event with this id"), Flag.optional),
+    type: Flag.String("type").pipe(
+      Flag.withDescription("Only deliveries of events of this type, such as invoice.paid"),
+      Flag.optional,
+    ),
+    state: Flag.Literals("state", DeliveryState.literals).pipe(
+      Flag.withDescription("Only deliveries in this state"),
+      Flag.optional,
+    ),
+    ...page,
+  },
+  ({ endpoint, event, job, state, type, ...page }) =>
+    callPages(
+      page,
+      (gatehouse, payload) =>
+        gatehouse.deliveries.list({
+          payload: {
+            ...payload,
+            ...given({ webhook_endpoint_id: endpoint, job_id: job, event_id: event, event_type: type, state }),
+          },
+        }),
+      ({ deliveries, next_cursor }) => ({
+        table: table(
+          ["DELIVERY", "ENDPOINT", "JOB", "EVENT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "CREATED"],
+          deliveries.map((one) => [
+            one.delivery_id,
+            one.webhook_endpoint_id ?? "callback",
+            one.job_id,
+            one.event,
+            one.state,
+            one.attempts,
+            one.next_attempt_at,
+            one.created_at,
+          ]),
+        ),
+        next: next_cursor,
+      }),
+    ),
+).pipe(Command.withDescription("List deliveries, newest first: all, or those of one endpoint"))
+
+/** Resends a delivery. */
+const retry = Command.make(
+  "retry",
+  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
+  ({ delivery }) =>
+    call(
+      (gatehouse) => gatehouse.deliveries.retry({ payload: { delivery_id: delivery } }),
+      () => ({ out: "", note: `The delivery ${delivery} is sent again.` }),
+    ),
+).pipe(Command.withDescription("Resend a delivery now; its retries start again"))
+
+/** Shows a delivery with its attempts. */
+const delivery = Command.make(
+  "delivery",
+  { delivery: Argument.String("delivery").pipe(Argument.withDescription("The delivery's id")) },
+  ({ delivery }) =>
+    call(
+      (gatehouse) => gatehouse.deliveries.get({ payload: { delivery_id: delivery } }),
+      ({ attempt_log, attempts, event, payload, state }) => ({
+        out: table(
+          ["ATTEMPT", "STARTED", "MILLISECONDS", "STATUS", "FAILURE", "ANSWER"],
+          attempt_log.map((one) => [
+            one.number,
+            one.started_at,
+            one.duration_ms,
+            one.status,
+            one.failure,
+            one.error ?? one.body,
+          ]),
+        ),
+        note: `${event} is ${state} after ${attempts} ${attempts === 1 ? "attempt" : "attempts"}. Body: ${plain(payload)}`,
+      }),
+    ),
+).pipe(Command.withDescription("Show a delivery: its body, and every attempt with the receiver's answer"))
+
+/** Resends what an endpoint missed. */
+const recover = Command.make(
+  "recover",
+  {
+    endpoint: Argument.String("endpoint").pipe(Argument.withDescription("The webhook endpoint's id")),
+    since: time("since").pipe(Flag.withDescription("Only events from this time on, for example 2026-11-20T17:00:00Z")),
+    until: time("until").pipe(Flag.withDescription("Only events before this time (default: all)"), Flag.optional),
+  },
+  ({ endpoint, since, until }) =>
+    call(
+      (gatehouse) =>
+        gatehouse.deliveries.recover({ payload: { webhook_endpoint_id: endpoint, since, ...given({ until }) } }),
+      ({ recovered }) => ({ out: String(recovered), note: `${recovered} deliveries are sent again.` }),
+    ),
+).pipe(
+  Command.withDescription("Resend the failed, canceled and skipped deliveries of an endpoint since a time"),
+  Command.withExamples([
+    { command: "gatehouse webhooks recover 01KAHBMKZ3D2X7S5QN8W4V6R9T --since 2026-11-20T17:00:00Z" },
+  ]),
+)
 
 const endpoint = Argument.String("endpoint").pipe(Argument.withDescription("The id of the webhook endpoint"))
 
@@ -146,5 +248,70 @@ export const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("Webhook endpoints and deliveries: of the API key, or of --org"),
   Command.withSharedFlags(actForFlag),
   Command.withSubcommands([create, list, show, update, remove, test, deliveries, delivery, retry, recover]),
+  actFor,
+)
+
+const publish = Command.make(
+  "publish",
+  {
+    type: Argument.String("type").pipe(Argument.withDescription("The type of the event, such as invoice.paid")),
+    data: Flag.String("data").pipe(
+      Flag.withDescription("The data, as JSON"),
+      Flag.withSchema(Schema.fromJsonString(Schema.Unknown)),
+      Flag.withDefault(null),
+    ),
+    key: Flag.String("key").pipe(
+      Flag.withDescription("The idempotency key: of events with the same key, the first one stays"),
+      Flag.optional,
+    ),
+  },
+  ({ data, key, type }) =>
+    call(
+      (gatehouse) => gatehouse.events.publish({ payload: { type, data, ...given({ idempotency_key: key }) } }),
+      ({ event_id, message }) => ({ out: event_id, note: message }),
+    ),
+).pipe(
+  Command.withDescription("Publish an event to the endpoints that want its type"),
+  Command.withExamples([{ command: `gatehouse events publish invoice.paid --data '{"invoice":"in_42"}'` }]),
+)
+
+const listEvents = Command.make(
+  "list",
+  {
+    type: Flag.String("type").pipe(Flag.withDescription("Only events of this type"), Flag.optional),
+    ...page,
+  },
+  ({ type, ...page }) =>
+    callPages(
+      page,
+      (gatehouse, payload) => gatehouse.events.list({ payload: { ...payload, ...given({ type }) } }),
+      ({ events, next_cursor }) => ({
+        table: table(
+          ["EVENT", "TYPE", "JOB", "CREATED"],
+          events.map((one) => [one.event_id, one.type, one.job_id, one.created_at]),
+        ),
+        next: next_cursor,
+      }),
+    ),
+).pipe(Command.withDescription("List events, newest first"))
+
+const types = Command.make("types", {}, () =>
+  call(
+    (gatehouse) => gatehouse.events.types({ payload: {} }),
+    ({ next_cursor = null, types }) => ({
+      out: table(
+        ["TYPE", "LAST"],
+        types.map((one) => [one.type, one.last_at]),
+      ),
+      note: more(next_cursor),
+    }),
+  ),
+).pipe(Command.withDescription("List the types that the org has events of"))
+
+/** Publishes and lists events. */
+export const events = Command.make("events").pipe(
+  Command.withDescription("Events of your own: of the API key, or of --org"),
+  Command.withSharedFlags(actForFlag),
+  Command.withSubcommands([publish, listEvents, types]),
   actFor,
 )

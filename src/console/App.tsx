@@ -1,13 +1,13 @@
 import { useEffect, useState } from "preact/hooks"
-import { ErrorBox } from "./components/ErrorBox.tsx"
-import { Toasts } from "./components/Toasts.tsx"
 import { GatehouseError } from "./client/call.ts"
 import { queries } from "./client/queries.ts"
-import { type Me, SessionProvider, whoAmI } from "./client/session.tsx"
+import { type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
+import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
+import { Field, Form, Input } from "./components/Form.tsx"
+import { Toasts } from "./components/Toasts.tsx"
+import { Brand } from "./navigation/Brand.tsx"
 import { Layout } from "./navigation/Layout.tsx"
 import { navigate, Router } from "./navigation/router.tsx"
-import { OpenLink } from "./pages/entry/OpenLink.tsx"
-import { SignIn } from "./pages/entry/SignIn.tsx"
 
 type State =
   | { readonly me: Me }
@@ -78,5 +78,45 @@ export const App = () => {
       </Router>
       <Toasts />
     </SessionProvider>
+  )
+}
+
+/** A link is opened by a button, because mail scanners follow links. */
+const OpenLink = ({ onDone, token }: { readonly onDone: (me: Me) => void; readonly token: string }) => (
+  <main class="entry">
+    <Brand />
+    <div class="card card-body">
+      <h1>Open the webhooks of your org</h1>
+      <p class="quiet">This link works once. It signs you in for 12 hours.</p>
+      <Form submit="Open" onSubmit={async () => onDone(await openPortal(token))} />
+    </div>
+  </main>
+)
+
+const SignIn = ({ note, onDone }: { readonly note: string; readonly onDone: (me: Me) => void }) => {
+  const [credential, setCredential] = useState("")
+  return (
+    <main class="entry">
+      <Brand />
+      <div class="card card-body">
+        <h1>Sign in</h1>
+        {note !== "" && <Notice tone="calm">{note}</Notice>}
+        <Form submit="Sign in" onSubmit={async () => onDone(await signIn(credential.trim()))}>
+          <Field
+            label="The administrator's token, or an API key"
+            hint="It is exchanged for a session of 12 hours. The browser does not keep it."
+          >
+            <Input
+              name="credential"
+              type="password"
+              autocomplete="current-password"
+              required
+              value={credential}
+              onInput={setCredential}
+            />
+          </Field>
+        </Form>
+      </div>
+    </main>
   )
 }

@@ -1,6 +1,6 @@
 import { render } from "preact"
 import { App } from "./App.tsx"
-import { startTheme } from "./navigation/theme.ts"
+import { startTheme } from "./navigation/Sidebar.tsx"
 
 startTheme()
 render(<App />, document.getElementById("console")!)

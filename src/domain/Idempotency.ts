@@ -1,9 +1,8 @@
 import { Context, Data, DateTime, Effect, Layer, Redacted, Schema } from "effect"
 import { Digest } from "effect/crypto"
 import { Cipher } from "./Cipher.ts"
-import type { Unavailable } from "./Errors.ts"
-import { Conflict, IdempotencyKeyReused } from "./Errors.ts"
-import { adaptiveLimit } from "./orgs/Turns.ts"
+import { Conflict, IdempotencyKeyReused, type Unavailable } from "./Errors.ts"
+import { adaptiveLimit } from "./Turns.ts"
 
 /** The scope of an idempotency key: each caller has its own keys for each operation. */
 export interface KeyedOperation {

@@ -1,7 +1,6 @@
-import type { Redacted } from "effect"
-import { Context, Data, Effect } from "effect"
-import type { CiRun } from "./deployments/CiRun.ts"
+import { Context, Data, Effect, type Redacted } from "effect"
 import { Forbidden, NotFound, Unauthorized } from "./Errors.ts"
+import type { CiRun } from "./deployments/CiRun.ts"
 import type { StoredSession } from "./sessions/SessionRepository.ts"
 
 /** Who makes a request. The tenant is the org of its key. */
@@ -28,7 +27,7 @@ export type OrgScope = Data.TaggedEnum<{ EveryOrg: {}; OneOrg: { readonly orgId:
 export const OrgScope = Data.taggedEnum<OrgScope>()
 
 /** The session of a request, and the token that its changes have to send. */
-export interface CurrentSession extends StoredSession {
+interface CurrentSession extends StoredSession {
   readonly csrfToken: string
 }
 
@@ -135,3 +134,11 @@ export const requireOrg = (orgId: string): Effect.Effect<void, Unauthorized | Fo
   Effect.flatMap(managedScope, (scope) =>
     scope._tag === "EveryOrg" || scope.orgId === orgId ? Effect.void : Effect.fail(orgNotFound()),
   )
+
+/** The owner of requests without an org, such as the administrator's and the lookups of keys. */
+export const noOrg = ""
+
+/** The org of the current request; `undefined` for background work. Orgs share the database by it. */
+export const RequestOrg = Context.Reference<string | undefined>("gatehouse/domain/RequestOrg", {
+  defaultValue: () => undefined,
+})

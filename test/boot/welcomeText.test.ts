@@ -1,6 +1,6 @@
 import { expect, it } from "@effect/vitest"
 import { Redacted } from "effect"
-import { welcomeText } from "#src/boot/welcome.ts"
+import { welcomeText } from "#src/boot/app.ts"
 
 const url = "http://127.0.0.1:3000"
 

@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { placementChecks } from "#src/infrastructure/checks/buckets.ts"
-import { sizeChecks } from "#src/infrastructure/checks/bucketSizes.ts"
+import { placementChecks, sizeChecks } from "#src/infrastructure/checks/postgres.ts"
 import { citusUrl, closeDatabase, freshCitusNodes, nodeOfBucket } from "../support/citus.ts"
 import { runCli } from "../support/cli.ts"
 import { adminClient } from "../support/databases.ts"

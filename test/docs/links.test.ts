@@ -66,7 +66,7 @@ const ofTests: Readonly<Record<string, string>> = {
   TEST_SERVERS: "test/support/server.ts",
 }
 
-/** Variables of the user, which the command line reads: src/cli/profiles.ts, src/cli/output.ts. */
+/** Variables of the user, which the command line reads: src/cli/connection.ts, src/cli/output.ts. */
 const ofUsers = ["XDG_CONFIG_HOME", "NO_COLOR"]
 
 it("something reads every named environment variable", () => {

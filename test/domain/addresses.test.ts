@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { isIP } from "node:net"
-import { urlFault } from "#src/domain/webhooks/WebhookUrl.ts"
+import { urlFault } from "#src/domain/webhooks/ReceiverUrl.ts"
 import { addressFault, mayCall } from "#src/domain/addresses.ts"
 
 const guarded = { allowPrivateNetworks: false }

@@ -1,10 +1,10 @@
 import { DateTime, Effect, Layer, Schema } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
-import { Principal, CurrentPrincipal } from "#src/domain/Principal.ts"
+import { CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import type { RegistrationRules } from "#src/domain/deployments/admission.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
-import { RegistrationPolicy } from "#src/domain/deployments/RegistrationPolicy.ts"
+import { RegistrationPolicy } from "#src/domain/deployments/Deployment.ts"
 import {
   Conflict,
   Forbidden,

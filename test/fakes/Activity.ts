@@ -1,7 +1,11 @@
 import { DateTime, Effect, Layer } from "effect"
-import { type ActivityCount, ActivityRepository, type FailureCount } from "#src/domain/activity/ActivityRepository.ts"
-import { measures } from "#src/domain/activity/ActiveOrg.ts"
-import type { Replica } from "#src/domain/activity/Replica.ts"
+import {
+  type ActivityCount,
+  ActivityRepository,
+  type FailureCount,
+  type Replica,
+} from "#src/domain/activity/ActivityRepository.ts"
+import { measures } from "#src/domain/activity/Activity.ts"
 import { orgOf } from "#src/infrastructure/database/fragments.ts"
 import { World } from "./World.ts"
 

@@ -1,7 +1,6 @@
 import { Effect, Layer, Redacted, Result } from "effect"
-import { runOf } from "#src/domain/deployments/CiProvider.ts"
-import { CiTokenVerifier } from "#src/domain/deployments/CiTokenVerifier.ts"
-import { readGitHub } from "#src/domain/deployments/providers/github.ts"
+import { CiTokenVerifier, runOf } from "#src/domain/deployments/CiRun.ts"
+import { readGitHub } from "#src/domain/deployments/providers/presets.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
 /** A token that contains its claims as JSON. */

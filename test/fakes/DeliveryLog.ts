@@ -1,7 +1,10 @@
 import { DateTime, Effect, Layer } from "effect"
-import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
-import { deliveryNotFound, endpointInactive } from "#src/domain/webhooks/deliveryErrors.ts"
-import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import {
+  type Delivery,
+  DeliveryLogRepository,
+  deliveryNotFound,
+  endpointInactive,
+} from "#src/domain/webhooks/DeliveryLog.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import { endpointNotFound } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { nextPlace } from "./outbox.ts"

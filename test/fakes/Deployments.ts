@@ -1,5 +1,12 @@
 import { Effect, Layer, Struct } from "effect"
-import { admitRun, effectsOf, isNamed, type LinkedProject, positionOf } from "#src/domain/deployments/admission.ts"
+import {
+  admitRun,
+  effectsOf,
+  isNamed,
+  type LinkedProject,
+  newestOf,
+  positionOf,
+} from "#src/domain/deployments/admission.ts"
 import type { CiRun } from "#src/domain/deployments/CiRun.ts"
 import { type Deployment, subdomainFor } from "#src/domain/deployments/Deployment.ts"
 import {
@@ -8,7 +15,6 @@ import {
   type NewDeployment,
   type Registered,
 } from "#src/domain/deployments/DeploymentRepository.ts"
-import { newestOf } from "#src/domain/deployments/runOrder.ts"
 import type { LimitReached } from "#src/domain/Errors.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"
 import {

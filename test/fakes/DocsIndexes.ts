@@ -1,7 +1,7 @@
 import { Effect, Layer, Stream } from "effect"
-import { DocsIndexes, type SearchableDocs } from "#src/domain/chat/DocsIndexes.ts"
-import type { Page } from "#src/domain/chat/DocsPassages.ts"
-import * as DocsSearch from "#src/domain/chat/DocsSearch.ts"
+import { DocsIndexes, type SearchableDocs } from "#src/domain/docs/DocsIndexes.ts"
+import type { Page } from "#src/domain/docs/DocsPassages.ts"
+import * as DocsSearch from "#src/domain/docs/DocsSearch.ts"
 
 /** Documentation that is indexed synchronously in this thread. */
 export const searchable = (pages: ReadonlyArray<Page>): SearchableDocs => {

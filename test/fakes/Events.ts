@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { eventNotFound, EventRepository } from "#src/domain/webhooks/EventRepository.ts"
-import { endpointReceivers } from "#src/domain/webhooks/eventRouting.ts"
+import { endpointReceivers } from "#src/domain/webhooks/EventPatterns.ts"
 import { candidates, insertEvent } from "./outbox.ts"
 import { ownedBy, type StoredEvent, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, needRoom, pageOf, rowsAfter } from "./World.ts"

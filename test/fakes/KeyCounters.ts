@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer } from "effect"
 import { lease } from "#src/domain/keys/KeyCounter.ts"
-import { KeyCounterRepository } from "#src/domain/keys/KeyCounterRepository.ts"
+import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import { World } from "./World.ts"
 
 /** Counters in memory. */

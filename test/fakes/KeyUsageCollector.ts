@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { type HourOfKey, KeyUsageRepository } from "#src/domain/keys/KeyUsageCollector.ts"
+import { type HourOfKey, KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import { World } from "./World.ts"
 
 const idOf = ({ hour, keyId, orgId }: Pick<HourOfKey, "orgId" | "keyId" | "hour">) => `${orgId} ${keyId} ${hour}`

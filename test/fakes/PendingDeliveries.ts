@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { DefaultLimits, limitsOf } from "#src/domain/orgs/OrgLimits.ts"
-import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
+import { PendingDeliveries } from "#src/domain/webhooks/PendingLimit.ts"
 import { rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 
 /** The counts of pending deliveries in memory. */

@@ -1,9 +1,8 @@
 import { Effect, Layer } from "effect"
-import { orgNotFound } from "#src/domain/Principal.ts"
+import { orgNotFound, type OrgScope } from "#src/domain/Principal.ts"
 import { Conflict } from "#src/domain/Errors.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
-import type { RepositoryOwner } from "#src/domain/deployments/CiProvider.ts"
-import type { OrgScope } from "#src/domain/Principal.ts"
+import type { RepositoryOwner } from "#src/domain/deployments/CiRun.ts"
 import { linkNotFound, projectNotFound, ProjectRepository } from "#src/domain/projects/Projects.ts"
 import {
   defaultOrg,

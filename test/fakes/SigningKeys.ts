@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
-import { SigningKeyRepository } from "#src/domain/webhooks/SigningKeys.ts"
+import { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
 import { WebhookWorld } from "./WebhookWorld.ts"
 import { keepEntry } from "./World.ts"
 

@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
-import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
+import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"

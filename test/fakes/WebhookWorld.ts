@@ -1,11 +1,11 @@
 import type { DateTime } from "effect"
 import { Context, Effect, Layer } from "effect"
-import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/Delivery.ts"
+import type { Delivery, DeliveryAttempt } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { Job } from "#src/domain/jobs/Job.ts"
 import type { JobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import type { WebhookEndpoint } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import type { SigningKey } from "#src/domain/webhooks/SigningKeys.ts"
+import type { SigningKey } from "#src/domain/webhooks/Signatures.ts"
 import { World } from "./World.ts"
 
 export interface StoredEndpoint {

@@ -2,13 +2,13 @@ import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
 import type { KeyCounter } from "#src/domain/keys/KeyCounter.ts"
-import type { HourOfKey } from "#src/domain/keys/KeyUsageCollector.ts"
+import type { HourOfKey } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Principal.ts"
 import type { Deployment } from "#src/domain/deployments/Deployment.ts"
-import { formatOwner, type RepositoryOwner } from "#src/domain/deployments/CiProvider.ts"
+import { formatOwner, type RepositoryOwner } from "#src/domain/deployments/CiRun.ts"
 import type { Pins } from "#src/domain/deployments/RepositoryLink.ts"
-import type { RunPosition } from "#src/domain/deployments/runOrder.ts"
+import type { RunPosition } from "#src/domain/deployments/admission.ts"
 import type { Org } from "#src/domain/orgs/Org.ts"
 import {
   DefaultLimits,
@@ -22,7 +22,7 @@ import {
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
-import type { NewQuestion } from "#src/domain/docs/DocsQuestion.ts"
+import type { NewQuestion } from "#src/domain/docs/DocsQuestions.ts"
 import type { FakeDocs } from "./ProjectDocs.ts"
 
 export interface StoredProject {

@@ -1,11 +1,9 @@
 import type { DateTime } from "effect"
 import { Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { FinishedJob } from "#src/domain/webhooks/Event.ts"
-import { receives, topicsOf } from "#src/domain/webhooks/eventRouting.ts"
-import { callbackLane } from "#src/domain/webhooks/lanes.ts"
-import { eventBody, eventType } from "#src/domain/webhooks/Event.ts"
-import { type Receiver, receivers } from "#src/domain/webhooks/eventRouting.ts"
+import { eventBody, eventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
+import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
+import { callbackLane } from "#src/domain/webhooks/Slots.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 
 /** The org's endpoints that want events of a type, in the order of their ids. */

@@ -1,7 +1,7 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailuresToDeactivate, wasSent, type RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
-import type { DeliveryState } from "#src/domain/webhooks/Delivery.ts"
+import { minFailuresToDeactivate, type RetryDecision, wasSent } from "#src/domain/webhooks/RetryDecision.ts"
+import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
 

@@ -1,4 +1,4 @@
-import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
+import type { TurnBatch } from "#src/domain/Turns.ts"
 
 /** The rows of one batch of `inTurns`. `rows` are in the order of their due times. */
 export const batchOf = <Row extends { readonly orgId: string }>(

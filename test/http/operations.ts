@@ -9,12 +9,11 @@ import {
   ValidatedKey,
   ValidateKey,
 } from "#src/domain/keys/ApiKey.ts"
-import { UsageInterval } from "#src/domain/keys/KeyUsageReport.ts"
+import { UsageInterval } from "#src/domain/keys/KeyUsage.ts"
 import { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
-import { Deployment } from "#src/domain/deployments/Deployment.ts"
+import { Deployment, Registration } from "#src/domain/deployments/Deployment.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "#src/domain/orgs/Org.ts"
 import { CreateProject, Project, UpdateProject } from "#src/domain/projects/Project.ts"
-import { Registration } from "#src/domain/deployments/Registration.ts"
 import type { Send, WireAnswer } from "../support/wire.ts"
 
 /** An operation of the platform interface, with its name in the documents. */

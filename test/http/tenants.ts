@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import type { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
+import type { Delivery, DeliveryDetail } from "#src/domain/webhooks/DeliveryLog.ts"
 import { TestServer } from "../support/server.ts"
 import * as waits from "../support/wait.ts"
 import type { WireRequest } from "../support/wire.ts"

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { Webhook } from "standardwebhooks"
-import { Ed25519, Signer } from "#src/domain/webhooks/Signature.ts"
+import { Ed25519, Signer } from "#src/domain/webhooks/Signatures.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import { verifyWebhook, WebhookVerificationError } from "../../packages/webhooks/src/index.ts"
 

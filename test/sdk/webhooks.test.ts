@@ -3,7 +3,7 @@ import { Effect, Layer, Redacted, Schema } from "effect"
 import { readFileSync } from "node:fs"
 import type { IncomingHttpHeaders } from "node:http"
 import { Webhook } from "standardwebhooks"
-import { Signer } from "#src/domain/webhooks/Signature.ts"
+import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 import {
   type VerifyWebhookOptions,

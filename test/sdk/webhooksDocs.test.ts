@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Signer } from "#src/domain/webhooks/Signature.ts"
+import { Signer } from "#src/domain/webhooks/Signatures.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 

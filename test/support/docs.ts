@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs"
-import type { Page } from "#src/domain/chat/DocsPassages.ts"
+import type { Page } from "#src/domain/docs/DocsPassages.ts"
 
 const folder = new URL("../fixtures/docs/", import.meta.url)
 

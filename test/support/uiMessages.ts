@@ -5,7 +5,7 @@ import {
   type UIMessageChunk,
   uiMessageChunkSchema,
 } from "ai"
-import type { AnswerPart } from "#src/domain/chat/Chat.ts"
+import type { AnswerPart } from "#src/domain/docs/Chat.ts"
 
 const streamOf = <A>(values: ReadonlyArray<A>) =>
   new ReadableStream<A>({

@@ -1,5 +1,5 @@
 import { useId } from "preact/hooks"
-import { CopyButton } from "./Copy.tsx"
+import { CopyButton } from "./Button.tsx"
 
 /** JSON with an indentation for people; another text stays as it is. */
 export const pretty = (text: string) => {
@@ -51,3 +51,12 @@ export const Json = ({
   ) : (
     <Code title={title} text={JSON.stringify(value, null, 2)} />
   )
+
+/** Reads a JSON text that a person types; the error is for the field. */
+export const parseJson = (text: string): { readonly value?: unknown; readonly error?: string } => {
+  try {
+    return { value: JSON.parse(text) as unknown }
+  } catch {
+    return { error: "This is no JSON. Texts need double quotes; no comma follows the last item." }
+  }
+}

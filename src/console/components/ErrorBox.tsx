@@ -1,7 +1,6 @@
 import type { ComponentChildren } from "preact"
 import { GatehouseError } from "../client/call.ts"
-import { Button } from "./Button.tsx"
-import { Icon, type IconName } from "./Icon.tsx"
+import { Button, Icon, type IconName } from "./Button.tsx"
 
 interface NoticeProps {
   readonly tone: "good" | "warn" | "bad" | "calm"

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
 import { Link } from "../navigation/router.tsx"
-import { Icon, type IconName } from "./Icon.tsx"
+import { Icon, type IconName } from "./Button.tsx"
 
 interface Crumb {
   readonly to: string

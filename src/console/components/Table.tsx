@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact"
 import { Button } from "./Button.tsx"
 import { ErrorBox } from "./ErrorBox.tsx"
+import { Empty } from "./Page.tsx"
 
 export interface Column<Row> {
   readonly title: string
@@ -75,3 +76,28 @@ export const Table = <Row,>(props: TableProps<Row>) => {
     </>
   )
 }
+
+interface NoMatchProps {
+  /** What the list has. */
+  readonly noun: string
+  /** Reads further, while the list goes on. */
+  readonly more: (() => void) | undefined
+}
+
+/** Said in the place of no rows, when the reader has filtered them. */
+export const NoMatch = ({ more, noun }: NoMatchProps) => (
+  <Empty icon="search" title={more === undefined ? `No ${noun} matches` : `No ${noun} matches so far`}>
+    <p>Change the filters, or clear them.</p>
+    {more !== undefined && <Button onClick={more}>Look further</Button>}
+  </Empty>
+)
+
+/** Lines in the place of a text that is on its way, so that nothing moves when it arrives. */
+export const Skeleton = ({ lines = 1 }: { readonly lines?: number }) => (
+  <div class="stack" aria-busy="true">
+    <span class="visually-hidden">Loading</span>
+    {Array.from({ length: lines }, (_, i) => (
+      <span key={i} class={`skeleton ${["w-70", "w-50", "w-30"][i % 3]}`} />
+    ))}
+  </div>
+)

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
-import { Icon } from "./Icon.tsx"
+import { Icon } from "./Button.tsx"
 
 interface Toast {
   readonly id: number

@@ -1,14 +1,16 @@
+import type { ComponentType } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
-import { Button } from "../components/Button.tsx"
-import { Empty, Page } from "../components/Page.tsx"
 import { LiveProvider } from "../client/live.tsx"
 import { useMay, useSession } from "../client/session.tsx"
+import { Button } from "../components/Button.tsx"
+import { ErrorBox } from "../components/ErrorBox.tsx"
+import { Empty, Page } from "../components/Page.tsx"
+import { Skeleton } from "../components/Table.tsx"
 import { type Route, routes } from "../pages/routes.ts"
 import { Brand } from "./Brand.tsx"
-import { LazyPage } from "./lazy.tsx"
+import { Sidebar } from "./Sidebar.tsx"
 import { OrgContext } from "./org.ts"
 import { Link, match, navigate, ParamsProvider, useLocation } from "./router.tsx"
-import { Sidebar } from "./Sidebar.tsx"
 
 /** The page of an address, with its parameters. */
 const find = (path: string) => {
@@ -107,4 +109,28 @@ export const Layout = () => {
       </LiveProvider>
     </OrgContext.Provider>
   )
+}
+
+const loaded = new Map<string, ComponentType>()
+
+/** A page, loaded when it is first shown. */
+const LazyPage = ({ route }: { readonly route: Route }) => {
+  const [, setCount] = useState(0)
+  const [error, setError] = useState<Error>()
+  const Loaded = loaded.get(route.path)
+  const load = () => {
+    setError(undefined)
+    route.page().then(
+      (file) => {
+        loaded.set(route.path, file.default)
+        setCount((count) => count + 1)
+      },
+      (error: Error) => setError(error),
+    )
+  }
+  useEffect(() => {
+    if (Loaded === undefined) load()
+  }, [route.path])
+  if (Loaded !== undefined) return <Loaded />
+  return error === undefined ? <Skeleton lines={3} /> : <ErrorBox error={error} onRetry={() => location.reload()} />
 }

@@ -1,14 +1,15 @@
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
-import { InvalidRequest, type Forbidden, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
+import { type Forbidden, InvalidRequest, type NotFound, type Unauthorized, type Unavailable } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type CurrentPrincipal, managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
-import type { ActiveOrg, Measure } from "./ActiveOrg.ts"
 import {
+  type ActiveOrg,
   countIntervals,
   type Every,
   type FailingEndpoint,
   fill,
   intervalsOf,
+  type Measure,
   type Overview,
   rankOf,
   startOf,

@@ -17,7 +17,7 @@ export const Every = Schema.Literals(["minute", "hour", "day"]).annotate({
 export type Every = typeof Every.Type
 
 /** The length of an interval in milliseconds. */
-export const millisOf: Record<Every, number> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
+const millisOf: Record<Every, number> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 
 /** The start of the interval that a time is in. */
 export const startOf = (every: Every, millis: number) => Math.floor(millis / millisOf[every]) * millisOf[every]
@@ -153,3 +153,40 @@ export const fill = <K extends ActivityKind>(
     >),
   }))
 }
+
+/** What orgs are ranked by: outcomes of one kind. */
+export const measures = {
+  attempts: { kind: "deliveries", outcomes: outcomesOf.deliveries },
+  failedAttempts: { kind: "deliveries", outcomes: ["retried", "failed"] },
+  validations: { kind: "validations", outcomes: outcomesOf.validations },
+  jobs: { kind: "jobs", outcomes: outcomesOf.jobs },
+} as const satisfies Readonly<
+  Record<string, { readonly kind: ActivityKind; readonly outcomes: ReadonlyArray<ActivityOutcome> }>
+>
+export type Measure = keyof typeof measures
+
+/** The names of the measures. */
+export const measureNames = [
+  "attempts",
+  "failedAttempts",
+  "validations",
+  "jobs",
+] as const satisfies ReadonlyArray<Measure>
+
+const orgCount = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
+
+/** An org by what it did. */
+export const ActiveOrg = Schema.Struct({
+  orgId: Id,
+  name: Schema.String.annotate({ examples: ["Acme"] }),
+  attempts: orgCount("Attempts of deliveries.", 1_200),
+  failedAttempts: orgCount("Those of them that failed.", 42),
+  validations: orgCount("Validations of its keys.", 90_000),
+  jobs: orgCount("Finished jobs.", 300),
+}).annotate({ identifier: "ActiveOrg" })
+export interface ActiveOrg extends Schema.Schema.Type<typeof ActiveOrg> {}
+
+/** The query of the orgs that use most. */
+export const measureQuery = Schema.Literals(measureNames)
+  .annotate({ description: "What the orgs are ranked by. Default: attempts.", examples: ["attempts"] })
+  .pipe(Schema.withDecodingDefaultKey(Effect.succeed("attempts" as const)))

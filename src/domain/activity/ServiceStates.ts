@@ -1,10 +1,7 @@
 import { Context, DateTime, Effect, Layer } from "effect"
-import { DatabaseSize } from "../DatabaseSize.ts"
 import type { Forbidden, Unauthorized, Unavailable } from "../Errors.ts"
 import { type CurrentPrincipal, requireAdministrator } from "../Principal.ts"
-import { Readiness } from "../Readiness.ts"
-import { ActivityRepository } from "./ActivityRepository.ts"
-import type { ServiceState } from "./Replica.ts"
+import { ActivityRepository, type ServiceState } from "./ActivityRepository.ts"
 
 /** The state of the service for its operator: what each replica measured, and the database. */
 export class ServiceStates extends Context.Service<
@@ -35,3 +32,21 @@ export class ServiceStates extends Context.Service<
     }),
   )
 }
+
+/** Whether this replica can serve requests. */
+export class Readiness extends Context.Service<
+  Readiness,
+  {
+    /** Succeeds when the database answers and has its migrations. Returns whether it accepts writes. */
+    readonly check: Effect.Effect<{ readonly writable: boolean }, Unavailable>
+  }
+>()("gatehouse/domain/Readiness") {}
+
+/** How much the database stores. */
+export class DatabaseSize extends Context.Service<
+  DatabaseSize,
+  {
+    /** All tables and indexes, in bytes, without the log of changes (WAL). */
+    readonly bytes: Effect.Effect<number, Unavailable>
+  }
+>()("gatehouse/domain/DatabaseSize") {}

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { Id, Timestamp } from "../Schemas.ts"
-import type { ServiceEvent } from "../webhooks/ServiceEvents.ts"
+import type { ServiceEvent } from "../webhooks/Event.ts"
 
 /** The audited operations: all that change the resources of an org, or who may use them. */
 const AuditAction = Schema.Literals([

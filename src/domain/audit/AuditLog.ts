@@ -4,7 +4,7 @@ import type { AuditEntry } from "./AuditEntry.ts"
 import { actorOf, CurrentPrincipal, requireOrg } from "../Principal.ts"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
-import { type NewServiceEvent, makeServiceEvent } from "../webhooks/ServiceEvents.ts"
+import { makeServiceEvent, type NewServiceEvent } from "../webhooks/Event.ts"
 
 /** The id of the current request; `null` outside a request. */
 export const RequestId = Context.Reference<string | null>("gatehouse/domain/AuditLog/RequestId", {

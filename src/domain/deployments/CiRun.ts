@@ -1,5 +1,5 @@
-import type { DateTime, Result } from "effect"
-import type { Unauthorized } from "../Errors.ts"
+import { Context, DateTime, type Effect, Option, type Redacted, Result } from "effect"
+import type { Unauthorized, Unavailable } from "../Errors.ts"
 import type { Deployment } from "./Deployment.ts"
 
 /** What the claims of a token say about a run: the fields of its deployment, and its repository. */
@@ -40,3 +40,66 @@ export interface CiRun extends ClaimedRun {
 
 /** Reads a run from the payload of a verified token. Fails with a sentence that does not repeat the token. */
 export type ReadRun = (payload: unknown) => Result.Result<ClaimedRun, Unauthorized>
+
+/** A provider of CI tokens that the operator trusts. */
+export interface CiProvider {
+  /** The name that deployments, links and owners have: `github`. Several issuers may share it. */
+  readonly provider: string
+  /** The issuer, exactly as in the tokens: `https://token.actions.githubusercontent.com`. */
+  readonly issuer: string
+  /** A token must have one of these audiences. */
+  readonly audiences: ReadonlyArray<string>
+  /** A token must be signed with one of these algorithms. */
+  readonly algorithms: ReadonlyArray<string>
+  /** The address of the keys; `undefined`: the issuer's discovery document names it. */
+  readonly jwks: string | undefined
+  readonly read: ReadRun
+}
+
+/** The run of a verified token's payload, with the provider that vouches for it. */
+export const runOf = ({ issuer, provider, read }: CiProvider, payload: unknown): Result.Result<CiRun, Unauthorized> =>
+  Result.map(read(payload), (run) => {
+    const { iat } = payload as { readonly iat?: unknown }
+    const issuedAt = typeof iat === "number" ? Option.getOrNull(DateTime.make(iat * 1000)) : null
+    return { ...run, provider, issuer, issuedAt: issuedAt === null ? null : DateTime.toUtc(issuedAt) }
+  })
+
+/** The owner of repositories at a provider. Names compare without case. */
+export interface RepositoryOwner {
+  readonly provider: string
+  readonly owner: string
+}
+
+const ownerForm = /^(?:([a-z0-9][a-z0-9-]{0,62}):)?([\w.-]{1,100}(?:\/[\w.-]{1,100}){0,20})$/
+
+/** What an owner looks like, for descriptions: GitHub has no nested groups. `parseOwner` has the rule. */
+export const ownerFormat =
+  "^([A-Za-z0-9_.-]{1,100}|[a-z0-9][a-z0-9-]{0,62}:[A-Za-z0-9_.-]{1,100}(/[A-Za-z0-9_.-]{1,100}){0,20})$"
+
+/** Parses `provider:owner`, or `owner` for GitHub; `undefined` when it is neither. */
+export const parseOwner = (text: string): RepositoryOwner | undefined => {
+  const [, provider = "github", owner] = ownerForm.exec(text) ?? []
+  // GitHub has no nested groups.
+  const isMalformed = owner === undefined || owner.length > 255 || (provider === "github" && owner.includes("/"))
+  return isMalformed ? undefined : { provider, owner }
+}
+
+/** `provider:owner`; without the provider for GitHub. */
+export const formatOwner = ({ owner, provider }: RepositoryOwner) =>
+  provider === "github" ? owner : `${provider}:${owner}`
+
+export const isSameOwner = (a: RepositoryOwner, b: RepositoryOwner) =>
+  a.provider === b.provider && a.owner.toLowerCase() === b.owner.toLowerCase()
+
+/** Verifies CI tokens with the published keys of their provider. */
+export class CiTokenVerifier extends Context.Service<
+  CiTokenVerifier,
+  {
+    /**
+     * Returns the run of a token with a known issuer and a valid signature, audience and lifetime. Fails with
+     * `Unauthorized` and a sentence without the token, or with `Unavailable` when the provider is down and the key of the
+     * token is not known.
+     */
+    readonly verify: (token: Redacted.Redacted<string>) => Effect.Effect<CiRun, Unauthorized | Unavailable>
+  }
+>()("gatehouse/domain/CiToken/CiTokenVerifier") {}

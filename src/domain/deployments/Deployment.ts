@@ -1,5 +1,7 @@
-import { Schema } from "effect"
+import { Context, Schema } from "effect"
+import { InvalidRequest } from "../Errors.ts"
 import { Id, Timestamp } from "../Schemas.ts"
+import type { RegistrationRules } from "./admission.ts"
 
 /** The record of one CI run of a project. */
 export const Deployment = Schema.Struct({
@@ -43,3 +45,30 @@ export const subdomainFor = (owner: string, repo: string, n = 1): string => {
   const suffix = n > 1 ? `-${n}` : ""
   return trimHyphens(label.slice(0, 63 - suffix.length)) + suffix
 }
+
+/** The answer to a CI run. `preview` is present only when it is `true`. */
+export const Registration = Schema.Struct({
+  ok: Schema.Boolean,
+  projectId: Schema.optionalKey(Schema.String),
+  branch: Schema.optionalKey(
+    Schema.String.annotate({
+      description: "The head branch of a pull request, else the pushed branch or tag.",
+    }),
+  ),
+  preview: Schema.optionalKey(
+    Schema.Boolean.annotate({ description: "true: the deployment is a preview. Absent: it is not." }),
+  ),
+}).annotate({
+  identifier: "Registration",
+  examples: [{ ok: true, projectId: "01KAHBMKZ3D2X7S5QN8W4V6R9V", branch: "add-search", preview: true }],
+})
+export interface Registration extends Schema.Schema.Type<typeof Registration> {}
+
+/** What the operator has configured about registrations. */
+export class RegistrationPolicy extends Context.Service<RegistrationPolicy, RegistrationRules>()(
+  "gatehouse/domain/Deployments/RegistrationPolicy",
+) {}
+
+/** The error for a provider that the operator has not configured. */
+export const unknownProvider = (field: string, { issuers }: RegistrationRules) =>
+  new InvalidRequest({ error: `${field} must name a configured CI provider: ${[...issuers.keys()].join(", ")}.` })

@@ -1,9 +1,7 @@
-import type { DateTime } from "effect"
+import { DateTime } from "effect"
 import { Unauthorized } from "../Errors.ts"
-import { isSameOwner, type RepositoryOwner } from "./CiProvider.ts"
-import type { CiRun } from "./CiRun.ts"
+import { type CiRun, isSameOwner, type RepositoryOwner } from "./CiRun.ts"
 import { meetsPins, type Pins } from "./RepositoryLink.ts"
-import { isNewer, newestOf, type RunPosition } from "./runOrder.ts"
 
 /** The repositories that may register: all, only those that are linked to a project, or only those of the listed owners. */
 export type AllowedOwners = "any" | "linked" | ReadonlyArray<RepositoryOwner>
@@ -45,7 +43,7 @@ export interface OwningOrg {
 }
 
 /** What the service knows about the repository of a run. */
-export interface KnownRepository {
+interface KnownRepository {
   /** The project that is linked to the repository's id, else to its name. */
   readonly linked: LinkedProject | undefined
   readonly owningOrg: OwningOrg | undefined
@@ -57,7 +55,7 @@ export interface KnownRepository {
 export type Refusal = "NotLinked" | "OwnerNotAllowed" | "NameReused" | "OwnerReused" | "RepositoryMoved"
 
 /** The decision about a run: record it in a project, create a project for it, or refuse it. */
-export type Admission =
+type Admission =
   | { readonly _tag: "Record"; readonly project: LinkedProject }
   | {
       readonly _tag: "Create"
@@ -173,3 +171,27 @@ const sentences: Readonly<Record<Refusal, string>> = {
 }
 
 export const refusal = (reason: Refusal) => new Unauthorized({ error: sentences[reason] })
+
+/** The place of a run among the runs of its repository. */
+export interface RunPosition {
+  readonly runId: string
+  readonly runAttempt: number
+  /** When its token was issued, or when it registered. */
+  readonly at: DateTime.Utc
+}
+
+const isNumber = (id: string) => /^[0-9]{1,255}$/.test(id)
+
+/**
+ * Whether a run is newer than another one. Numeric run ids have an order, then the attempt. Ids without an order (UUIDs)
+ * compare by time.
+ */
+const isNewer = (run: RunPosition, than: RunPosition): boolean => {
+  if (run.runId === than.runId) return run.runAttempt > than.runAttempt
+  if (isNumber(run.runId) && isNumber(than.runId)) return BigInt(run.runId) > BigInt(than.runId)
+  return DateTime.isGreaterThanOrEqualTo(run.at, than.at)
+}
+
+/** The newest of runs; `null` when there is none. */
+export const newestOf = (runs: ReadonlyArray<RunPosition | null>): RunPosition | null =>
+  runs.reduce((newest, run) => (newest === null || (run !== null && isNewer(run, newest)) ? run : newest), null)

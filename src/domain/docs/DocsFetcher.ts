@@ -1,9 +1,8 @@
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { descriptionOf, type Page, titleOf } from "../chat/DocsPassages.ts"
-import { Documents } from "../chat/Documents.ts"
-import type { Unavailable } from "../Errors.ts"
-import { faultPlace } from "../faultPlace.ts"
+import { descriptionOf, type Page, titleOf } from "./DocsPassages.ts"
+import { Documents } from "./Documents.ts"
+import { faultPlace, type Unavailable } from "../Errors.ts"
 import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
 import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 

@@ -1,13 +1,13 @@
 import { Context, Effect, Layer } from "effect"
-import { ChatRateLimits } from "../chat/ChatRateLimits.ts"
-import { docsTools } from "../chat/chatTools.ts"
-import { DocsIndexes } from "../chat/DocsIndexes.ts"
-import { pageUrl } from "../chat/docsQuote.ts"
+import { ChatRateLimits } from "./ChatRateLimits.ts"
+import { docsTools } from "./chatTools.ts"
+import { DocsIndexes } from "./DocsIndexes.ts"
+import { pageUrl } from "./DocsPassages.ts"
 import type {
+  Forbidden,
   NotFound,
   TooManyRequests,
   Unauthorized,
-  Forbidden,
   Unavailable,
   UnprocessableContent,
 } from "../Errors.ts"

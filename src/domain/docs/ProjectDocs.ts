@@ -1,7 +1,7 @@
 import { DateTime, Duration, Schema } from "effect"
-import { DocumentUrl } from "../chat/Chat.ts"
+import { DocumentUrl } from "./Chat.ts"
 import { Id, Text, Timestamp } from "../Schemas.ts"
-import { urlFault } from "../webhooks/WebhookUrl.ts"
+import { urlFault } from "../webhooks/ReceiverUrl.ts"
 
 /** The placeholders of `docsZipUrl`, and examples of their values. */
 const placeholders = {

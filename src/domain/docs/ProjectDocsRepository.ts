@@ -1,9 +1,8 @@
 import type { DateTime } from "effect"
 import { Context, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import type { Page } from "../chat/DocsPassages.ts"
-import type { LimitReached, Unavailable } from "../Errors.ts"
-import { NotFound } from "../Errors.ts"
+import type { Page } from "./DocsPassages.ts"
+import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { OrgScope } from "../Principal.ts"
 import type { DocsRecord, FetchFailure, PutProjectDocs, StoredEdition } from "./ProjectDocs.ts"
 

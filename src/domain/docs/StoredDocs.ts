@@ -1,10 +1,9 @@
-import { Context, DateTime, Effect, Layer, Option, Stream } from "effect"
-import { AuditLog } from "../audit/AuditLog.ts"
-import type { DocsSource } from "../chat/DocsIndexes.ts"
-import type { Page } from "../chat/DocsPassages.ts"
+import { Context, DateTime, Effect, Latch, Layer, Option, Stream } from "effect"
 import type { Forbidden, NotFound, Unauthorized, Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, managedScope, noCredential, OrgScope } from "../Principal.ts"
-import { DocsWakeup } from "./DocsWakeup.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { DocsSource } from "./DocsIndexes.ts"
+import type { Page } from "./DocsPassages.ts"
 import { type DocsRecord, type ProjectDocs, type PutProjectDocs, toProjectDocs } from "./ProjectDocs.ts"
 import { docsNotFound, type DocsOf, type ListedPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
 
@@ -125,4 +124,19 @@ export class StoredDocs extends Context.Service<
       return StoredDocs.of({ get, put, remove, ofProject, sourceOf, read, list })
     }),
   )
+}
+
+/** Wakes the worker that fetches documentation, when an owner of this replica has changed it. */
+export class DocsWakeup extends Context.Service<
+  DocsWakeup,
+  {
+    readonly wake: Effect.Effect<void>
+    /** Waits for the next `wake`, or returns at once after one that nobody has waited for. */
+    readonly wait: Effect.Effect<void>
+  }
+>()("gatehouse/domain/DocsWakeup") {
+  static readonly layer = Layer.sync(DocsWakeup, () => {
+    const latch = Latch.makeUnsafe()
+    return { wake: Effect.asVoid(latch.open), wait: Effect.andThen(latch.await, Effect.asVoid(latch.close)) }
+  })
 }

@@ -1,10 +1,9 @@
 import { Context, type DateTime, type Effect } from "effect"
 import { type Conflict, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobStatus } from "./Job.ts"
-import type { DelayedBatch, QueuedJobs } from "./DelayedJobs.ts"
+import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
-import type { ExpiredLeases, LeaseBatch } from "./Leases.ts"
 import type { Found, Page } from "../Page.ts"
 
 /** A new job. `callbackSecret` is encrypted for the job's id. */

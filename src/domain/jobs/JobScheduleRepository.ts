@@ -1,7 +1,7 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { Conflict, type InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
-import type { TurnBatch } from "../orgs/Turns.ts"
+import type { TurnBatch } from "../Turns.ts"
 import type { Found, Page } from "../Page.ts"
 import type { JobStatus } from "./Job.ts"
 import type { JobSchedule, LastJob, Overlap } from "./JobSchedule.ts"

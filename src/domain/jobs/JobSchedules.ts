@@ -2,15 +2,21 @@ import { Context, DateTime, Effect, Layer, type Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { nextFiring, nextFirings } from "./firings.ts"
-import { type Conflict, InvalidRequest, type LimitReached, type NotFound } from "../Errors.ts"
-import type { Unauthorized, Unavailable } from "../Errors.ts"
+import {
+  type Conflict,
+  InvalidRequest,
+  type LimitReached,
+  type NotFound,
+  type Unauthorized,
+  type Unavailable,
+} from "../Errors.ts"
 import type { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "./JobSchedule.ts"
 import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { JobTemplates, withoutUndefined } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { inTurns } from "../orgs/Turns.ts"
+import { inTurns } from "../Turns.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
-import { Wakeups } from "../webhooks/Wakeups.ts"
+import { Wakeups } from "../Wakeups.ts"
 
 /** Schedules that one transaction fires. */
 const maxFireBatch = 500

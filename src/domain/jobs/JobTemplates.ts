@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
 import type { InvalidRequest } from "../Errors.ts"
-import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrlRules.ts"
+import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrl.ts"
 import type { jobFields } from "./Job.ts"
 
 /** Removes the fields that are `undefined`. */

@@ -1,41 +1,38 @@
-import type { Redacted } from "effect"
-import { Context, DateTime, Effect, Layer } from "effect"
+import { Context, DateTime, Effect, Layer, type Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type {
-  ApiKey,
-  CreatedApiKey,
-  CreateOrgKey,
-  CreateProjectKey,
-  RotateKey,
-  UpdateKey,
-  ValidatedKey,
-} from "./ApiKey.ts"
-import { defaultOverlapSeconds } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyChange, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import {
+  type Conflict,
+  type CostAboveLimit,
+  type CreditsExhausted,
+  type Forbidden,
+  InvalidRequest,
+  type LimitReached,
+  type NotFound,
+  type TooManyRequests,
+  type Unauthorized,
+  type Unavailable,
+} from "../Errors.ts"
+import { nextCursor, type Page } from "../Page.ts"
+import { type CurrentPrincipal, managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
-import type { CurrentPrincipal } from "../Principal.ts"
-import { managedScope, requireAdministrator, requireOrg } from "../Principal.ts"
-import type {
-  Conflict,
-  CostAboveLimit,
-  CreditsExhausted,
-  Forbidden,
-  InvalidRequest,
-  LimitReached,
-  NotFound,
-  TooManyRequests,
-  Unauthorized,
-  Unavailable,
-} from "../Errors.ts"
-import * as KeyChecks from "./KeyChecks.ts"
-import { KeyHash } from "./KeyHash.ts"
-import { KeyLookup } from "./KeyLookup.ts"
-import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
-import { checkExpiry, mintKey } from "./mintKey.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import type { Page } from "../Page.ts"
-import { nextCursor } from "../Page.ts"
+import {
+  type ApiKey,
+  type CreatedApiKey,
+  type CreateOrgKey,
+  type CreateProjectKey,
+  defaultOverlapSeconds,
+  displayPrefix,
+  fromRandomBytes,
+  type RotateKey,
+  type UpdateKey,
+  type ValidatedKey,
+} from "./ApiKey.ts"
+import { ApiKeyRepository, type KeyChange, type KeyGrant, type NewApiKey } from "./ApiKeyRepository.ts"
+import * as KeyChecks from "./KeyChecks.ts"
+import { KeyHash, KeyLookup } from "./KeyLookup.ts"
+import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
@@ -236,3 +233,21 @@ export class ApiKeys extends Context.Service<
     }),
   )
 }
+
+/** Makes new keys: `key` is the full key, `stored` the part that is stored. */
+const mintKey = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: string) => string) => {
+  const generate: Effect.Effect<string> = Effect.flatMap(random.randomBytes(48), (bytes) => {
+    const key = fromRandomBytes(bytes)
+    return key === undefined ? generate : Effect.succeed(key)
+  })
+  return Effect.zipWith(generate, random.ulid, (key, id) => ({
+    key,
+    stored: { id, prefix: displayPrefix(key), hash: hashOf(key) },
+  }))
+}
+
+/** Refuses an expiry that is not in the future. No expiry is valid. */
+const checkExpiry = (expiresAt: DateTime.Utc | null | undefined, now: DateTime.Utc) =>
+  expiresAt == null || DateTime.isGreaterThan(expiresAt, now)
+    ? Effect.void
+    : Effect.fail(new InvalidRequest({ error: "expiresAt must be a time in the future." }))

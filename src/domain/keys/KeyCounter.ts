@@ -1,8 +1,7 @@
-import type { Refill, RateLimit } from "./KeySettings.ts"
-import * as RateBucket from "./RateBucket.ts"
+import type { RateLimit, Refill } from "./KeySettings.ts"
 
 /** The credits of a counter that are neither used nor leased. */
-export interface CreditBalance {
+interface CreditBalance {
   readonly remaining: number
   readonly refill: Refill | null
   /** When they were set or refilled last, in milliseconds of the database's clock. */
@@ -14,7 +13,7 @@ export interface KeyCounter {
   /** Grows with each change of the limits, which ends all portions. */
   readonly version: number
   readonly rateLimit: RateLimit | null
-  readonly bucket: RateBucket.RateBucket
+  readonly bucket: RateBucket
   readonly credits: CreditBalance | null
 }
 
@@ -76,7 +75,7 @@ export const maxPortion = (limit: number) => (limit < 100 ? 0 : limit < 1000 ? 1
 
 const advance = (counter: KeyCounter, now: number): KeyCounter => ({
   ...counter,
-  bucket: counter.rateLimit === null ? counter.bucket : RateBucket.advance(counter.bucket, counter.rateLimit, now),
+  bucket: counter.rateLimit === null ? counter.bucket : advanceBucket(counter.bucket, counter.rateLimit, now),
   credits: counter.credits === null ? null : refilled(counter.credits, now),
 })
 
@@ -86,7 +85,7 @@ const putBack = (counter: KeyCounter, portion: Portion): KeyCounter => {
   const { bucket, credits, rateLimit } = counter
   return {
     ...counter,
-    bucket: rateLimit === null ? bucket : RateBucket.putBack(bucket, rateLimit, portion.units, portion.leasedAt),
+    bucket: rateLimit === null ? bucket : putBackUnits(bucket, rateLimit, portion.units, portion.leasedAt),
     credits:
       credits === null || credits.since !== portion.creditsSince
         ? credits
@@ -96,7 +95,7 @@ const putBack = (counter: KeyCounter, portion: Portion): KeyCounter => {
 
 const take = (counter: KeyCounter, units: number): KeyCounter => ({
   ...counter,
-  bucket: counter.rateLimit === null ? counter.bucket : RateBucket.takeUnits(counter.bucket, counter.rateLimit, units),
+  bucket: counter.rateLimit === null ? counter.bucket : takeUnits(counter.bucket, counter.rateLimit, units),
   credits: counter.credits && { ...counter.credits, remaining: counter.credits.remaining - units },
 })
 
@@ -115,7 +114,7 @@ const sizeOf = ({ need, waiting, want }: LeaseAsk, rateLeft: number, counter: Ke
 const lifetimeOf = ({ credits, rateLimit }: KeyCounter, now: number) =>
   Math.min(
     // 0 for a limit without portions: its units are those of the uses that wait for this answer.
-    rateLimit === null ? RateBucket.maxLifetimeMillis : RateBucket.lifetimeOf(rateLimit),
+    rateLimit === null ? maxLifetimeMillis : bucketLifetime(rateLimit),
     credits?.refill ? nextRefill(credits.since, credits.refill) - now : Infinity,
   )
 
@@ -128,7 +127,7 @@ const refusal = ({ bucket, credits, rateLimit }: KeyCounter, need: number, now: 
   const { limit } = rateLimit!
   return {
     exhausted: "rateLimit",
-    retryMillis: RateBucket.millisUntil(bucket, rateLimit!, need),
+    retryMillis: millisUntil(bucket, rateLimit!, need),
     maxCost: limit,
   } as const
 }
@@ -146,7 +145,7 @@ export const lease = (
 ): { readonly counter: KeyCounter; readonly lease: Lease } => {
   const advanced = advance(before, now)
   const counter = ask.unused === null ? advanced : putBack(advanced, ask.unused)
-  const rateLeft = counter.rateLimit === null ? Infinity : RateBucket.unitsLeft(counter.bucket, counter.rateLimit)
+  const rateLeft = counter.rateLimit === null ? Infinity : unitsLeft(counter.bucket, counter.rateLimit)
   const size = sizeOf(ask, rateLeft, counter)
   const isRefused = ask.need > 0 && size < ask.need
   const units = isRefused || ask.need + ask.want === 0 ? 0 : size
@@ -182,11 +181,7 @@ export const changeLimits = (
     version: counter.version + 1,
     rateLimit: next,
     // A new version ends all portions, so their units drain from now on.
-    bucket: isConverted
-      ? RateBucket.convert(bucket, rateLimit, next)
-      : rateLimit === null
-        ? RateBucket.emptyBucket(now)
-        : bucket,
+    bucket: isConverted ? convert(bucket, rateLimit, next) : rateLimit === null ? emptyBucket(now) : bucket,
     credits:
       change.credits === undefined
         ? counter.credits
@@ -201,5 +196,102 @@ export const newCounter = (
     readonly credits: { readonly remaining: number; readonly refill?: Refill } | null
   },
   now: number,
-): KeyCounter =>
-  changeLimits({ version: -1, rateLimit: null, bucket: RateBucket.emptyBucket(now), credits: null }, limits, now)
+): KeyCounter => changeLimits({ version: -1, rateLimit: null, bucket: emptyBucket(now), credits: null }, limits, now)
+
+/**
+ * The units that a rate limit has taken. `used` drains evenly: `limit` units in `window` seconds. Leased units do not drain until
+ * their portion has expired. `current` are the units that were leased in the time slot of `at`, `previous` those of the slot before it.
+ * A slot is as long as the lifetime of a portion. All numbers are whole.
+ */
+interface RateBucket {
+  /** In parts of a unit (`partsOf`). */
+  readonly used: number
+  readonly current: number
+  readonly previous: number
+  /** The time of the last change, in milliseconds of the database's clock. */
+  readonly at: number
+}
+
+/** The smallest limit of which portions are leased. Of a smaller one, each use asks the database. */
+const minLeasedLimit = 100
+/** The longest lifetime of a portion, in milliseconds. */
+const maxLifetimeMillis = 10_000
+/** The clock of the database has stepped back when it is behind the last change by more. No statement takes as long. */
+const maxClockLagMillis = 20_000
+
+/**
+ * The lifetime of a portion in milliseconds: a twentieth of the window, so that a burst begins to drain soon. 0: units are
+ * used at once.
+ */
+export const bucketLifetime = ({ limit, window }: RateLimit) =>
+  limit < minLeasedLimit ? 0 : Math.min(window * 50, maxLifetimeMillis)
+
+/** The parts of a unit, so that the drain of a millisecond is a whole number of them. At most 8.64e15 make a limit. */
+const partsOf = ({ window }: RateLimit) => window * 1000 * 100
+
+/**
+ * The parts that drain in a millisecond. A leased limit drains 2 % slower, so that a window that begins with a full burst
+ * stays below twice the limit also as clients measure it.
+ */
+const drainOf = ({ limit }: RateLimit) => limit * (limit < minLeasedLimit ? 100 : 98)
+
+export const emptyBucket = (at: number): RateBucket => ({ used: 0, current: 0, previous: 0, at })
+
+const drained = (bucket: RateBucket, rateLimit: RateLimit, to: number): RateBucket => ({
+  ...bucket,
+  used: Math.max(0, bucket.used - (to - bucket.at) * drainOf(rateLimit)),
+  at: to,
+})
+
+/** Drains a bucket until now. A clock that is behind drains nothing. */
+export const advanceBucket = (bucket: RateBucket, rateLimit: RateLimit, now: number): RateBucket => {
+  if (now < bucket.at) return bucket.at - now > maxClockLagMillis ? { ...bucket, at: now } : bucket
+  const slot = bucketLifetime(rateLimit)
+  const parts = partsOf(rateLimit)
+  let moved = bucket
+  for (let n = 0; n < 2 && moved.current + moved.previous > 0; n++) {
+    const end = slot === 0 ? moved.at : (Math.floor(moved.at / slot) + 1) * slot
+    if (end > now) break
+    const { current, previous, used, at } = drained(moved, rateLimit, end)
+    moved = { used: used + previous * parts, previous: current, current: 0, at }
+  }
+  return drained(moved, rateLimit, now)
+}
+
+/** The units that are left in a bucket that was advanced. */
+export const unitsLeft = ({ current, previous, used }: RateBucket, rateLimit: RateLimit) => {
+  const parts = partsOf(rateLimit)
+  return Math.max(0, Math.floor((rateLimit.limit * parts - used) / parts) - current - previous)
+}
+
+/** Takes units, of which so many are left. */
+export const takeUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number): RateBucket =>
+  bucketLifetime(rateLimit) === 0
+    ? { ...bucket, used: bucket.used + units * partsOf(rateLimit) }
+    : { ...bucket, current: bucket.current + units }
+
+/** Puts back units of a portion that was leased at `leasedAt`. Units past their lifetime drain already, and stay taken. */
+const putBackUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number, leasedAt: number): RateBucket => {
+  const slot = bucketLifetime(rateLimit)
+  if (slot === 0) return bucket
+  const age = Math.floor(bucket.at / slot) - Math.floor(leasedAt / slot)
+  if (age === 0) return { ...bucket, current: Math.max(0, bucket.current - units) }
+  return age === 1 ? { ...bucket, previous: Math.max(0, bucket.previous - units) } : bucket
+}
+
+/** The milliseconds until so many units are left, about; exact for a limit without portions. */
+export const millisUntil = (bucket: RateBucket, rateLimit: RateLimit, units: number): number => {
+  if (units > rateLimit.limit) return rateLimit.window * 1000
+  const parts = partsOf(rateLimit)
+  const excess = bucket.used + (bucket.current + bucket.previous + units) * parts - rateLimit.limit * parts
+  if (excess <= 0) return 0
+  const drain = Math.ceil(excess / drainOf(rateLimit))
+  // Leased units have to begin to drain first.
+  return excess <= bucket.used ? drain : drain + 2 * bucketLifetime(rateLimit)
+}
+
+/** The bucket of another limit, with as many units taken. */
+export const convert = (bucket: RateBucket, from: RateLimit, to: RateLimit): RateBucket => {
+  const units = Math.ceil(bucket.used / partsOf(from)) + bucket.current + bucket.previous
+  return { used: Math.min(units, to.limit) * partsOf(to), current: 0, previous: 0, at: bucket.at }
+}

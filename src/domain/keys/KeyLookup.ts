@@ -1,6 +1,6 @@
 import { Context, type Effect, type Exit } from "effect"
-import type { KeyGrant } from "./ApiKeyRepository.ts"
 import type { Unavailable } from "../Errors.ts"
+import type { KeyGrant } from "./ApiKeyRepository.ts"
 
 /** Finds keys by their hash. Memory answers only while it certainly knows of all deletions, or those of all but the last seconds. */
 export class KeyLookup extends Context.Service<
@@ -30,3 +30,6 @@ export type ValidationSource = "memory" | "database"
 export const ValidationCounter = Context.Reference<
   (outcome: ValidationOutcome, source: ValidationSource, orgId?: string) => void
 >("gatehouse/domain/ValidationCounter", { defaultValue: () => () => {} })
+
+/** Returns the SHA-256 of a key in lower-case hex. The service stores and finds keys by it. */
+export class KeyHash extends Context.Service<KeyHash, (key: string) => string>()("gatehouse/domain/KeyHash") {}

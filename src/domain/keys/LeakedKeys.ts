@@ -1,10 +1,9 @@
 import { Context, Effect, Layer, Schema } from "effect"
+import type { Unavailable } from "../Errors.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
 import { isWellFormed } from "./ApiKey.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
-import { KeyHash } from "./KeyHash.ts"
-import { KeyLookup } from "./KeyLookup.ts"
-import { AuditLog } from "../audit/AuditLog.ts"
-import type { Unavailable } from "../Errors.ts"
+import { KeyHash, KeyLookup } from "./KeyLookup.ts"
 
 const maxReports = 1_000
 
@@ -24,7 +23,7 @@ const ReportedToken = Schema.Struct({
     examples: ["commit"],
   }),
 }).annotate({ identifier: "ReportedToken" })
-export type ReportedToken = typeof ReportedToken.Type
+type ReportedToken = typeof ReportedToken.Type
 
 export const ReportedTokens = Schema.Array(ReportedToken)
   .check(Schema.isMaxLength(maxReports, { expected: "a list of at most 1,000 tokens" }))
@@ -96,3 +95,22 @@ export class LeakedKeys extends Context.Service<
     }),
   )
 }
+
+/** A report of leaked keys, as it was signed. */
+interface SignedReport {
+  /** The identifier of the reporter's public key. */
+  readonly keyId: string
+  /** In base64. */
+  readonly signature: string
+  /** The exact bytes that were signed. */
+  readonly body: Uint8Array
+}
+
+/** The signatures of reports of leaked keys. */
+export class ReportSignatures extends Context.Service<
+  ReportSignatures,
+  {
+    /** Whether the reporter has signed these bytes. Fails when the reporter's public keys cannot be read. */
+    readonly verify: (report: SignedReport) => Effect.Effect<boolean, Unavailable>
+  }
+>()("gatehouse/domain/ReportSignatures") {}

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { limits, type OrgLimitName, orgLimitNames } from "./OrgLimits.ts"
-import { ownerFormat, parseOwner } from "../deployments/CiProvider.ts"
+import { ownerFormat, parseOwner } from "../deployments/CiRun.ts"
 import { Id, Name, Text, Timestamp } from "../Schemas.ts"
 
 /** An org: the tenant that owns projects, keys and webhook endpoints. */

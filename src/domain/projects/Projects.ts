@@ -3,11 +3,18 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { CurrentPrincipal, managedScope, orgNotFound, OrgScope } from "../Principal.ts"
-import { isSameOwner, type RepositoryOwner } from "../deployments/CiProvider.ts"
-import { RegistrationPolicy, unknownProvider } from "../deployments/RegistrationPolicy.ts"
+import { isSameOwner, type RepositoryOwner } from "../deployments/CiRun.ts"
+import { RegistrationPolicy, unknownProvider } from "../deployments/Deployment.ts"
 import type { PutRepositoryLink, RepositoryLink } from "../deployments/RepositoryLink.ts"
-import type { Conflict, LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
-import { Forbidden, InvalidRequest, NotFound } from "../Errors.ts"
+import {
+  type Conflict,
+  Forbidden,
+  InvalidRequest,
+  type LimitReached,
+  NotFound,
+  type Unauthorized,
+  type Unavailable,
+} from "../Errors.ts"
 import { KeyLookup } from "../keys/KeyLookup.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"

@@ -1,7 +1,7 @@
 import { Context, DateTime, Duration, Effect, Layer, Metric, Struct } from "effect"
 import { LRUCache } from "lru-cache"
 import type { Unavailable } from "../Errors.ts"
-import { Wakeups } from "../webhooks/Wakeups.ts"
+import { Wakeups } from "../Wakeups.ts"
 
 /**
  * A change of many rows. It counts at once for every read and claim, and is made to the rows in batches. `cancel`: cancel

@@ -2,10 +2,15 @@ import { Context, Data, DateTime, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import { Cipher } from "../Cipher.ts"
 import type { AttemptRecord, ClaimedDelivery, StoredSecret } from "./DeliveryQueue.ts"
-import { delayAfter, parseRetryAfter, RetryDelays } from "./retryDelays.ts"
-import { prepareSign } from "./prepareSign.ts"
-import { type Sign, Signer } from "./Signature.ts"
-import { isDelivered, decideRetry, type RetryDecision } from "./RetryDecision.ts"
+import {
+  decideRetry,
+  delayAfter,
+  isDelivered,
+  parseRetryAfter,
+  type RetryDecision,
+  RetryDelays,
+} from "./RetryDecision.ts"
+import { prepareSign, type Sign, Signer } from "./Signatures.ts"
 import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
 
 /** The signing secret cannot be decrypted. */

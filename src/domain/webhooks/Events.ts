@@ -9,7 +9,7 @@ import { NonEmptyText } from "../Schemas.ts"
 import { type Event, type EventDetail, type NewEvent, ownBody, type SeenEventType } from "./Event.ts"
 import { EventRepository } from "./EventRepository.ts"
 import { EventType } from "./EventPatterns.ts"
-import { Wakeups } from "./Wakeups.ts"
+import { Wakeups } from "../Wakeups.ts"
 
 /** The largest `data` of an event, in bytes of JSON. */
 const maxDataBytes = 256 * 1024

@@ -1,18 +1,6 @@
-import type { AttemptRecord, Claim, Claimed, ClaimedDelivery } from "./DeliveryQueue.ts"
-import { alternateOrgs } from "../orgs/Turns.ts"
-import { laneId } from "./lanes.ts"
-import { maxPaceLateMillis } from "./pace.ts"
-import type { SlotCommand, SlotEvent } from "./slotEvents.ts"
-import {
-  free,
-  type Lane,
-  maxPrefetched,
-  minWorthwhileClaim,
-  newLane,
-  occupy,
-  reserveNow,
-  type Slots,
-} from "./slotState.ts"
+import type { Duration } from "effect"
+import { alternateOrgs } from "../Turns.ts"
+import type { AttemptRecord, Claim, Claimed, ClaimedDelivery, LaneShare, OrgShare } from "./DeliveryQueue.ts"
 
 type Commands = Array<SlotCommand>
 
@@ -213,3 +201,203 @@ export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand>
   }
   return commands
 }
+
+/** Deliveries that a claim takes of a lane that sends in order: one claim at a time has deliveries of such a lane. */
+export const orderedBatchSize = 20
+
+/** The limits of one process. */
+interface SlotLimits {
+  readonly slots: number
+  /** Bytes of the bodies that are claimed at the same time. */
+  readonly bytes: number
+  /** Attempts in flight of one lane. */
+  readonly laneCap: number
+  /** Deliveries that one claim may take. */
+  readonly claimBatchSize: number
+}
+
+/** A claimed delivery that waits for a slot, or for its time. */
+interface Prefetched {
+  readonly delivery: ClaimedDelivery
+  readonly claimedAt: number
+  /** When it may be sent, in monotonic milliseconds; `null` in a lane without a limit per second. */
+  readonly sendAt: number | null
+}
+
+interface Lane {
+  readonly orgId: string
+  /** Whether it sends one delivery at a time, in order. */
+  ordered: boolean
+  /** When the lane may start its next timed attempt, in monotonic milliseconds; 0 if there is none. */
+  turnAt: number
+  /** Attempts in flight, and failed attempts that are not recorded. */
+  inFlight: number
+  /** Failed attempts that are not recorded. The lane begins no attempt while there is one. */
+  unrecordedFailures: number
+  /** Whether the last attempt succeeded. Such a lane keeps its slots when its org runs short of them. */
+  lastSucceeded: boolean
+  /** Whether the last recorded attempt failed. A claim takes one delivery of such a lane. */
+  lastRecordFailed: boolean
+  /** Deliveries that are claimed before a slot is free, so that the lane does not wait for the database. */
+  prefetched: Array<Prefetched>
+  /** Doubles when the lane runs low within `fastDrainMillis` of a claim. */
+  prefetchLimit: number
+  /** When a claim last took a delivery of this lane. */
+  claimedAt: number
+  /** Whether the last claim filled the lane, so that the queue may have more. */
+  mayHaveMore: boolean
+}
+
+/** The deliveries that this process has claimed and not recorded, by lane and by org. */
+interface Slots {
+  readonly limits: SlotLimits
+  readonly lanes: Map<string, Lane>
+  readonly orgs: Map<string, { count: number; bytes: number }>
+  /** Deliveries that are claimed and not recorded. */
+  total: number
+  /** Slots in use. A delivered attempt that is not recorded takes memory, but no slot. */
+  used: number
+  usedBytes: number
+  /** Deliveries whose release has not reached the database. */
+  releasing: number
+  /** Whether the queue may have due deliveries that the last claim did not take. */
+  mayHaveMore: boolean
+  /** Whether the last claim left deliveries because their org had no share. */
+  leftForShare: boolean
+}
+
+/** How many slots must stay free after an org takes one more: this factor times the slots of the org. */
+const reserve = 1 / 3
+/** `reserve` while slots are scarce. */
+const scarceReserve = 8
+
+export const makeSlots = (limits: SlotLimits): Slots => ({
+  limits,
+  lanes: new Map(),
+  orgs: new Map(),
+  total: 0,
+  used: 0,
+  usedBytes: 0,
+  releasing: 0,
+  mayHaveMore: false,
+  leftForShare: false,
+})
+
+const newLane = (orgId: string, prefetchLimit: number): Lane => ({
+  orgId,
+  ordered: false,
+  turnAt: 0,
+  inFlight: 0,
+  unrecordedFailures: 0,
+  lastSucceeded: false,
+  lastRecordFailed: false,
+  prefetched: [],
+  prefetchLimit,
+  claimedAt: 0,
+  mayHaveMore: false,
+})
+
+const free = ({ limits, used, usedBytes }: Slots): OrgShare => ({
+  count: limits.slots - used,
+  bytes: limits.bytes - usedBytes,
+})
+/** Whether seven eighths of the slots are in use. Then many orgs have receivers that may hang. */
+const isScarce = ({ limits, used }: Slots) => limits.slots - used < limits.slots / 8
+const reserveNow = (slots: Slots) => (isScarce(slots) ? scarceReserve : reserve)
+/** The smallest claim to make, in deliveries. Every claim costs about the same, so a smaller one wastes a statement. */
+const minWorthwhileClaim = ({ limits }: Slots) => limits.slots / 16
+/** The most deliveries that a process prefetches. */
+const maxPrefetched = ({ limits }: Slots) => Math.ceil(limits.slots / 2)
+
+/** Adds the slot and the bytes of a delivery, or removes them with -1. */
+const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 | -1) => {
+  const org = slots.orgs.get(orgId) ?? { count: 0, bytes: 0 }
+  const bytes = sign * body.length
+  slots.used += sign
+  slots.usedBytes += bytes
+  org.count += sign
+  org.bytes += bytes
+  if (org.count > 0) slots.orgs.set(orgId, org)
+  else slots.orgs.delete(orgId)
+}
+
+/** A claim without its id and its times. */
+export type ClaimRequest = Omit<Claim, "claimId" | "now" | "leaseUntil">
+
+/** Starts a claim. Returns `undefined` while no slot is free. While slots are scarce, a claim takes half of the free ones. */
+export const startClaim = (slots: Slots): ClaimRequest | undefined => {
+  const { laneCap, claimBatchSize, slots: max } = slots.limits
+  const unused = free(slots)
+  const claimable = Math.min(isScarce(slots) ? Math.ceil(unused.count / 2) : unused.count, max - slots.total)
+  if (claimable <= 0) return undefined
+  slots.mayHaveMore = slots.releasing > 0
+  const prefetches = slots.used < maxPrefetched(slots) - minWorthwhileClaim(slots)
+  const lanes = new Map<string, LaneShare>()
+  for (const [id, { inFlight, lastSucceeded, prefetched, prefetchLimit }] of slots.lanes) {
+    const cap = prefetches ? laneCap + prefetchLimit : laneCap
+    lanes.set(id, { count: inFlight + prefetched.length, cap, works: lastSucceeded })
+  }
+  return {
+    limit: Math.min(claimBatchSize, claimable),
+    laneCap: prefetches ? 2 * laneCap : laneCap,
+    lanes,
+    orgs: new Map(slots.orgs),
+    free: unused,
+    reserve: reserveNow(slots),
+    minBacklog: Math.ceil(minWorthwhileClaim(slots)),
+  }
+}
+
+/** An event of the worker. `at` is a monotonic time in milliseconds. */
+export type SlotEvent =
+  /** `startedAt` is the monotonic time of the claim's `now`. */
+  | {
+      readonly _tag: "Claimed"
+      readonly claim: Claim
+      readonly claimed: Claimed
+      readonly startedAt: number
+      readonly at: number
+    }
+  | { readonly _tag: "LaneTurn"; readonly lane: string; readonly at: number }
+  | { readonly _tag: "AttemptEnded"; readonly record: AttemptRecord; readonly at: number }
+  | { readonly _tag: "AttemptDied"; readonly delivery: ClaimedDelivery; readonly at: number }
+  | { readonly _tag: "Recorded"; readonly records: ReadonlyArray<AttemptRecord>; readonly at: number }
+  | { readonly _tag: "Released"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
+  | { readonly _tag: "Stopping" }
+
+/** A command to the worker. */
+export type SlotCommand =
+  | { readonly _tag: "Attempt"; readonly delivery: ClaimedDelivery }
+  /** Send a `LaneTurn` for each lane, one after the other. */
+  | { readonly _tag: "TakeTurns"; readonly lanes: ReadonlyArray<string> }
+  /** Send a `LaneTurn` for the lane at this monotonic time. */
+  | { readonly _tag: "TakeTurnAt"; readonly lane: string; readonly at: number }
+  /** Claim again after this time: a lane that sends in order waits for a retry. */
+  | { readonly _tag: "ClaimAfter"; readonly wait: Duration.Duration }
+  | { readonly _tag: "Release"; readonly deliveries: ReadonlyArray<ClaimedDelivery> }
+  /** Claim: there may be due deliveries with a free slot. */
+  | { readonly _tag: "Claim" }
+
+/** How far ahead a claim assigns the times of attempts of an endpoint with a limit per second. */
+export const paceHorizonMillis = 500
+/** How late an attempt may begin after its time. A time that is over by more is lost. */
+export const maxPaceLateMillis = 30
+/**
+ * How much longer than 1 / limit the time between two attempts is. With it, any second has at most the limit, also when some
+ * attempts arrive up to 80 ms later than others: `maxPaceLateMillis` before they begin, and the rest on their way.
+ */
+export const paceMargin = 1.08
+
+/** The number of lanes that all callbacks of an org share. Several origins can share a lane. */
+const callbackLanesPerOrg = 128
+
+/** The lane of an org's callbacks to an origin. It contains a space, so it differs from the lane of every endpoint. */
+export const callbackLane = (orgId: string, url: string) => {
+  // FNV-1a, 32 bits: it spreads origins evenly and is the same on every replica.
+  let hash = 0x811c9dc5
+  for (const char of new URL(url).origin) hash = Math.imul(hash ^ char.codePointAt(0)!, 0x01000193) >>> 0
+  return `${orgId} ${hash % callbackLanesPerOrg}`
+}
+
+/** The id of a delivery's lane: the endpoint's id, or the lane of the callback. */
+export const laneId = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane

@@ -1,6 +1,9 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
+import { NextCursor, pageQuery } from "../../domain/Page.ts"
+import { Id } from "../../domain/Schemas.ts"
 import {
   ApiKey,
   CreatedApiKey,
@@ -12,14 +15,10 @@ import {
   ValidateKey,
 } from "../../domain/keys/ApiKey.ts"
 import { ExternalId } from "../../domain/keys/KeySettings.ts"
-import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsageReport.ts"
-import { Conflict, Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
-import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Id } from "../../domain/Schemas.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { Authorization, Idempotent } from "./middleware.ts"
-import { Deleted, KeyLimitedWithRetryAfter } from "./responses.ts"
-import { access } from "./security.ts"
+import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
+import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
+import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
+import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
 
 const UsageAnswer = Schema.Struct({ usage: Schema.Array(UsageInterval) }).annotate({ identifier: "Usage" })
 const usageDescription =
@@ -148,4 +147,24 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
   )
   .annotateMerge(
     OpenApi.annotations({ title: "API keys", description: "Create, validate, rotate and delete API keys." }),
+  ) {}
+
+export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
+  .add(
+    HttpApiEndpoint.post("github", "/api/v0/secret-scanning/github", {
+      payload: ReportedTokens,
+      success: Schema.Array(TokenLabel),
+    })
+      .middleware(GithubSignature)
+      .annotateMerge(access.github)
+      .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
+      .annotate(OpenApi.Summary, "Report leaked keys")
+      .annotate(
+        OpenApi.Description,
+        "For GitHub's secret scanning partner program. Disables the reported keys for good and labels each token. At most " +
+          "1,000 tokens. A body whose signature is not valid is a 401, and nothing happens.",
+      ),
+  )
+  .annotateMerge(
+    OpenApi.annotations({ title: "Secret scanning", description: "Reports of keys that were found in public." }),
   ) {}

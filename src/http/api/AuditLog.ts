@@ -4,8 +4,7 @@ import { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization } from "./middleware.ts"
-import { access } from "./security.ts"
+import { access, Authorization } from "./security.ts"
 
 export class AuditGroup extends HttpApiGroup.make("audit")
   .add(

@@ -2,14 +2,12 @@ import { ByteSize, Schema } from "effect"
 import { Sse } from "effect/encoding"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { ChatRequest } from "../../domain/chat/Chat.ts"
-import { Feedback } from "../../domain/docs/DocsQuestion.ts"
+import { ChatRequest } from "../../domain/docs/Chat.ts"
+import { Feedback } from "../../domain/docs/DocsQuestions.ts"
 import { Forbidden, NotFound, UnprocessableContent } from "../../domain/Errors.ts"
-import { Authorization, ChatBodies } from "./middleware.ts"
+import { access, Authorization, ChatBodies } from "./security.ts"
 import { chatParts } from "./openapi/eventStreams.ts"
-import { furtherFieldsIgnored } from "./parseOptions.ts"
-import { TooManyRequestsWithRetryAfter } from "./responses.ts"
-import { access } from "./security.ts"
+import { furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
 
 /** The UI message stream of the AI SDK: each event has one part as JSON; the last event is `[DONE]`. */
 const UiMessageStream = HttpApiSchema.WithHeaders(

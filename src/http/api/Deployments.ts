@@ -1,15 +1,13 @@
 import { ByteSize, Schema } from "effect"
 import { HttpIncomingMessage } from "effect/http"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Deployment } from "../../domain/deployments/Deployment.ts"
+import { Deployment, Registration } from "../../domain/deployments/Deployment.ts"
 import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
-import { Registration } from "../../domain/deployments/Registration.ts"
 import { Project } from "../../domain/projects/Project.ts"
 import { Id, NonEmptyText } from "../../domain/Schemas.ts"
-import { Authorization } from "./middleware.ts"
-import { furtherFieldsIgnored } from "./parseOptions.ts"
-import { access } from "./security.ts"
+import { access, Authorization } from "./security.ts"
+import { furtherFieldsIgnored } from "./responses.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")
   .add(

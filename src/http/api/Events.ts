@@ -6,11 +6,8 @@ import { Id, Text } from "../../domain/Schemas.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
-import { access } from "./security.ts"
-import { LimitReached, NotFound } from "./webhookErrorShape.ts"
-import { Done } from "./webhookResponses.ts"
+import { Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(

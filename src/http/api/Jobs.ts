@@ -14,11 +14,8 @@ import {
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
-import { access } from "./security.ts"
-import { Conflict, LimitReached, NotFound } from "./webhookErrorShape.ts"
-import { Done } from "./webhookResponses.ts"
+import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
 export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({

@@ -4,10 +4,8 @@ import { Conflict, Forbidden, NotFound } from "../../domain/Errors.ts"
 import { CreateOrg, Org, OrgDetail, UpdateOrg } from "../../domain/orgs/Org.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { Authorization, Idempotent } from "./middleware.ts"
-import { Deleted } from "./responses.ts"
-import { access } from "./security.ts"
+import { Deleted, idempotencyKey } from "./responses.ts"
+import { access, Authorization, Idempotent } from "./security.ts"
 
 export class OrgsGroup extends HttpApiGroup.make("orgs")
   .add(

@@ -1,13 +1,11 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
+import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestions.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { Authorization } from "./middleware.ts"
-import { furtherFieldsIgnored } from "./parseOptions.ts"
-import { Deleted, TooManyRequestsWithRetryAfter } from "./responses.ts"
-import { access } from "./security.ts"
+import { access, Authorization } from "./security.ts"
+import { Deleted, furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
 
 const params = { projectId: Id }
 

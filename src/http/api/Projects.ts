@@ -5,10 +5,8 @@ import { PutRepositoryLink, RepositoryLink } from "../../domain/deployments/Repo
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
 import { Id } from "../../domain/Schemas.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { Authorization, Idempotent } from "./middleware.ts"
-import { Deleted } from "./responses.ts"
-import { access } from "./security.ts"
+import { Deleted, idempotencyKey } from "./responses.ts"
+import { access, Authorization, Idempotent } from "./security.ts"
 
 export class ProjectsGroup extends HttpApiGroup.make("projects")
   .add(

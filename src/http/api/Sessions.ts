@@ -1,10 +1,9 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
-import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/sessionRequests.ts"
+import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
-import { Authorization, WebhookAuthorization, WebhookRequestErrors } from "./middleware.ts"
-import { access } from "./security.ts"
+import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
 
 export class SessionsGroup extends HttpApiGroup.make("sessions")
   .add(

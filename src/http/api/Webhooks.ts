@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/Delivery.ts"
+import { Delivery, DeliveryDetail, DeliveryState } from "../../domain/webhooks/DeliveryLog.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
@@ -10,11 +10,8 @@ import {
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
-import { idempotencyKey } from "./idempotencyKey.ts"
-import { WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./middleware.ts"
-import { access } from "./security.ts"
-import { Conflict, LimitReached, NotFound } from "./webhookErrorShape.ts"
-import { Done } from "./webhookResponses.ts"
+import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const PublicKeys = Schema.Struct({
   public_keys: Schema.Array(

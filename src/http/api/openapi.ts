@@ -1,12 +1,15 @@
 import { exampleOf } from "./examples.ts"
+import {
+  collectRefs,
+  type JsonSchema,
+  mapValues,
+  refName,
+  resolved,
+  schemaRef,
+  type Schemas,
+} from "./openapi/JsonSchema.ts"
 import { chatPart } from "./openapi/eventStreams.ts"
-import { errorAnswers, headerRef } from "./openapi/errorAnswers.ts"
-import { fieldText } from "./openapi/fieldTexts.ts"
-import { answerHeaders } from "./openapi/headers.ts"
-import { collectRefs, type JsonSchema, mapValues, refName, type Schemas } from "./openapi/JsonSchema.ts"
-import { mergeCopies } from "./openapi/mergeCopies.ts"
-import { type Role, tidySchema } from "./openapi/tidySchema.ts"
-import { eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
+import { answerHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
 import { securitySchemes } from "./security.ts"
 
 interface Media {
@@ -203,3 +206,424 @@ export const describeApi = (spec: Record<string, unknown>): Record<string, unkno
 
 /** The server of a document. */
 export const server = (url: string) => ({ url, description: "This service." })
+
+const ref = "#/components/schemas/"
+
+/** The JSON of a schema without its description and examples. Copies of a schema differ in these only. */
+const shape = (schema: JsonSchema) => JSON.stringify({ ...schema, description: undefined, examples: undefined })
+
+/** The original of each copy: `Name_1` is `Name` with another description. */
+const originals = (schemas: Schemas) =>
+  new Map(
+    Object.entries(schemas).flatMap(([name, schema]) => {
+      const original = /^(.+?)_\d+$/.exec(name)?.[1]
+      const found = original === undefined ? undefined : schemas[original]
+      return found !== undefined && shape(found) === shape(schema) ? [[name, original!] as const] : []
+    }),
+  )
+
+/** Replaces copies of schemas in a document by their originals. The description of a copy stays beside the reference. */
+export const mergeCopies = <A extends { readonly components: { readonly schemas: Schemas } }>(document: A): A => {
+  const { schemas } = document.components
+  const copies = originals(schemas)
+  const merge = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(merge)
+    if (typeof value !== "object" || value === null) return value
+    const merged = Object.fromEntries(Object.entries(value).map(([name, one]) => [name, merge(one)]))
+    const name = String(merged["$ref"]).replace(ref, "")
+    const original = copies.get(name)
+    if (original === undefined) return merged
+    const { description } = schemas[name]!
+    return { ...merged, $ref: `${ref}${original}`, ...(description === undefined ? {} : { description }) }
+  }
+  return merge(document) as A
+}
+
+/** What the two interfaces name differently. */
+interface Interface {
+  /** Of the names of its schema and answers. */
+  readonly prefix: string
+  /** The field with the sentence. */
+  readonly sentence: string
+}
+const platform: Interface = { prefix: "", sentence: "error" }
+const webhook: Interface = { prefix: "V1", sentence: "message" }
+
+const interfaceOf = (path: string): Interface => (path.startsWith("/v1/") ? webhook : platform)
+
+/** An error as the definition has it: the sentence about its code. */
+interface Known {
+  readonly code: string
+  readonly name: string
+  readonly description: string
+}
+
+const codesOf = (schema: JsonSchema, schemas: Schemas): ReadonlyArray<string> => {
+  const { anyOf, oneOf, properties } = resolved(schema, schemas)
+  const members = anyOf ?? oneOf
+  if (members !== undefined) return members.flatMap((one) => codesOf(one, schemas))
+  const code = properties?.["code"]
+  return [...(code?.enum ?? []), ...(code?.const === undefined ? [] : [code.const])].map(String)
+}
+
+const wordOf = (code: string) => code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())
+
+/** The answers of operations, by path, method and status. */
+export type OperationAnswers = Readonly<
+  Record<string, Readonly<Record<string, { readonly responses: Readonly<Record<string, Answer>> }>>>
+>
+
+const errorsOf = (paths: OperationAnswers) =>
+  Object.values(paths).flatMap((operations) =>
+    Object.values(operations).flatMap(({ responses }) =>
+      Object.entries(responses).flatMap(([status, answer]) => (status.startsWith("2") ? [] : [answer])),
+    ),
+  )
+
+const codesOfAnswer = ({ content }: Answer, schemas: Schemas) =>
+  [...new Set(codesOf(content?.["application/json"]?.schema ?? {}, schemas))].sort()
+
+/** The errors of the definition by their code, as an answer with one code describes it. */
+const knownErrors = (paths: OperationAnswers, schemas: Schemas): ReadonlyMap<string, Known> => {
+  const known = new Map<string, Known>()
+  for (const answer of errorsOf(paths)) {
+    const codes = codesOfAnswer(answer, schemas)
+    for (const code of codes) {
+      const own = codes.length === 1 && answer.description?.endsWith(".") === true ? answer.description : undefined
+      const description = own ?? known.get(code)?.description ?? `An error with the code ${code}.`
+      known.set(code, { code, name: wordOf(code), description })
+    }
+  }
+  return known
+}
+
+/** Codes of answers that no operation declares: those of the server itself. */
+const serverCodes = ["method_not_allowed", "request_timeout", "headers_too_large", "expectation_failed"]
+
+const errorSchema = ({ prefix, sentence }: Interface, description: string, code: JsonSchema): JsonSchema => ({
+  type: "object",
+  description,
+  required: [...(prefix === "" ? [] : ["success"]), sentence, "code"],
+  properties: {
+    ...(prefix === "" ? {} : { success: { type: "boolean", description: "false for every error." } }),
+    [sentence]: { type: "string", description: "What is wrong and what to do, in a sentence for people." },
+    code: { type: "string", ...code },
+  },
+})
+
+/** The schema of the answers that an operation does not name: any code. */
+const openError = (of: Interface, codes: ReadonlyArray<string>): JsonSchema =>
+  errorSchema(
+    of,
+    `An error ${of === platform ? "under /api and elsewhere" : "under /v1"} with a status that the operation does not name.`,
+    {
+      description: `A word for programs. Known values: ${codes.join(", ")}. Later versions may have more.`,
+      "x-extensible-enum": codes,
+    },
+  )
+
+export const headerRef = (name: string) => ({ $ref: `#/components/headers/${name}` })
+
+const headersOf = (status: string) => ({
+  "x-request-id": headerRef("x-request-id"),
+  ...(["429", "503"].includes(status) ? { "retry-after": headerRef("retry-after") } : {}),
+  ...(status === "401" ? { "www-authenticate": headerRef("www-authenticate") } : {}),
+})
+
+interface Answer {
+  readonly description?: string
+  readonly content?: Readonly<Record<string, { readonly schema: JsonSchema }>>
+}
+
+/**
+ * Makes the shared answers of errors: one answer, with a schema of its own, for each interface and set of codes. Operations
+ * refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an operation in turn,
+ * as those in Rust do, would take a 404 for a 400 otherwise.
+ */
+export const errorAnswers = (paths: OperationAnswers, schemas: Schemas) => {
+  const known = knownErrors(paths, schemas)
+  const codes = [...known.keys(), ...serverCodes].sort()
+  const responses: Record<string, object> = {}
+  const errors: Record<string, JsonSchema> = { Error: openError(platform, codes), V1Error: openError(webhook, codes) }
+
+  const share = (name: string, of: Interface, status: string, all: ReadonlyArray<Known>) => {
+    const inTheirWords = (text: string) => text.replace(/\berror names/g, `${of.sentence} names`)
+    const description = inTheirWords(all.map((one) => one.description).join(" Or: "))
+    const schema = status === "default" ? `${of.prefix}Error` : `${name.replace(/Error$/, "")}Error`
+    errors[schema] ??= errorSchema(of, description, {
+      description: "A word for programs.",
+      enum: all.map(({ code }) => code),
+    })
+    const example = ({ code, description }: Known) => ({
+      ...(of === webhook ? { success: false } : {}),
+      [of.sentence]: inTheirWords(description),
+      code,
+    })
+    responses[name] = {
+      description,
+      headers: headersOf(status),
+      content: { "application/json": { schema: schemaRef(schema), example: example(all[0]!) } },
+    }
+    return { $ref: `#/components/responses/${name}` }
+  }
+
+  return {
+    schemas: errors,
+    responses,
+    /** The reference to the shared answer of an error. */
+    answer: (path: string, status: string, answer: Answer) => {
+      const of = interfaceOf(path)
+      const all = codesOfAnswer(answer, schemas).map((code) => known.get(code)!)
+      return share(`${of.prefix}${all.map(({ name }) => name).join("Or")}`, of, status, all)
+    },
+    /** The reference to the answer of every other error. */
+    otherwise: (path: string) => {
+      const description = "Any other error. Its code says which."
+      return share(`${interfaceOf(path).prefix}OtherError`, interfaceOf(path), "default", [
+        { name: "OtherError", description, code: "method_not_allowed" },
+      ])
+    },
+  }
+}
+
+/** Where a schema stands. Answers may get more fields and more values with any version; requests are exact. */
+export type Role = "request" | "answer"
+
+const isNull = ({ type }: JsonSchema) => type === "null"
+const isPlain = ({ $ref, type }: JsonSchema) => $ref === undefined && typeof type === "string"
+
+/** Joins `allOf` members that only add rules to the schema itself. */
+const withoutAllOf = (schema: JsonSchema): JsonSchema => {
+  const { allOf, ...rest } = schema
+  if (allOf === undefined || allOf.some(({ $ref, anyOf }) => $ref !== undefined || anyOf !== undefined)) return schema
+  return allOf.reduce((all, one) => ({ ...one, ...all }), rest)
+}
+
+/** `anyOf` of a plain type and null as `type: [plain, "null"]`. */
+const withoutAnyOfNull = (schema: JsonSchema): JsonSchema => {
+  const { anyOf, ...rest } = schema
+  const [value, ...others] = anyOf?.filter((one) => !isNull(one)) ?? []
+  if (anyOf === undefined || value === undefined || others.length > 0) return schema
+  const plain = withoutAllOf(value)
+  if (anyOf.length !== 2 || !isPlain(plain) || plain.type === "object") return schema
+  const withNull = plain.enum === undefined ? {} : { enum: [...plain.enum, null] }
+  return { ...plain, ...rest, type: [plain.type as string, "null"], ...withNull }
+}
+
+/** A boolean that has one value in this answer is a boolean: generators make classes of `enum: [true]`. */
+const plainBoolean = (schema: JsonSchema): JsonSchema => {
+  const { const: only, enum: values, ...rest } = schema
+  const all = values ?? [only]
+  return all.every((value) => typeof value === "boolean") ? { ...rest, type: "boolean" } : schema
+}
+
+/** A string with one value, which `const` says to some generators only. */
+const constAsEnum = (schema: JsonSchema): JsonSchema => {
+  const { const: only, ...rest } = schema
+  return typeof only === "string" ? { ...rest, type: "string", enum: [only] } : schema
+}
+
+/** In answers: a string with known values, which may get more. */
+const openEnum = (schema: JsonSchema): JsonSchema => {
+  const { enum: values, ...rest } = schema
+  if (values === undefined) return schema
+  const known = values.filter((value) => value !== null)
+  const sentence = `Known values: ${known.join(", ")}. Later versions may have more.`
+  const description = [rest.description, sentence].filter((text) => text !== undefined).join(" ")
+  return { ...rest, description, "x-extensible-enum": known, examples: rest.examples ?? [known[0]] }
+}
+
+const largestInt32 = 2 ** 31 - 1
+/** The bounds of exact JSON numbers, which are no rule of a field. */
+const isRule = (bound: number | undefined) => bound !== undefined && Math.abs(bound) !== Number.MAX_SAFE_INTEGER
+
+/** An integer with its format. One without a rule is a count: 0 or more. */
+const boundedInteger = (schema: JsonSchema): JsonSchema => {
+  if (![schema.type].flat().includes("integer")) return schema
+  const { maximum, minimum, ...rest } = schema
+  const from = isRule(minimum) ? minimum! : 0
+  const to = isRule(maximum) ? { maximum: maximum! } : {}
+  const format = (to.maximum ?? Infinity) <= largestInt32 && from >= -largestInt32 ? "int32" : "int64"
+  return { ...rest, format, minimum: from, ...to }
+}
+
+const tidyObject = (schema: JsonSchema, role: Role): JsonSchema => {
+  const { additionalProperties, properties, required, ...rest } = schema
+  const open = additionalProperties === undefined || (role === "answer" && additionalProperties === false)
+  const more = typeof additionalProperties === "object" ? tidySchema(additionalProperties, role) : additionalProperties
+  // `_tag` distinguishes errors inside the service; it is never sent.
+  const { _tag: _, ...fields } = properties ?? {}
+  const needed = required?.filter((name) => name in fields)
+  return {
+    ...rest,
+    ...(properties === undefined
+      ? {}
+      : { properties: mapValues(fields, (field, name) => fieldText(name, tidySchema(field, role))) }),
+    ...(needed === undefined || needed.length === 0 ? {} : { required: needed }),
+    ...(open ? {} : { additionalProperties: more }),
+  } as JsonSchema
+}
+
+/** In lists: the description of the list says whose ids they are. */
+const withoutIdText = ({ description, ...schema }: JsonSchema): JsonSchema =>
+  description === undefined || description === "A ULID." ? schema : { description, ...schema }
+
+/** A schema in the form that most generators of clients understand. */
+export const tidySchema = (schema: JsonSchema, role: Role): JsonSchema => {
+  const plain = [withoutAllOf, withoutAnyOfNull, plainBoolean, constAsEnum].reduce((one, step) => step(one), schema)
+  const sized = boundedInteger(role === "answer" ? openEnum(plain) : plain)
+  const { anyOf, items, oneOf } = sized
+  return tidyObject(
+    {
+      ...sized,
+      ...(anyOf === undefined ? {} : { anyOf: anyOf.map((one) => tidySchema(one, role)) }),
+      ...(oneOf === undefined ? {} : { oneOf: oneOf.map((one) => tidySchema(one, role)) }),
+      ...(items === undefined ? {} : { items: withoutIdText(tidySchema(items, role)) }),
+    },
+    role,
+  )
+}
+
+/**
+ * The default description of a field in the OpenAPI document, by the field's name. A description in the schema replaces it.
+ */
+const texts: Readonly<Record<string, string>> = {
+  id: "The id of the resource, a ULID.",
+  replicaId: "The process. It gets a new id when it starts.",
+  startedAt: "When the process started.",
+  seenAt: "When the process last said that it is alive: every 20 seconds.",
+  result: "The result of the method. Absent: it failed.",
+  params: "The parameters of the method.",
+  jsonrpc: "The version of JSON-RPC: 2.0.",
+  questions: "The questions of this page, in the order that the operation names.",
+  askedAt: "When a reader asked the question.",
+  lastAskedAt: "When a reader last asked the question.",
+  pages: "The number of pages that are stored.",
+  recorded: "Whether the feedback is stored.",
+  found: "Whether the question has found something.",
+  orgId: "The id of the org, a ULID.",
+  projectId: "The id of the project, a ULID.",
+  keyId: "The id of the key, a ULID.",
+  deploymentId: "The id of the deployment, a ULID.",
+  currentDeploymentId: "The id of the deployment in production. null: none is.",
+  webhook_endpoint_id: "The id of the webhook endpoint, a ULID.",
+  delivery_id: "The id of the delivery, a ULID.",
+  event_id: "The id of the event, a ULID. All deliveries of one event have it.",
+  job_id: "The id of the job, a ULID.",
+  schedule_id: "The id of the schedule, a ULID.",
+  deployment_id: "A deployment of yours that the job belongs to, in any form. null: none.",
+  name: "A label for people.",
+  prefix: "The first 12 characters of the key.",
+  subdomain: "The DNS label of the project. null: none.",
+  defaultBranch: "The branch whose deployments become current. null: not known yet.",
+  hostOwner: "The owner of the linked repository. null: no repository is linked.",
+  hostRepo: "The name of the linked repository. null: no repository is linked.",
+  createdAt: "When it was created.",
+  updatedAt: "When it was last changed.",
+  created_at: "When it was created.",
+  updated_at: "When it was last changed.",
+  finished_at: "When the job was completed or failed. null: it is not finished.",
+  expiresAt: "When the key expires. null: never.",
+  at: "When it happened.",
+  started_at: "When the attempt began.",
+  next_at: "When the schedule fires next.",
+  since: "Only what happened from this time on.",
+  lease_expires_at: "When the claim of the job ends.",
+  url: "The URL that receives the deliveries.",
+  description: "A description in your words. null: none.",
+  active: "Whether the endpoint receives deliveries.",
+  workflow: "The kind of work: a worker asks for jobs by this name.",
+  status: "The state of the job.",
+  state: "The state of the delivery.",
+  event: "What happened: the type of the event.",
+  action: "What was done.",
+  input: "The input of the job: any JSON value.",
+  callback_url: "The URL that receives the event of the job instead of the org's endpoints. null: the endpoints do.",
+  skip_callbacks: "Whether nobody receives the event of the job.",
+  attempt: "The number of the claim, from 1; 0 before the first claim.",
+  attempts: "How many attempts were made.",
+  number: "The number of the attempt, from 1.",
+  duration_ms: "How long the attempt took, in milliseconds.",
+  cron: "The times of the schedule, as a cron expression.",
+  timezone: "The IANA time zone of the cron expression.",
+  success: "true for every answer with status 200, false for every error.",
+  deleted: "true: it is deleted.",
+  delivered: "Whether the receiver accepted the event with a 2xx status.",
+  recovered: "How many deliveries are sent again.",
+  ok: "true: it works.",
+  code: "A word for programs. Decide by this, not by the sentence.",
+  attempt_log: "All attempts of the delivery, oldest first.",
+  preview: "Whether the deployment is a preview, and not production.",
+  branch: "The branch or tag that was deployed.",
+  role: "Who wrote the message.",
+  from: "The start of the range.",
+  to: "The end of the range, not included. Absent: now.",
+  until: "Only what happened before this time.",
+  data: "The data of the event, as JSON.",
+  type: "The type of the event.",
+  text: "The text of the part.",
+  metadata: "A JSON object of your own, at most 4 KiB. null: none.",
+  headers: "Extra headers of every request to the endpoint. null: none.",
+  expires_at: "When it expires.",
+  run_at: "When the job may be claimed first. null: at once.",
+  max_attempts: "How many claims the job may have in all.",
+  retry_delay_seconds: "The wait before the first retry, in seconds. It doubles with each retry, up to an hour.",
+  last_at: "When the last event of the type was published.",
+  event_ids: "The ids of the events, in the order of the request.",
+  public_keys: "The public keys of the org, the newest first.",
+  failed: "How many have failed.",
+  pending: "How many wait for an attempt, or are in flight.",
+  canceled: "How many were canceled.",
+  skipped: "How many were skipped, because the endpoint was inactive.",
+  retried: "How many attempts have failed and are retried.",
+  completed: "How many were completed.",
+  valid: "How many were valid.",
+  invalid: "How many had a key that is not valid.",
+  forbidden: "How many needed a permission that the key does not have.",
+  limited: "How many were above the rate limit, or without credits.",
+  unavailable: "How many could not be answered.",
+  endpointId: "The id of the webhook endpoint, a ULID.",
+  lastFailureAt: "When an attempt failed last.",
+  signedOut: "true: the session has ended.",
+  ref: "The git ref of the run, such as refs/heads/main.",
+  pullRequest: "The number of the pull request. null: the run is of none.",
+  runId: "The id of the run at its CI provider.",
+  runAttempt: "The attempt of the run, from 1.",
+  actor: "Who started the run. null: unknown.",
+  eventName: "What started the run, such as push.",
+  environment: "The environment of the run. null: none.",
+  token_raw: "The token that was reported.",
+  usage: "One entry for each interval, the oldest first.",
+  projects: "Projects of the org.",
+  keys: "API keys of the org.",
+  endpoints: "Webhook endpoints of the org.",
+  schedules: "Schedules of the org.",
+  unfinishedJobs: "Queued and running jobs.",
+  pendingDeliveries: "Deliveries that are pending.",
+  storedBytes: "Bytes of inputs, results and payloads.",
+  orgs: "The orgs of this page.",
+  entries: "The entries of this page, the newest first.",
+  deployments: "The deployments of this page, the newest first.",
+  deliveries: "The deliveries of this page, the newest first.",
+  events: "The events, the newest first.",
+  types: "The types of this page, each with its last time.",
+  jobs: "The jobs of this answer.",
+  webhook_endpoints: "The webhook endpoints of the org.",
+}
+
+/** Times that must be in the future when a request has them. */
+const future: Readonly<Record<string, ReadonlyArray<unknown>>> = { expiresAt: ["2100-01-01T00:00:00.000Z"] }
+
+/** The description of a field without one of its own. */
+const commonText = (name: string) => (Object.hasOwn(texts, name) ? texts[name]! : "")
+
+/** A field with a description: its own, else the common one of its name. A reference has that of its target. */
+export const fieldText = (name: string, schema: JsonSchema): JsonSchema => {
+  if (schema.$ref !== undefined) return schema
+  const { description = "", examples } = schema
+  const common = description === "" || description === "A ULID." ? commonText(name) : description
+  // The known values of an open string.
+  const whole = common.startsWith("Known values:") ? `${commonText(name)} ${common}` : common
+  const times = examples !== undefined && Object.hasOwn(future, name) ? { examples: future[name]! } : {}
+  return { ...schema, description: whole, ...times }
+}

@@ -1,5 +1,6 @@
-import { Schema } from "effect"
-import { HttpApiSchema } from "effect/http-api"
+import { Schema, type SchemaAST, SchemaTransformation } from "effect"
+import { HttpApiSchema, OpenApi } from "effect/http-api"
+import * as Errors from "../../domain/Errors.ts"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
 
 /** `TooManyRequests` on the wire: the seconds to wait are in the `Retry-After` header. */
@@ -69,3 +70,69 @@ export const KeyLimitedWithRetryAfter = Schema.Union([TooManyRequests, CostAbove
     },
   ),
 )
+
+/** The answer of an operation that returns nothing else. */
+export const Done = Schema.Struct({
+  success: Schema.Literal(true),
+  message: Schema.String.annotate({ description: "What was done, in a sentence.", examples: ["It is done."] }),
+}).annotate({ identifier: "Done" })
+
+export const done = (message: string) => ({ success: true as const, message })
+
+type Code = { readonly error: string; readonly code: string }
+
+/** An error of the domain with the body of the webhook interface: `{ "success": false, "message", "code" }`. */
+const inWebhookShape = <E extends Code, C extends string>(
+  error: Schema.Codec<E, unknown> & { new (fields: { readonly error: string }): E },
+  code: C,
+  httpApiStatus: number,
+) =>
+  Schema.Struct({
+    success: Schema.Literal(false),
+    message: Schema.String.annotate({ description: "A sentence for a person." }),
+    code: Schema.Literal(code),
+  }).pipe(
+    Schema.decodeTo(
+      Schema.toType(error),
+      SchemaTransformation.transform({
+        decode: ({ message }) => new error({ error: message }),
+        encode: ({ error: message }) => ({ success: false as const, message, code }),
+      }),
+    ),
+    Schema.annotate({ httpApiStatus }),
+  )
+
+export const InvalidRequest = inWebhookShape(Errors.InvalidRequest, "invalid_request", 400)
+export const Unauthorized = inWebhookShape(Errors.Unauthorized, "unauthorized", 401)
+export const Forbidden = inWebhookShape(Errors.Forbidden, "forbidden", 403)
+export const NotFound = inWebhookShape(Errors.NotFound, "not_found", 404)
+export const Conflict = inWebhookShape(Errors.Conflict, "conflict", 409)
+export const LimitReached = inWebhookShape(Errors.LimitReached, "limit_reached", 409)
+export const PayloadTooLarge = inWebhookShape(Errors.PayloadTooLarge, "payload_too_large", 413)
+export const UnsupportedMediaType = inWebhookShape(Errors.UnsupportedMediaType, "unsupported_media_type", 415)
+export const IdempotencyKeyReused = inWebhookShape(Errors.IdempotencyKeyReused, "idempotency_key_reused", 422)
+export const InternalError = inWebhookShape(Errors.InternalError, "internal_error", 500)
+export const Unavailable = inWebhookShape(Errors.Unavailable, "unavailable", 503)
+
+/** How bodies and queries are read: one answer names all errors, and a field that the operation does not have is an error. */
+export const knownFieldsOnly: SchemaAST.ParseOptions = { errors: "all", onExcessProperty: "error" }
+
+/** For operations whose callers send more than the service reads: further fields are ignored. */
+export const furtherFieldsIgnored: SchemaAST.ParseOptions = { errors: "all" }
+
+const parameter = {
+  name: "idempotency-key",
+  in: "header",
+  required: false,
+  description:
+    "Makes the request safe to repeat: 1 to 255 visible ASCII characters, a new key for each thing to create. For 24 " +
+    "hours, the same request with the same key gets the same answer, with `idempotency-replayed: true`. Another " +
+    "request with this key is a 422. A request while the first is in progress is a 409.",
+  // Without an example: a tool that sends it twice would get the first answer again.
+  schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x21-\\x7e]+$" },
+} as const
+
+/** Adds the header `Idempotency-Key` to an operation of the OpenAPI document. */
+export const idempotencyKey = OpenApi.annotations({
+  transform: (operation) => ({ ...operation, parameters: [...operation["parameters"], parameter] }),
+})

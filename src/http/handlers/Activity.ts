@@ -1,7 +1,17 @@
-import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
+import { Effect, Stream } from "effect"
+import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
+import {
+  CurrentPrincipal,
+  managedScope,
+  orgNotFound,
+  OrgScope,
+  type Principal,
+  tenantOf,
+} from "../../domain/Principal.ts"
 import { Activities } from "../../domain/activity/Activities.ts"
+import { type LiveEvent, LiveFeed } from "../../domain/activity/LiveFeed.ts"
 import { ServiceStates } from "../../domain/activity/ServiceStates.ts"
+import { OrgRepository } from "../../domain/orgs/Orgs.ts"
 import { Api } from "../api/Api.ts"
 
 export const layer = HttpApiBuilder.group(Api, "activity", (handlers) =>
@@ -16,3 +26,50 @@ export const layer = HttpApiBuilder.group(Api, "activity", (handlers) =>
     })
   }),
 )
+
+export const live = HttpApiBuilder.group(Api, "live", (handlers) =>
+  Effect.succeed(
+    handlers.handleAll({ follow: ({ headers, query }) => liveEvents(query.orgId, headers["last-event-id"]) }),
+  ),
+)
+
+/** How often a stream sends a ping and checks that its reader may still read. */
+const pingInterval = "15 seconds"
+
+const webhookTopics: ReadonlySet<string> = new Set(["delivery", "endpoint"])
+const allTopics: ReadonlySet<string> = new Set([...webhookTopics, "job", "deployment"])
+const topicsOf = ({ _tag }: Principal) => (_tag === "Portal" ? webhookTopics : allTopics)
+
+/** The org that is asked for, or everything that the principal may read. */
+const scopeOf = Effect.fnUntraced(function* (orgId: string | undefined) {
+  const { principal } = yield* CurrentPrincipal
+  const own = tenantOf(principal)
+  const scope = own === undefined ? yield* managedScope : OrgScope.OneOrg({ orgId: own })
+  if (orgId === undefined) return scope
+  if (scope._tag === "OneOrg" && scope.orgId !== orgId) return yield* orgNotFound()
+  yield* (yield* OrgRepository).find(orgId)
+  return OrgScope.OneOrg({ orgId })
+})
+
+const sent = ({ data, id, orgId, topic }: LiveEvent) => ({
+  ...(id === "" ? {} : { id }),
+  event: topic,
+  data: JSON.stringify(topic === "reset" ? {} : { orgId, ...data }),
+})
+
+/** The stream of changes that the principal may read. It ends with the credential of its reader. */
+const liveEvents = Effect.fnUntraced(function* (orgId: string | undefined, after: string | undefined) {
+  const feed = yield* LiveFeed
+  const { principal, recheck = Effect.void } = yield* CurrentPrincipal
+  const scope = yield* scopeOf(orgId)
+  const events = yield* feed.follow(scope, topicsOf(principal), after)
+  const pings = Stream.tick(pingInterval).pipe(
+    Stream.mapEffect(() => Effect.isSuccess(recheck)),
+    Stream.takeWhile((mayRead) => mayRead),
+    Stream.map(() => ({ event: "ping", data: "{}" })),
+  )
+  return HttpApiSchema.withHeaders({
+    body: Stream.merge(Stream.map(events, sent), pings, { haltStrategy: "either" }),
+    headers: { "x-accel-buffering": "no" as const },
+  })
+})

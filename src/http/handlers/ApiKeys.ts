@@ -1,7 +1,8 @@
 import { Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
-import { KeyUsageReport } from "../../domain/keys/KeyUsageReport.ts"
+import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
+import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
 import { Api } from "../api/Api.ts"
 import { clientAddress } from "../server/clientAddress.ts"
 
@@ -20,4 +21,8 @@ export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
         Effect.flatMap(clientAddress, (address) => keys.validate(Redacted.make(key), address, use)),
     }),
   ),
+)
+
+export const secretScanning = HttpApiBuilder.group(Api, "secretScanning", (handlers) =>
+  Effect.map(LeakedKeys, (leaked) => handlers.handleAll({ github: ({ payload }) => leaked.report(payload) })),
 )

@@ -3,7 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { wholeListPage } from "../../domain/Page.ts"
 import { Events } from "../../domain/webhooks/Events.ts"
 import { Api } from "../api/Api.ts"
-import { done } from "../api/webhookResponses.ts"
+import { done } from "../api/responses.ts"
 
 const published = (repeated: number) =>
   repeated === 0

@@ -1,11 +1,13 @@
 import { Effect } from "effect"
-import { DocsReaders } from "../../domain/docs/DocsReaders.ts"
 import { HttpApiBuilder } from "effect/http-api"
+import { InvalidRequest } from "../../domain/Errors.ts"
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
-import { StoredDocs } from "../../domain/docs/StoredDocs.ts"
+import { DocsReaders } from "../../domain/docs/DocsReaders.ts"
+import { type ReadableDocs, StoredDocs } from "../../domain/docs/StoredDocs.ts"
+import { docsToolDefinitions, type ToolDefinition } from "../../domain/docs/chatTools.ts"
 import { Api } from "../api/Api.ts"
+import type { McpMessage, McpReply } from "../api/ProjectDocs.ts"
 import { clientAddress } from "../server/clientAddress.ts"
-import { docsMcp } from "../server/docsMcp.ts"
 
 export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>
   Effect.gen(function* () {
@@ -26,3 +28,100 @@ export const layer = HttpApiBuilder.group(Api, "docs", (handlers) =>
     })
   }),
 )
+
+/** The versions of the protocol that are spoken, the newest first. They agree in what is used here. */
+const versions = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] as const
+const [newest] = versions
+const isSpoken = (version: unknown) => versions.some((one) => one === version)
+
+/** The codes of JSON-RPC. */
+const codes = { invalidMessage: -32_600, unknownMethod: -32_601, invalidParams: -32_602 } as const
+
+const definitions: ReadonlyArray<ToolDefinition> = Object.values(docsToolDefinitions)
+
+const toTool = ({ description, name, parameter }: ToolDefinition) => ({
+  name,
+  description,
+  inputSchema: {
+    type: "object",
+    properties: { [parameter.name]: { type: "string", description: parameter.description } },
+    required: [parameter.name],
+  },
+  annotations: { readOnlyHint: true, openWorldHint: false },
+})
+
+type Params = Readonly<Record<string, unknown>>
+type Outcome = { readonly result: object } | { readonly error: { readonly code: number; readonly message: string } }
+
+const failed = (code: number, message: string): Outcome => ({ error: { code, message } })
+
+const initialize = ({ projectName }: ReadableDocs, { protocolVersion }: Params): Outcome => ({
+  result: {
+    protocolVersion: isSpoken(protocolVersion) ? protocolVersion : newest,
+    capabilities: { tools: {} },
+    serverInfo: { name: "gatehouse", title: `${projectName}: documentation`, version: "0.1.0" },
+    instructions: `The documentation of ${projectName}. Search it, read the pages that fit, and name their slugs or URLs.`,
+  },
+})
+
+/** Uses a tool. A fault of the tool is a result that the assistant reads. */
+const callTool = Effect.fnUntraced(function* (docs: ReadableDocs, { arguments: given, name }: Params) {
+  const tool = definitions.find((one) => one.name === name)
+  if (tool === undefined) return failed(codes.invalidParams, "There is no such tool.")
+  const argument = (given as Params | undefined)?.[tool.parameter.name]
+  if (typeof argument !== "string") {
+    return failed(codes.invalidParams, `arguments.${tool.parameter.name} must be a string.`)
+  }
+  const readers = yield* DocsReaders
+  const answered = yield* readers.use(docs, tool.name, argument).pipe(
+    Effect.map((text = "") => ({ text, isError: false })),
+    Effect.catch(({ error }) => Effect.succeed({ text: error, isError: true })),
+  )
+  const { isError, text } = answered
+  return { result: { content: [{ type: "text", text }], isError } } as Outcome
+})
+
+const answer = (docs: ReadableDocs, method: string, params: Params): Effect.Effect<Outcome, never, DocsReaders> => {
+  switch (method) {
+    case "initialize":
+      return Effect.succeed(initialize(docs, params))
+    case "ping":
+      return Effect.succeed({ result: {} })
+    case "tools/list":
+      return Effect.succeed({ result: { tools: definitions.map(toTool) } })
+    case "tools/call":
+      return callTool(docs, params)
+    default:
+      return Effect.succeed(failed(codes.unknownMethod, "This server has no such method."))
+  }
+}
+
+/** What is wrong with a message; `undefined` for a request, a notification and an answer of the client. */
+const faultOf = ({ error, id, jsonrpc, method, result }: McpMessage) => {
+  const isAnswer = result !== undefined || error !== undefined
+  const faults = [
+    ...(jsonrpc === "2.0" ? [] : ['jsonrpc must be "2.0".']),
+    ...(method === undefined && !isAnswer ? ["method is required."] : []),
+  ]
+  return faults.length === 0 ? undefined : { id: id ?? null, ...failed(codes.invalidMessage, faults.join(" ")) }
+}
+
+const isObject = (value: unknown): value is Params => typeof value === "object" && value !== null
+
+/**
+ * Answers one message of the Model Context Protocol over streamable HTTP, without a session. A notification and an answer of
+ * the client have no reply.
+ */
+const docsMcp = Effect.fnUntraced(function* (projectId: string, version: string | undefined, message: McpMessage) {
+  const { id, method, params } = message
+  if (version !== undefined && !isSpoken(version)) {
+    return yield* new InvalidRequest({ error: `mcp-protocol-version must be one of ${versions.join(", ")}.` })
+  }
+  const { find } = yield* DocsReaders
+  const docs = yield* find(projectId, yield* clientAddress)
+  const fault = faultOf(message)
+  if (fault !== undefined) return { jsonrpc: "2.0", ...fault } satisfies McpReply
+  if (method === undefined || id === undefined) return undefined
+  const outcome = yield* answer(docs, method, isObject(params) ? params : {})
+  return { jsonrpc: "2.0", id, ...outcome } satisfies McpReply
+})

@@ -1,9 +1,19 @@
-import { Effect, Layer } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
-import { Sessions } from "../../domain/sessions/Sessions.ts"
+import { Context, Duration, Effect, Layer, Redacted } from "effect"
+import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { CurrentPrincipal, Principal, tenantOf } from "../../domain/Principal.ts"
+import {
+  type PortalLink,
+  type PrincipalKind,
+  sessionLifetime,
+  Sessions,
+  type SignedIn,
+  type WhoAmI,
+} from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
-import { portalUrl } from "../server/portalUrl.ts"
-import { clearSessionCookie, openedPortal, setSessionCookie, whoAmI } from "../server/sessionAnswers.ts"
+import { Callers } from "../api/security.ts"
+import { hasLoopbackHost, TrustedProxies } from "../server/clientAddress.ts"
+import { AdminTokens } from "../server/credentials.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
   Effect.map(Sessions, (sessions) =>
@@ -26,3 +36,96 @@ const portal = HttpApiBuilder.group(Api, "portal", (handlers) =>
 )
 
 export const layer = Layer.merge(sessions, portal)
+
+/** Whether the browser reached the service by TLS: a trusted proxy says so, or BASE_URL for requests from elsewhere. */
+const isSecure = Effect.gen(function* () {
+  const { headers } = yield* HttpServerRequest.HttpServerRequest
+  const { baseUrl } = yield* AdminTokens
+  const proto = (yield* TrustedProxies) > 0 ? headers["x-forwarded-proto"] : undefined
+  return proto === undefined ? baseUrl.startsWith("https:") && !hasLoopbackHost(headers) : proto === "https"
+})
+
+const setCookie = (value: string, maxAge: Duration.Duration) =>
+  Effect.flatMap(isSecure, (secure) =>
+    HttpEffect.appendPreResponseHandler((_, response) =>
+      Effect.succeed(
+        HttpServerResponse.setCookieUnsafe(response, `${secure ? "__Host-" : ""}gatehouse_session`, value, {
+          httpOnly: true,
+          sameSite: "strict",
+          path: "/",
+          secure,
+          maxAge,
+        }),
+      ),
+    ),
+  )
+
+const setSessionCookie = ({ token }: SignedIn) => setCookie(Redacted.value(token), sessionLifetime)
+const clearSessionCookie = setCookie("", Duration.zero)
+
+const kinds: Partial<Record<Principal["_tag"], PrincipalKind>> = {
+  Administrator: "administrator",
+  OrgKey: "orgKey",
+  ProjectKey: "projectKey",
+  Portal: "portal",
+}
+
+/** The principal of the current request, with its own session or the one that it has just got. */
+const whoAmI = Effect.fnUntraced(function* (signedIn?: SignedIn) {
+  const { csrfTokenOf } = yield* Sessions
+  const { principal, open, session } = yield* CurrentPrincipal
+  const own = signedIn && { ...signedIn.session, csrfToken: csrfTokenOf(signedIn.token) }
+  const kind = kinds[principal._tag] ?? "anonymous"
+  const { csrfToken = null, expiresAt = null } = own ?? session ?? {}
+  return {
+    principal: kind,
+    mode: open ? "open" : "guarded",
+    orgId: tenantOf(principal) ?? null,
+    projectId: principal._tag === "ProjectKey" ? principal.projectId : null,
+    expiresAt,
+    csrfToken,
+    operations: operationsOf(kind, open),
+  } satisfies WhoAmI
+})
+
+/** Opens a portal link: sets the cookie of its session, and answers who that is. */
+const openedPortal = Effect.fnUntraced(function* (token: string) {
+  const sessions = yield* Sessions
+  const { tokens } = yield* AdminTokens
+  const signedIn = yield* sessions.openLink(Redacted.make(token))
+  yield* setSessionCookie(signedIn)
+  const { id, orgId } = signedIn.session
+  return yield* Effect.provideService(whoAmI(signedIn), CurrentPrincipal, {
+    principal: Principal.Portal({ portalId: id, orgId }),
+    open: tokens === undefined,
+  })
+})
+
+/** The answer with a portal link. The token is in the fragment, which browsers send to no server. */
+const portalUrl = ({ expiresAt, token }: PortalLink) =>
+  AdminTokens.useSync(({ baseUrl }) => ({
+    success: true as const,
+    url: `${baseUrl}/console/portal#${Redacted.value(token)}`,
+    expires_at: expiresAt,
+  }))
+
+const operations: Array<{ readonly id: string; readonly callers: ReadonlyArray<PrincipalKind> }> = []
+HttpApi.reflect(Api, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint, group }) => {
+    const callers = Context.get(endpoint.annotations, Callers)
+    operations.push({ id: `${group.identifier}.${endpoint.identifier}`, callers })
+  },
+})
+
+const kindsIn = (kind: PrincipalKind, open: boolean): ReadonlyArray<PrincipalKind> => {
+  if (!open || kind === "portal") return [kind]
+  // In open mode everyone manages every org; without a credential, everyone may chat.
+  return kind === "anonymous" ? ["anonymous", "administrator", "projectKey"] : [kind, "administrator"]
+}
+
+/** The operationIds that a principal may call. */
+const operationsOf = (kind: PrincipalKind, open: boolean): ReadonlyArray<string> => {
+  const kinds = kindsIn(kind, open)
+  return operations.filter(({ callers }) => kinds.some((one) => callers.includes(one))).map(({ id }) => id)
+}

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Readiness } from "../../domain/Readiness.ts"
+import { Readiness } from "../../domain/activity/ServiceStates.ts"
 import { Api } from "../api/Api.ts"
 
 export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>

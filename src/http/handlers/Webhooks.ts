@@ -1,10 +1,10 @@
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { DeliveryLog } from "../../domain/webhooks/DeliveryLog.ts"
-import { SigningKeys } from "../../domain/webhooks/SigningKeys.ts"
+import { SigningKeys } from "../../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"
 import { Api } from "../api/Api.ts"
-import { done } from "../api/webhookResponses.ts"
+import { done } from "../api/responses.ts"
 
 const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
   Effect.zipWith(WebhookEndpoints, SigningKeys, (endpoints, keys) =>

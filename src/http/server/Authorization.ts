@@ -1,8 +1,7 @@
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
-import type { HttpApiEndpoint } from "effect/http-api"
-import { Deployments } from "../../domain/deployments/Deployments.ts"
-import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { HttpApi, type HttpApiEndpoint } from "effect/http-api"
+import { type Forbidden, InvalidRequest, type NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
 import {
   CurrentPrincipal,
   keyNeeded,
@@ -10,19 +9,22 @@ import {
   orgNeeded,
   portalForbidden,
   Principal,
+  RequestOrg,
   tenantOf,
 } from "../../domain/Principal.ts"
-import { type Forbidden, type NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import { Deployments } from "../../domain/deployments/Deployments.ts"
+import type { ValidKey } from "../../domain/keys/ApiKey.ts"
+import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { KeyHash } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
-import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
-import { AdminTokens } from "./AdminTokens.ts"
+import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
+import { Sessions } from "../../domain/sessions/Sessions.ts"
+import { Admits, Authorization, WebhookAuthorization } from "../api/security.ts"
+import { furtherFieldsIgnored } from "../api/responses.ts"
+import { AdminTokens } from "./credentials.ts"
 import * as Credentials from "./credentials.ts"
-import { isLocal } from "./localRequest.ts"
-import { Authorization, WebhookAuthorization } from "../api/middleware.ts"
-import { Admits } from "../api/security.ts"
-import { refuseUnknownQuery } from "./queryFields.ts"
-import { annotateOrg } from "./requestLog.ts"
-import { type Caller, makeSessionCallers, ofGrant } from "./sessionCallers.ts"
+import { isLocal } from "./clientAddress.ts"
+import { annotateOrg } from "./requests.ts"
 
 const foreign = new Unauthorized({
   error:
@@ -162,3 +164,78 @@ export const layer = Layer.effectContext(
     )
   }),
 )
+
+/** Who makes a request, and with what. */
+type Caller = Pick<typeof CurrentPrincipal.Service, "principal" | "credential" | "session">
+
+const csrfNeeded = new Unauthorized({
+  error: "A change with a session needs its csrfToken in x-csrf-token: read it from GET /api/v0/sessions/current.",
+})
+const withoutChange = new Set<string>(["GET", "HEAD"])
+
+const ofGrant = ({ keyId, orgId, projectId }: ValidKey) =>
+  projectId === "" ? Principal.OrgKey({ keyId, orgId }) : Principal.ProjectKey({ keyId, orgId, projectId })
+
+/** Finds the principal of a session. A session ends with the credential that made it. */
+const makeSessionCallers = Effect.gen(function* () {
+  const { tokens } = yield* AdminTokens
+  const keys = yield* ApiKeys
+  const orgs = yield* OrgRepository
+  const sessions = yield* Sessions
+  const hashOf = yield* KeyHash
+  const administrators = new Set((tokens ?? []).map((token) => hashOf(Redacted.value(token))))
+  const ended = new Unauthorized({ error: "The session has ended: sign in again." })
+  const orEnded = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.catchTag(effect as Effect.Effect<A, E | Unauthorized | NotFound, R>, ["Unauthorized", "NotFound"], () =>
+      Effect.fail(ended),
+    )
+
+  const principalOf = Effect.fnUntraced(function* ({ credentialHash, id, kind, orgId }: StoredSession) {
+    const isAdministrators = credentialHash === "" ? tokens === undefined : administrators.has(credentialHash)
+    if (kind === "administrator") return isAdministrators ? Principal.Administrator() : yield* ended
+    const grant = isAdministrators ? undefined : yield* keys.authenticateHash(credentialHash)
+    if (kind === "key") return grant === undefined ? yield* ended : ofGrant(grant)
+    if (grant === undefined) yield* orgs.find(orgId)
+    return Principal.Portal({ portalId: id, orgId })
+  })
+
+  /** The caller of a request with a session; `undefined` without one. Open mode ignores a session that has ended. */
+  return Effect.fnUntraced(function* ({ headers, method }: HttpServerRequest.HttpServerRequest) {
+    const token = Credentials.readSession(headers)
+    if (token === undefined) return undefined
+    const found = sessions.find(token).pipe(
+      Effect.flatMap((session) => Effect.map(principalOf(session), (principal) => ({ principal, session }))),
+      orEnded,
+    )
+    const caller = yield* tokens === undefined
+      ? Effect.catchTag(found, "Unauthorized", () => Effect.succeed(undefined))
+      : found
+    if (caller === undefined) return undefined
+    const csrfToken = sessions.csrfTokenOf(token)
+    if (!withoutChange.has(method) && headers["x-csrf-token"] !== csrfToken) return yield* csrfNeeded
+    return { ...caller, session: { ...caller.session, csrfToken } } satisfies Caller
+  })
+})
+
+/** A name that may be repeated to the caller: a longer one may be a secret in the wrong place. */
+const printable = /^[\w-]{1,32}$/
+
+/** Whether the callers of an operation send more than it reads. */
+const ignoresFields = ({ annotations }: HttpApiEndpoint.Top) =>
+  Option.contains(Context.getOption(annotations, HttpApi.PayloadParseOptions), furtherFieldsIgnored)
+
+/**
+ * Refuses a query for an operation that takes none: else a `limit` that belongs into the body would have no effect. Queries of
+ * other operations are decoded with their schema.
+ */
+const refuseUnknownQuery = (endpoint: HttpApiEndpoint.Top) =>
+  endpoint.query !== undefined || ignoresFields(endpoint)
+    ? Effect.void
+    : Effect.flatMap(HttpServerRequest.ParsedSearchParams, (query) => {
+        for (const name in query) {
+          const known = printable.test(name) ? name : "A name in the query"
+          const error = `${known} is not a query parameter of this operation, which has none.`
+          return Effect.fail(new InvalidRequest({ error }))
+        }
+        return Effect.void
+      })

@@ -10,12 +10,9 @@ import {
   Unavailable,
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
-import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { tooLarge, withBoundedBody } from "./requestBody.ts"
-import { requestIdOf } from "./requestId.ts"
-import { logged } from "./requestLog.ts"
-import { measured } from "./requestMetrics.ts"
-import { maxBodyAt, methodsAt, operationAt } from "./routes.ts"
+import { logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
 
 /** One answer in the format of each interface. */
 interface Answer {

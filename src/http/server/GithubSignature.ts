@@ -1,8 +1,8 @@
 import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { Unauthorized } from "../../domain/Errors.ts"
-import { ReportSignatures } from "../../domain/keys/ReportSignatures.ts"
-import { GithubSignature } from "../api/middleware.ts"
+import { ReportSignatures } from "../../domain/keys/LeakedKeys.ts"
+import { GithubSignature } from "../api/security.ts"
 
 const refused = new Unauthorized({
   error: "The signature is not valid: Github-Public-Key-Signature must be GitHub's signature of this request body.",

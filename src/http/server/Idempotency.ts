@@ -2,10 +2,9 @@ import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
-import type { Conflict, IdempotencyKeyReused, Unavailable } from "../../domain/Errors.ts"
-import { InvalidRequest } from "../../domain/Errors.ts"
+import { type Conflict, type IdempotencyKeyReused, InvalidRequest, type Unavailable } from "../../domain/Errors.ts"
 import { type Answer, Idempotency } from "../../domain/Idempotency.ts"
-import { Idempotent, WebhookIdempotent } from "../api/middleware.ts"
+import { Idempotent, WebhookIdempotent } from "../api/security.ts"
 
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })

@@ -1,10 +1,8 @@
 import { Effect, Layer, type SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
-import type { HttpApiError } from "effect/http-api"
-import { HttpApiMiddleware } from "effect/http-api"
+import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
-import { RequestErrors, WebhookRequestErrors } from "../api/middleware.ts"
-import { nearestField } from "./nearestField.ts"
+import { RequestErrors, WebhookRequestErrors } from "../api/security.ts"
 
 /** How many faults a sentence has, of the first ones that are read. */
 const maxFaults = 3
@@ -100,3 +98,34 @@ export const layer = Layer.merge(
   HttpApiMiddleware.layerSchemaErrorTransform(RequestErrors, toInvalidRequest),
   HttpApiMiddleware.layerSchemaErrorTransform(WebhookRequestErrors, toInvalidRequest),
 )
+
+/** Longer names are compared by their first characters. */
+const maxComparedLength = 64
+
+/** Without case and separators: `expires_at` and `expiresAt` are the same. */
+const letters = (name: string) => name.slice(0, maxComparedLength).replace(/[_-]/g, "").toLowerCase()
+
+/** The number of characters to insert, delete or replace to turn one text into the other (Levenshtein). */
+const distance = (from: string, to: string): number => {
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column)
+  for (let i = 1; i <= from.length; i++) {
+    const next = [i]
+    for (let j = 1; j <= to.length; j++) {
+      const replaced = row[j - 1]! + (from[i - 1] === to[j - 1] ? 0 : 1)
+      next.push(Math.min(replaced, row[j]! + 1, next[j - 1]! + 1))
+    }
+    row = next
+  }
+  return row.at(-1)!
+}
+
+/** The field whose name is most like `name`; `undefined` if there are no fields. */
+const nearestField = (name: string, fields: ReadonlyArray<string>): string | undefined => {
+  const wanted = letters(name)
+  let nearest: { readonly field: string; readonly edits: number } | undefined
+  for (const field of fields) {
+    const edits = distance(wanted, letters(field))
+    if (nearest === undefined || edits < nearest.edits) nearest = { field, edits }
+  }
+  return nearest?.field
+}

@@ -3,7 +3,7 @@ import { HttpIncomingMessage, HttpRouter, HttpServerError } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../api/Api.ts"
 import * as Authorization from "./Authorization.ts"
-import * as ChatBodies from "./chatBodies.ts"
+import * as ChatBodies from "./requestBody.ts"
 import * as Console from "./console.ts"
 import * as Docs from "./docsPage.ts"
 import * as Faults from "./Faults.ts"
@@ -14,11 +14,9 @@ import * as Chat from "../handlers/Chat.ts"
 import * as Deployments from "../handlers/Deployments.ts"
 import * as Events from "../handlers/Events.ts"
 import * as Jobs from "../handlers/Jobs.ts"
-import * as Live from "../handlers/Live.ts"
 import * as Orgs from "../handlers/Orgs.ts"
 import * as ProjectDocs from "../handlers/ProjectDocs.ts"
 import * as Projects from "../handlers/Projects.ts"
-import * as SecretScanning from "../handlers/SecretScanning.ts"
 import * as Sessions from "../handlers/Sessions.ts"
 import * as System from "../handlers/System.ts"
 import * as Webhooks from "../handlers/Webhooks.ts"
@@ -26,13 +24,13 @@ import * as GithubSignature from "./GithubSignature.ts"
 import * as Idempotency from "./Idempotency.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
-import { shadowed } from "./routes.ts"
-import * as SpanNames from "./spanNames.ts"
+import { shadowed } from "./requests.ts"
+import * as SpanNames from "./requests.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),
-  Layer.provide([Activity.layer, Live.layer, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
-  Layer.provide([ProjectDocs.layer, SecretScanning.layer, Sessions.layer]),
+  Layer.provide([Activity.layer, Activity.live, Webhooks.layer, Events.layer, Jobs.layer, Chat.layer]),
+  Layer.provide([ProjectDocs.layer, ApiKeys.secretScanning, Sessions.layer]),
   Layer.provide([Authorization.layer, ChatBodies.layer, GithubSignature.layer, RequestErrors.layer, Idempotency.layer]),
 )
 
@@ -59,5 +57,5 @@ export const layer = HttpRouter.serve(
   },
 ).pipe(
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
-  Layer.provide(SpanNames.layer),
+  Layer.provide(SpanNames.spanNames),
 )

@@ -3,7 +3,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { readdir, readFile } from "node:fs/promises"
 import { extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { prepare } from "./publicDocument.ts"
+import { prepare } from "./docsPage.ts"
 
 /** The folder that `npm run build` fills. The same from `src` and from `dist`. */
 export const ConsoleFolder = Context.Reference<string>("gatehouse/http/console/ConsoleFolder", {

@@ -1,4 +1,4 @@
-import { Effect, Redacted, Result } from "effect"
+import { Context, Effect, Redacted, Result } from "effect"
 import { timingSafeEqual } from "node:crypto"
 import { Unauthorized } from "../../domain/Errors.ts"
 
@@ -65,3 +65,9 @@ export const readSession = (
   const token = sessionCookie.exec(headers["cookie"] ?? "")?.[1]
   return token === undefined ? undefined : Redacted.make(token)
 }
+
+/** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
+export class AdminTokens extends Context.Service<
+  AdminTokens,
+  { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
+>()("gatehouse/http/Authorization/AdminTokens") {}

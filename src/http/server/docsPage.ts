@@ -1,13 +1,14 @@
-import { Effect } from "effect"
-import { HttpRouter } from "effect/http"
+import { Effect, Fiber } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { OpenApi } from "effect/http-api"
+import { createHash } from "node:crypto"
+import { promisify } from "node:util"
+import { brotliCompress, constants, gzip } from "node:zlib"
 import { Api } from "../api/Api.ts"
+import { exampleOf } from "../api/examples.ts"
 import { server } from "../api/openapi.ts"
-import { AdminTokens } from "./AdminTokens.ts"
-import type { Document } from "./docs/Document.ts"
-import { docsPage } from "./docs/page.ts"
-import { once } from "./once.ts"
-import { prepare } from "./publicDocument.ts"
+import { type JsonSchema, mapValues, refName, resolved, type Schemas } from "../api/openapi/JsonSchema.ts"
+import { AdminTokens } from "./credentials.ts"
 
 /** The OpenAPI document, with the address of this service. */
 const documentAt = (baseUrl: string) => ({ ...OpenApi.fromApi(Api), servers: [server(baseUrl)] }) as unknown as Document
@@ -26,3 +27,493 @@ export const layer = HttpRouter.use(
     yield* router.add("GET", "/docs", Effect.flatten(page))
   }),
 )
+
+/** One request, as samples show it. */
+interface Request {
+  readonly method: string
+  readonly url: string
+  readonly operationId: string
+  /** Whether it needs a credential in one of the modes. */
+  readonly needsCredential: boolean
+  readonly body: unknown
+  readonly args: object
+  readonly isStream: boolean
+}
+
+const exampleBodyOf = ({ requestBody }: Operation) => requestBody?.content["application/json"]?.example
+
+const toRequest = ({ method, operation, path }: Entry, baseUrl: string, schemas: Schemas): Request => {
+  const inPath = operation.parameters.filter((one) => one.in === "path")
+  const ids = Object.fromEntries(inPath.map(({ name, schema }) => [name, exampleOf(schema, schemas)]))
+  const body = exampleBodyOf(operation)
+  const schemes = (operation.security ?? []).flatMap((one) => Object.keys(one))
+  return {
+    method,
+    url: `${baseUrl}${path.replace(/\{(\w+)\}/g, (_, name: string) => String(ids[name]))}`,
+    operationId: operation.operationId,
+    needsCredential: schemes.length > 0,
+    body,
+    args: Array.isArray(body) ? body : { ...ids, ...(typeof body === "object" ? body : {}) },
+    isStream: operation.responses["200"]?.content?.["text/event-stream"] !== undefined,
+  }
+}
+
+const variable = "GATEHOUSE_TOKEN"
+const shellQuoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+
+const curl = ({ body, isStream, method, needsCredential, url }: Request) =>
+  [
+    `curl -s${isStream ? "N" : ""}${method === "GET" ? "" : ` -X ${method}`} ${shellQuoted(url)}`,
+    ...(needsCredential ? [`  -H "Authorization: Bearer $${variable}"`] : []),
+    ...(body === undefined
+      ? []
+      : [`  -H 'content-type: application/json'`, `  -d ${shellQuoted(JSON.stringify(body))}`]),
+  ].join(" \\\n")
+
+const typescript = ({ args, isStream, needsCredential, operationId, url }: Request) => {
+  const [group, name] = operationId.split(".")
+  const call = `gatehouse.${group}.${name}(${Object.keys(args).length === 0 ? "" : JSON.stringify(args, null, 2)})`
+  return [
+    `import { makeClient } from "gatehouse-client"`,
+    "",
+    "const gatehouse = makeClient({",
+    `  baseUrl: ${JSON.stringify(new URL(url).origin)},`,
+    ...(needsCredential ? [`  credential: process.env.${variable},`] : []),
+    "})",
+    ...(isStream
+      ? [`for await (const part of await ${call}) console.log(part)`]
+      : [`const answer = await ${call}`, "console.log(answer)"]),
+  ].join("\n")
+}
+
+/** A JSON value as Python writes it. */
+const python = (value: unknown): string => {
+  if (value === null) return "None"
+  if (typeof value === "boolean") return value ? "True" : "False"
+  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`
+  if (typeof value !== "object") return JSON.stringify(value)
+  return `{${Object.entries(value)
+    .map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`)
+    .join(", ")}}`
+}
+
+const pythonSample = ({ body, isStream, method, needsCredential, url }: Request) =>
+  [
+    "import json",
+    ...(needsCredential ? ["import os"] : []),
+    "import urllib.request",
+    "",
+    "request = urllib.request.Request(",
+    `    ${JSON.stringify(url)},`,
+    `    method=${JSON.stringify(method)},`,
+    ...(body === undefined ? [] : [`    data=json.dumps(${python(body)}).encode(),`]),
+    "    headers={",
+    ...(needsCredential ? [`        "Authorization": "Bearer " + os.environ.get("${variable}", ""),`] : []),
+    ...(body === undefined ? [] : [`        "Content-Type": "application/json",`]),
+    "    },",
+    ")",
+    "with urllib.request.urlopen(request) as answer:",
+    ...(isStream
+      ? ["    for line in answer:", '        print(line.decode(), end="")']
+      : ["    print(json.load(answer))"]),
+  ].join("\n")
+
+const go = ({ body, method, needsCredential, url }: Request) =>
+  [
+    "package main",
+    "",
+    "import (",
+    '\t"fmt"',
+    '\t"io"',
+    '\t"net/http"',
+    ...(needsCredential ? ['\t"os"'] : []),
+    ...(body === undefined ? [] : ['\t"strings"']),
+    ")",
+    "",
+    "func main() {",
+    body === undefined
+      ? `\trequest, err := http.NewRequest("${method}", ${JSON.stringify(url)}, nil)`
+      : `\tbody := strings.NewReader(${JSON.stringify(JSON.stringify(body))})\n\trequest, err := http.NewRequest("${method}", ${JSON.stringify(url)}, body)`,
+    "\tif err != nil {",
+    "\t\tpanic(err)",
+    "\t}",
+    ...(needsCredential ? [`\trequest.Header.Set("Authorization", "Bearer "+os.Getenv("${variable}"))`] : []),
+    ...(body === undefined ? [] : ['\trequest.Header.Set("Content-Type", "application/json")']),
+    "\tanswer, err := http.DefaultClient.Do(request)",
+    "\tif err != nil {",
+    "\t\tpanic(err)",
+    "\t}",
+    "\tdefer answer.Body.Close()",
+    "\ttext, err := io.ReadAll(answer.Body)",
+    "\tif err != nil {",
+    "\t\tpanic(err)",
+    "\t}",
+    "\tfmt.Println(string(text))",
+    "}",
+  ].join("\n")
+
+/** The languages of the samples, in the order of the page. */
+export const languages = [
+  { id: "curl", name: "curl", sample: curl },
+  { id: "typescript", name: "TypeScript", sample: typescript },
+  { id: "python", name: "Python", sample: pythonSample },
+  { id: "go", name: "Go", sample: go },
+] as const
+
+/** A request of an operation in every language. It runs as it is, with the credential in GATEHOUSE_TOKEN. */
+export const samplesOf = (entry: Entry, baseUrl: string, schemas: Schemas) => {
+  const request = toRequest(entry, baseUrl, schemas)
+  return languages.map(({ id, sample }) => ({ language: id, text: sample(request) }))
+}
+
+/** How deep the fields of objects in objects are shown. */
+const maxDepth = 3
+
+/** A key on a dark ground. Without an icon in the page, browsers request `/favicon.ico`, which does not exist. */
+const icon =
+  "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='#16324f'/>" +
+  "<path d='M6 4a3 3 0 1 0 2.8 4H13v2h-2V8' fill='none' stroke='#fff' stroke-width='1.6'/></svg>"
+
+const typeText = (schema: JsonSchema, schemas: Schemas): string => {
+  const { anyOf, enum: values, format, items, maximum, minimum, type } = resolved(schema, schemas)
+  if (anyOf !== undefined) return anyOf.map((one) => typeText(one, schemas)).join(" or ")
+  if (values !== undefined) return values.map((value) => JSON.stringify(value)).join(" or ")
+  if (items !== undefined) return `list of ${refName(items) ?? typeText(items, schemas)}`
+  const types = [type ?? "any JSON"].flat().join(" or ")
+  const range = maximum === undefined ? "" : `, ${minimum} to ${maximum}`
+  return `${types}${format === undefined || type === "integer" ? "" : ` (${format})`}${range}`
+}
+
+const fieldsOf = (schema: JsonSchema, schemas: Schemas, depth = 1): string => {
+  const found = resolved(schema, schemas)
+  const { properties, required = [] } = found.items === undefined ? found : resolved(found.items, schemas)
+  if (properties === undefined || depth > maxDepth) return ""
+  const fields = Object.entries(properties).map(([name, field]) => {
+    const text = field.description ?? resolved(field, schemas).description ?? ""
+    const need = required.includes(name) ? "" : ", optional"
+    return (
+      `<dt><code>${escape(name)}</code> <small>${escape(typeText(field, schemas))}${need}</small></dt>` +
+      `<dd>${sentence(text)}${fieldsOf(field, schemas, depth + 1)}</dd>`
+    )
+  })
+  return `<dl>${fields.join("")}</dl>`
+}
+
+const parametersOf = (title: string, parameters: ReadonlyArray<Parameter>, schemas: Schemas) =>
+  parameters.length === 0
+    ? ""
+    : `<h4>${title}</h4><dl>${parameters
+        .map(
+          ({ description = "", name, required, schema }) =>
+            `<dt><code>${escape(name)}</code> <small>${escape(typeText(schema, schemas))}${required ? "" : ", optional"}</small></dt>` +
+            `<dd>${sentence(description)}</dd>`,
+        )
+        .join("")}</dl>`
+
+const answersOf = ({ operation }: Entry, { components }: Document) => {
+  const entries = Object.entries(operation.responses).map(([status, response]): readonly [string, Response] => {
+    const name = response.$ref?.split("/").at(-1)
+    return [status, name === undefined ? response : components.responses[name]!]
+  })
+  const good = entries
+    .filter(([status]) => status === "200")
+    .flatMap(([, { content = {}, description = "" }]) =>
+      Object.values(content).map(
+        ({ example, schema }) =>
+          `<h4>Answer</h4><p>${sentence(description)}</p><pre>${json(example)}</pre>` +
+          `<details><summary>Fields of the answer</summary>${fieldsOf(schema, components.schemas)}</details>`,
+      ),
+    )
+  const others = entries
+    .filter(([status]) => status !== "200")
+    .map(([status, { description = "" }]) => `<dt>${escape(status)}</dt><dd>${sentence(description)}</dd>`)
+  return `${good.join("")}<details><summary>Other answers</summary><dl>${others.join("")}</dl></details>`
+}
+
+const bodyOf = ({ isWebhook, operation }: Entry, { components: { schemas } }: Document) => {
+  const media = operation.requestBody?.content["application/json"]
+  if (media === undefined) return ""
+  const example = isWebhook ? `<pre>${json(media.example)}</pre>` : ""
+  return `<h4>Body</h4>${example}${fieldsOf(media.schema, schemas)}`
+}
+
+const entryOf = (entry: Entry, document: Document, baseUrl: string) => {
+  const { isWebhook, method, operation, path } = entry
+  const { schemas } = document.components
+  const inPlace = (place: string) => operation.parameters.filter((one) => one.in === place)
+  const samples = isWebhook
+    ? ""
+    : samplesOf(entry, baseUrl, schemas)
+        .map(({ language, text }) => `<pre class="sample ${language}">${escape(text)}</pre>`)
+        .join("")
+  return [
+    `<article id="${idOf(operation.operationId)}"><h3>${escape(operation.summary)}</h3>`,
+    `<p class="path"><b>${method}</b><code>${escape(path)}</code></p>`,
+    paragraphs(operation.description),
+    samples,
+    parametersOf("Path", inPlace("path"), schemas),
+    parametersOf("Query", inPlace("query"), schemas),
+    parametersOf("Headers", inPlace("header"), schemas),
+    bodyOf(entry, document),
+    answersOf(entry, document),
+    "</article>",
+  ].join("")
+}
+
+const chooser = languages
+  .map(
+    ({ id, name }, at) =>
+      `<label><input type="radio" name="language" id="lang-${id}"${at === 0 ? " checked" : ""}> ${name}</label>`,
+  )
+  .join("")
+
+/** The page about every operation. It needs no script. */
+const docsPage = (document: Document): string => {
+  const { info, servers } = document
+  const groups = groupsOf(document)
+  const menu = groups.map(
+    ({ entries, name }) =>
+      `<strong><a href="#${idOf(name)}">${escape(name)}</a></strong><ul>${entries
+        .map(({ operation }) => `<li><a href="#${idOf(operation.operationId)}">${escape(operation.summary)}</a></li>`)
+        .join("")}</ul>`,
+  )
+  const sections = groups.map(
+    ({ description = "", entries, name }) =>
+      `<section><h2 id="${idOf(name)}">${escape(name)}</h2>${paragraphs(description)}${entries
+        .map((entry) => entryOf(entry, document, servers[0]!.url))
+        .join("")}</section>`,
+  )
+  return [
+    `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${escape(info.title)}</title>`,
+    `<meta name="viewport" content="width=device-width, initial-scale=1">`,
+    `<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}"><style>${style}</style></head>`,
+    `<body><nav aria-label="Operations">${menu.join("")}</nav><main>`,
+    `<h1>${escape(info.title)} <small class="mute">${escape(info.version)}</small></h1>`,
+    paragraphs(info.description),
+    `<p>For programs: <a href="openapi.json">openapi.json</a>.</p>`,
+    "<p>The samples send the credential in <code>GATEHOUSE_TOKEN</code>. Where open mode needs none, leave the header out.</p>",
+    `<div class="languages" role="radiogroup" aria-label="Language of the samples">${chooser}</div>`,
+    sections.join(""),
+    "</main></body></html>",
+  ].join("\n")
+}
+
+interface Media {
+  readonly schema: JsonSchema
+  readonly example?: unknown
+}
+type Content = Readonly<Record<string, Media>>
+interface Parameter {
+  readonly name: string
+  readonly in: string
+  readonly required?: boolean
+  readonly description?: string
+  readonly schema: JsonSchema
+}
+interface Response {
+  readonly $ref?: string
+  readonly description?: string
+  readonly content?: Content
+}
+interface Operation {
+  readonly operationId: string
+  readonly tags: ReadonlyArray<string>
+  readonly summary: string
+  readonly description: string
+  readonly security?: ReadonlyArray<Readonly<Record<string, unknown>>>
+  readonly parameters: ReadonlyArray<Parameter>
+  readonly requestBody?: { readonly content: Content }
+  readonly responses: Readonly<Record<string, Response>>
+}
+type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
+
+/** The OpenAPI document, as far as the page shows it. */
+export interface Document {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string }
+  readonly servers: ReadonlyArray<{ readonly url: string }>
+  readonly tags: ReadonlyArray<{ readonly name: string; readonly description?: string }>
+  readonly paths: Paths
+  /** References to path items, by the type of the event. */
+  readonly webhooks: Readonly<Record<string, { readonly $ref: string }>>
+  readonly components: {
+    readonly schemas: Schemas
+    readonly responses: Readonly<Record<string, Response>>
+    readonly pathItems: Paths
+  }
+}
+
+/** An operation, or the request of a webhook, with its place. */
+interface Entry {
+  readonly method: string
+  /** The path, or the type of the event. */
+  readonly path: string
+  readonly operation: Operation
+  readonly isWebhook: boolean
+}
+
+const entriesOf = (paths: Paths, isWebhook: boolean): ReadonlyArray<Entry> =>
+  Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({
+      method: method.toUpperCase(),
+      path,
+      operation,
+      isWebhook,
+    })),
+  )
+
+/** The groups of the page, in their order, each with its operations. */
+export const groupsOf = ({ components, paths, tags, webhooks }: Document) => {
+  const events = mapValues(webhooks, ({ $ref }) => components.pathItems[$ref.split("/").at(-1)!]!)
+  const entries = [...entriesOf(paths, false), ...entriesOf(events, true)]
+  return tags.map((tag) => ({
+    ...tag,
+    entries: entries.filter(({ operation }) => operation.tags.includes(tag.name)),
+  }))
+}
+
+const entities: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+}
+
+/** Text as HTML. */
+const escape = (text: string): string => text.replace(/[&<>"']/g, (character) => entities[character]!)
+
+/** The Markdown of one line: code, bold text and links. */
+const inline = (text: string) =>
+  escape(text)
+    .replace(/`([^`]+)`/g, "<code>$1</code>")
+    .replace(/\*\*([^*]+)\*\*/g, "<strong>$1</strong>")
+
+/** The Markdown of descriptions: paragraphs of lines. */
+const paragraphs = (markdown: string): string =>
+  markdown
+    .split("\n\n")
+    .map((paragraph) => `<p>${inline(paragraph)}</p>`)
+    .join("")
+
+const sentence = inline
+
+/** The id of an element, from any text. */
+const idOf = (text: string): string => text.toLowerCase().replace(/[^a-z0-9]+/g, "-")
+
+/** A value as indented JSON. */
+const json = (value: unknown): string => escape(JSON.stringify(value, null, 2))
+
+/** The sample of the chosen language is shown, the others are not: without a script. */
+const choice = languages.map(({ id }) => `body:has(#lang-${id}:checked) .sample:not(.${id}){display:none}`).join("\n")
+
+const style = `
+:root{color-scheme:light dark;--line:#d8dee6;--soft:#f4f6f9;--text:#1b2430;--mute:#5b6776;--link:#0b57a4;--page:#fff}
+@media(prefers-color-scheme:dark){:root{--line:#2f3a47;--soft:#18212c;--text:#e3e8ee;--mute:#98a5b3;--link:#7db7f5;--page:#10161e}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,sans-serif;display:grid;grid-template-columns:17rem minmax(0,1fr)}
+a{color:var(--link)}
+nav{position:sticky;top:0;height:100vh;overflow:auto;padding:1rem;border-right:1px solid var(--line);font-size:.9rem}
+nav ul{list-style:none;margin:0 0 .8rem;padding:0}
+nav a{text-decoration:none;display:block;padding:.1rem 0}
+nav strong a{color:inherit}
+main{padding:1rem 2rem 4rem;max-width:60rem;min-width:0}
+article{border-top:1px solid var(--line);padding:1rem 0}
+h1{margin:.3rem 0}h2{margin:2.5rem 0 .3rem}h3{margin:.2rem 0}h4{margin:1rem 0 .3rem}
+code,pre{font:.875em/1.5 ui-monospace,Menlo,Consolas,monospace}
+code,dt,.path{overflow-wrap:anywhere}
+pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:.7rem;overflow-x:auto;margin:.4rem 0}
+.path b{display:inline-block;margin-right:.5rem;color:var(--link)}
+.languages{position:sticky;top:0;background:var(--page);padding:.4rem 0;border-bottom:1px solid var(--line);z-index:1}
+.languages label{margin-right:1rem;white-space:nowrap}
+dl{margin:.3rem 0}dt{font-weight:600;margin-top:.5rem}dt small,.mute{color:var(--mute);font-weight:400}
+dd{margin:0 0 0 1rem}
+summary{cursor:pointer}
+:target{scroll-margin-top:3.5rem}
+@media(max-width:48rem){body{display:block}nav{position:static;height:auto;max-height:40vh;border:0;border-bottom:1px solid var(--line)}main{padding:1rem}}
+${choice}
+`
+
+/**
+ * Runs an effect once, at the first use, in a fiber that no caller interrupts. `Effect.cached` starts a second run when
+ * the first caller is interrupted.
+ */
+export const once = <A>(effect: Effect.Effect<A>): Effect.Effect<Effect.Effect<A>> =>
+  Effect.sync(() => {
+    let running: Fiber.Fiber<A> | undefined
+    return Effect.suspend(() => Fiber.join((running ??= Effect.runFork(effect))))
+  })
+
+/** A document that is public and the same for everyone in one version of the service. */
+interface PublicDocument {
+  readonly contentType: string
+  readonly text: string | Uint8Array
+  /** Whether the URL contains the hash: then clients cache the document for good. */
+  readonly isImmutable?: boolean
+}
+
+type Coding = "br" | "gzip" | "identity"
+
+/** The hash of a document, for its ETag. */
+const hashOf = (text: string | Uint8Array): string => createHash("sha256").update(text).digest("base64url")
+
+/** Whether an `Accept-Encoding` accepts a coding. Source: RFC 9110, section 12.5.3. */
+const accepts = (header: string, coding: Coding): boolean => {
+  const weights = header.split(",").map((one) => {
+    const [name, weight] = one.split(/;\s*q=/i)
+    return [name!.trim().toLowerCase(), Number(weight ?? 1)] as const
+  })
+  const weightOf = (name: string) => weights.find(([other]) => other === name)?.[1]
+  return (weightOf(coding) ?? weightOf("*") ?? 0) > 0
+}
+
+const codingFor = (header: string | undefined): Coding => {
+  if (header === undefined) return "identity"
+  if (accepts(header, "br")) return "br"
+  return accepts(header, "gzip") ? "gzip" : "identity"
+}
+
+/** Whether an `If-None-Match` has the tag. Compares weakly: a proxy that compresses makes tags weak. Source: RFC 9110, section 13.1.2. */
+const hasTag = (header: string | undefined, tag: string) =>
+  header?.split(",").some((one) => ["*", tag].includes(one.trim().replace(/^W\//, ""))) ?? false
+
+/** The answer in one coding: the whole document, and the 304. */
+const documentAnswers = (
+  { contentType, isImmutable }: PublicDocument,
+  hash: string,
+  coding: Coding,
+  bytes: Uint8Array,
+) => {
+  const headers = {
+    etag: coding === "identity" ? `"${hash}"` : `"${hash}-${coding}"`,
+    "cache-control": isImmutable === true ? "public, max-age=31536000, immutable" : "no-cache",
+    vary: "accept-encoding",
+  }
+  const encoding = coding === "identity" ? {} : { "content-encoding": coding }
+  return {
+    etag: headers.etag,
+    whole: HttpServerResponse.uint8Array(bytes, { contentType, headers: { ...headers, ...encoding } }),
+    unchanged: HttpServerResponse.empty({ status: 304, headers }),
+  }
+}
+
+/**
+ * Compresses a document outside the event loop. Returns the effect that answers requests for it: in the best coding that
+ * the client accepts, or with a 304.
+ */
+export const prepare = (document: PublicDocument) =>
+  Effect.promise(async () => {
+    const bytes = typeof document.text === "string" ? Buffer.from(document.text) : document.text
+    // Qualities 10 and 11 take ten times as long and save a tenth.
+    const params = { [constants.BROTLI_PARAM_QUALITY]: 9, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length }
+    const [br, gzipped] = await Promise.all([promisify(brotliCompress)(bytes, { params }), promisify(gzip)(bytes)])
+    const hash = hashOf(document.text)
+    const answers = {
+      br: documentAnswers(document, hash, "br", br),
+      gzip: documentAnswers(document, hash, "gzip", gzipped),
+      identity: documentAnswers(document, hash, "identity", bytes),
+    }
+    return HttpServerRequest.HttpServerRequest.useSync(({ headers }) => {
+      const { etag, whole, unchanged } = answers[codingFor(headers["accept-encoding"])]
+      return hasTag(headers["if-none-match"], etag) ? unchanged : whole
+    })
+  })

@@ -6,8 +6,7 @@ import { isPermission } from "../../domain/keys/Permission.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "./credentials.ts"
 import { keepBody } from "./requestBody.ts"
-import { requestIdOf } from "./requestId.ts"
-import { series } from "./requestMetrics.ts"
+import { requestIdOf, series } from "./requests.ts"
 
 /** Answers a request before the router, or calls `pass` for the router to answer it. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse, pass: () => void) => void

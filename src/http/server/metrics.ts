@@ -1,12 +1,13 @@
-import { Context, Effect } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { Context, DateTime, Duration, Effect, Fiber, Metric, Option, type Redacted, Result } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
-import { DatabaseSize } from "../../domain/DatabaseSize.ts"
-import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
+import { DatabaseSize } from "../../domain/activity/ServiceStates.ts"
+import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
 import { SweepRepository } from "../../domain/sweeps/Sweeps.ts"
-import { measureBacklog } from "./backlogMetrics.ts"
-import { measureDatabaseSize } from "./databaseSizeMetric.ts"
-import { guardedByToken } from "./metricsAccess.ts"
+import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
+import { identify } from "./Authorization.ts"
+import * as Credentials from "./credentials.ts"
+import { isFromThisMachine } from "./clientAddress.ts"
 
 /** `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the size once in a minute. */
 export const layer = HttpRouter.use(
@@ -23,3 +24,107 @@ export const layer = HttpRouter.use(
     yield* router.add("GET", "/metrics", yield* guardedByToken(answer))
   }),
 )
+
+const due = Metric.gauge("gatehouse_deliveries_due", {
+  description: "Deliveries that are due and not claimed, of all replicas; counted up to 100000.",
+})
+const oldestDue = Metric.gauge("gatehouse_deliveries_oldest_due_seconds", {
+  description: "How long the oldest due delivery has been due, in seconds; 0 when none is due.",
+})
+
+const openSweeps = Metric.gauge("gatehouse_sweeps_open", {
+  description: "Background changes of many rows that are not finished, of all replicas; counted up to 1000.",
+})
+/** The count of sweeps stops here. */
+const maxSweeps = 1_000
+
+/** The count of due deliveries stops here: the statement must stay fast. */
+const maxDue = 100_000
+
+/** Updates the gauges of the backlog from the database. Removes them when the database does not answer. */
+const measureBacklog = Effect.gen(function* () {
+  const queue = yield* DeliveryQueue
+  const sweeps = yield* SweepRepository
+  const now = yield* DateTime.now
+  // Detached: on a dead connection, the interruption of a statement takes longer than the statement.
+  const counts = yield* Effect.forkDetach(Effect.all([queue.countDue(now, maxDue), sweeps.count(maxSweeps)]))
+  const [{ count, oldestDueAt }, open] = yield* Effect.timeout(Fiber.join(counts), "2 seconds")
+  yield* Metric.update(openSweeps, open)
+  yield* Metric.update(due, count)
+  const age = oldestDueAt === null ? 0 : Duration.toSeconds(DateTime.distance(oldestDueAt, now))
+  yield* Metric.update(oldestDue, age)
+}).pipe(
+  Effect.catchCause((cause) =>
+    Effect.logDebug("The backlog cannot be measured", cause).pipe(
+      Effect.andThen(Metric.remove(openSweeps)),
+      Effect.andThen(Metric.remove(due)),
+      Effect.andThen(Metric.remove(oldestDue)),
+    ),
+  ),
+)
+
+const databaseSize = Metric.gauge("gatehouse_database_size_bytes", {
+  description: "Size of the database with its indexes, in bytes.",
+})
+
+/** Updates the size of the database. Removes it when the database does not answer. */
+const measureDatabaseSize = DatabaseSize.pipe(
+  Effect.flatMap(({ bytes }) => Effect.forkDetach(bytes)),
+  Effect.flatMap((size) => Effect.timeout(Fiber.join(size), "2 seconds")),
+  Effect.flatMap((bytes) => Metric.update(databaseSize, bytes)),
+  Effect.catchCause((cause) =>
+    Effect.andThen(Effect.logDebug("The size of the database cannot be measured", cause), Metric.remove(databaseSize)),
+  ),
+)
+
+/** METRICS_TOKEN. Without it, only this machine and the administrator read the metrics in guarded mode. */
+export class MetricsToken extends Context.Reference<Redacted.Redacted<string> | undefined>(
+  "gatehouse/http/metricsAccess/MetricsToken",
+  { defaultValue: () => undefined },
+) {}
+
+const noCredential = new Unauthorized({
+  error:
+    "The metrics need a credential: Authorization: Bearer <token>, with METRICS_TOKEN or the administrator's token.",
+})
+const forbidden = new Forbidden({
+  error: "This credential may not read the metrics. Send METRICS_TOKEN or the administrator's token.",
+})
+
+/** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
+const makeCheck = Effect.gen(function* () {
+  const metricsToken = yield* MetricsToken
+  const { open, toCaller } = yield* identify
+  const isMetricsToken = Credentials.tokenCheck(metricsToken === undefined ? [] : [metricsToken])
+
+  return Effect.gen(function* () {
+    if (open) return
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const { headers, remoteAddress } = request
+    const credential = Result.getOrUndefined(Credentials.parse(headers))
+    if (credential?.bearer === true && isMetricsToken(credential.token)) return
+    const { principal } = yield* toCaller(request)
+    if (principal._tag === "Administrator") return
+    if (metricsToken === undefined && isFromThisMachine(Option.getOrUndefined(remoteAddress), headers)) return
+    return yield* principal._tag === "Anonymous" ? noCredential : forbidden
+  })
+})
+
+const refusal =
+  (status: number, headers: Readonly<Record<string, string>> = {}) =>
+  ({ code, error }: { readonly code: string; readonly error: string }) =>
+    Effect.succeed(HttpServerResponse.jsonUnsafe({ error, code }, { status, headers }))
+
+/** Refuses requests that may not read the metrics, with the body of the platform interface. */
+const guardedByToken = <E, R>(answer: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
+  Effect.map(makeCheck, (check) =>
+    check.pipe(
+      Effect.matchEffect({
+        onSuccess: () => answer,
+        onFailure: (fault): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
+          fault._tag === "Unauthorized"
+            ? refusal(401, { "www-authenticate": "Bearer" })(fault)
+            : refusal(fault._tag === "Forbidden" ? 403 : 503)(fault),
+      }),
+    ),
+  )

@@ -1,9 +1,55 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Effect } from "effect"
-import type { HttpServerRequest } from "effect/http"
+import { Effect, Layer, Scope } from "effect"
+import { HttpServerRequest } from "effect/http"
 import type { IncomingMessage, ServerResponse } from "node:http"
+import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { InvalidRequest, PayloadTooLarge, Unavailable, UnsupportedMediaType } from "../../domain/Errors.ts"
-import { hasTooManyValues, maxValues } from "./jsonValues.ts"
+import { CurrentPrincipal } from "../../domain/Principal.ts"
+import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
+import { maxChatBodyBytes } from "../api/Chat.ts"
+import { ChatBodies } from "../api/security.ts"
+import { clientAddress } from "./clientAddress.ts"
+
+/** How many values the JSON of a request may have. */
+export const maxValues = 100_000
+
+const quote = 0x22
+const backslash = 0x5c
+const comma = 0x2c
+const openBracket = 0x5b
+const closeBracket = 0x5d
+const openBrace = 0x7b
+const closeBrace = 0x7d
+
+/** The index of the closing quote of the string that begins at `start`. */
+const endOfString = (bytes: Uint8Array, start: number): number => {
+  let at = start + 1
+  while (at < bytes.length && bytes[at] !== quote) at += bytes[at] === backslash ? 2 : 1
+  return at
+}
+
+/**
+ * Whether JSON has more than `maxValues` values: objects, arrays and their members, without the names of fields. One pass
+ * over the bytes; parsing a body of many small values takes a hundred times as long. The result for bytes that are not
+ * JSON is undefined.
+ */
+export const hasTooManyValues = (bytes: Uint8Array): boolean => {
+  // Each value takes a byte and a separator.
+  if (bytes.length < 2 * maxValues) return false
+  let values = 1
+  // Whether the last token opened an object or array: unless it closes now, a first member follows.
+  let isOpen = false
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at]!
+    if (byte <= 0x20) continue
+    const isEnd = byte === closeBracket || byte === closeBrace
+    if (byte === comma || (isOpen && !isEnd)) values++
+    if (values > maxValues) return true
+    isOpen = byte === openBracket || byte === openBrace
+    if (byte === quote) at = endOfString(bytes, at)
+  }
+  return false
+}
 
 const KiB = 1024
 const MiB = 1024 * KiB
@@ -163,3 +209,41 @@ export const withBoundedBody = (
   // On the request itself: with an object that inherits from it, V8 takes a third longer.
   return Object.defineProperties(request, { text: { value: text }, arrayBuffer: { value: arrayBuffer } })
 }
+
+/** How long a chat waits for memory before its body is read. */
+const bodyMemoryDeadline = "10 seconds"
+/** How many chats of one owner may wait for memory. */
+const maxWaitingBodies = 64
+
+/** After a body of this size, memory is returned to the operating system at once. */
+const minReleasedBytes = 1024 * 1024
+
+/** Delays reading the body of a chat until there is memory for it. One owner uses at most half, or one body. */
+export const layer = Layer.effect(
+  ChatBodies,
+  Effect.gen(function* () {
+    const { bytes, release } = yield* ChatBodyMemory
+    const budget = ByteBudget.make({
+      bytes,
+      perOwner: bytes / 2,
+      deadline: bodyMemoryDeadline,
+      maxWaiting: maxWaitingBodies,
+      error: "Too many chats with much documentation are being answered; try again.",
+    })
+    return (operation) =>
+      Effect.gen(function* () {
+        const { principal } = yield* CurrentPrincipal
+        const { headers } = yield* HttpServerRequest.HttpServerRequest
+        // A body without a declared length counts as the largest one.
+        const length = Number(headers["content-length"] ?? maxChatBodyBytes)
+        const owner = principal._tag === "ProjectKey" ? principal.orgId : `address ${yield* clientAddress}`
+        const answering = yield* Effect.scope
+        // A body leaves five times its size behind; V8 would collect only after several.
+        const cleaned = length < minReleasedBytes ? operation : Effect.ensuring(operation, release)
+        // Only until the answer begins: other limits bound the memory of the answer.
+        return yield* budget
+          .take(owner, Math.min(length, maxChatBodyBytes))
+          .pipe(Effect.andThen(Scope.provide(cleaned, answering)), Effect.scoped)
+      })
+  }),
+)

@@ -1,12 +1,16 @@
-import { DateTime, Duration, Effect, Layer, Schedule } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import { SecureRandom } from "effect/crypto"
+import type { Unavailable } from "../../domain/Errors.ts"
+import { RetentionDays } from "../../domain/Retention.ts"
 import { maxFailureDays, maxFailureHours } from "../../domain/activity/Activities.ts"
 import type { Every } from "../../domain/activity/Activity.ts"
 import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
-import { ActivityRepository } from "../../domain/activity/ActivityRepository.ts"
-import type { Unavailable } from "../../domain/Errors.ts"
-import { RetentionDays } from "../../domain/Retention.ts"
-import * as ReplicaFigures from "../telemetry/replicaFigures.ts"
+import {
+  ActivityRepository,
+  type Durations,
+  figuresMinutes,
+  type ReplicaFigures,
+} from "../../domain/activity/ActivityRepository.ts"
 
 const flushInterval = Duration.seconds(5)
 const heartbeatInterval = Duration.seconds(20)
@@ -49,7 +53,7 @@ export const layer = Layer.effectDiscard(
     const { ulid } = yield* SecureRandom.SecureRandom
     const [replicaId, startedAt] = [yield* ulid, yield* DateTime.now]
     const flush = quietly("Activity is not counted yet")(recorder.flush)
-    const measure = yield* ReplicaFigures.make
+    const measure = yield* make
     const beat = Effect.gen(function* () {
       const figures = yield* measure
       yield* repository.heartbeat({ replicaId, startedAt, seenAt: yield* DateTime.now, figures })
@@ -66,3 +70,108 @@ export const layer = Layer.effectDiscard(
     ).pipe(Effect.repeat(Schedule.jittered(Schedule.spaced("10 minutes"))), Effect.forkScoped)
   }),
 )
+
+/** How often each bucket of a histogram was hit, by its upper boundary in seconds; infinite for the last. */
+type Buckets = ReadonlyMap<number, number>
+
+const measured = ["requests", "validations", "attempts", "database"] as const
+type Measured = (typeof measured)[number]
+type Counts = Readonly<Record<Measured, Buckets>>
+
+const validations = "/api/v0/keys/validate"
+/** Operations that wait for work, for what changes, for a receiver or for a model: their durations are not the service's. */
+const waiting = new Set(["/v1/jobs/claim", "/api/v0/live", "/v1/webhooks/test", "/api/svc/chat"])
+
+/** Which figure a series counts for. */
+const figureOf = ({ attributes, id }: Metric.Metric.Snapshot): Measured | undefined => {
+  if (id === "gatehouse_database_operation_duration_seconds") return "database"
+  if (id === "gatehouse_delivery_attempt_duration_seconds") return "attempts"
+  if (id !== "http_request_duration_seconds") return undefined
+  const route = attributes?.["route"] ?? ""
+  if (route === validations) return "validations"
+  return /^\/(?:api|v1)\//.test(route) && !waiting.has(route) ? "requests" : undefined
+}
+
+const addBuckets = (to: Map<number, number>, { buckets, count }: Metric.HistogramState) => {
+  let below = 0
+  for (const [boundary, cumulated] of [...buckets, [Number.POSITIVE_INFINITY, count] as const]) {
+    to.set(boundary, (to.get(boundary) ?? 0) + cumulated - below)
+    below = cumulated
+  }
+}
+
+/**
+ * A quantile of what was counted between two states of histograms, in seconds. Assumes that values are spread evenly in a
+ * bucket, as Prometheus does; a value above the last boundary counts as that boundary. `null`: nothing was counted.
+ */
+const quantile = (now: Buckets, before: Buckets | undefined, share: number): number | null => {
+  const hits = [...now]
+    .map(([boundary, count]) => [boundary, count - (before?.get(boundary) ?? 0)] as const)
+    .sort(([a], [b]) => a - b)
+  const total = hits.reduce((sum, [, count]) => sum + count, 0)
+  if (total === 0) return null
+  let [below, rest] = [0, share * total]
+  for (const [boundary, count] of hits) {
+    if (boundary === Number.POSITIVE_INFINITY) break
+    if (rest <= count && count > 0) return below + ((boundary - below) * rest) / count
+    rest -= count
+    below = boundary
+  }
+  return below
+}
+
+const totalOf = (buckets: Buckets | undefined) => [...(buckets?.values() ?? [])].reduce((sum, count) => sum + count, 0)
+
+const durationsOf = (now: Buckets, before: Buckets | undefined, minutes: number): Durations => {
+  const millis = (share: number) => {
+    const seconds = quantile(now, before, share)
+    return seconds === null ? null : Number((seconds * 1000).toPrecision(3))
+  }
+  const count = totalOf(now) - totalOf(before)
+  return { perMinute: Number((count / minutes).toPrecision(3)), p50Millis: millis(0.5), p99Millis: millis(0.99) }
+}
+
+/** Right after the start, a few requests would look like many a minute. */
+const minimumMillis = 10_000
+/** Snapshots that are remembered, for intervals from 5 seconds on. */
+const maxSnapshots = 60
+
+/** Returns an effect that says what this process measured since the oldest of its calls in the last minutes. */
+export const make = Effect.gen(function* () {
+  const snapshots: Array<{ readonly at: number; readonly counts: Counts }> = []
+  const read = Effect.gen(function* () {
+    const counts = Object.fromEntries(measured.map((name) => [name, new Map()])) as Record<
+      Measured,
+      Map<number, number>
+    >
+    const gauges = new Map<string, number>()
+    for (const series of yield* Metric.snapshot) {
+      const figure = series.type === "Histogram" ? figureOf(series) : undefined
+      if (figure !== undefined) addBuckets(counts[figure], series.state as Metric.HistogramState)
+      if (series.type === "Gauge") gauges.set(series.id, Number(series.state.value))
+    }
+    return { at: yield* Clock.currentTimeMillis, counts, gauges }
+  })
+  snapshots.push(yield* read)
+  return Effect.gen(function* () {
+    const { at, counts, gauges } = yield* read
+    while (
+      snapshots.length > maxSnapshots ||
+      (snapshots.length > 1 && snapshots[0]!.at < at - figuresMinutes * 60_000)
+    ) {
+      snapshots.shift()
+    }
+    const before = snapshots[0]!
+    snapshots.push({ at, counts })
+    const minutes = Math.max(minimumMillis, at - before.at) / 60_000
+    const durations = (name: Measured) => durationsOf(counts[name], before.counts[name], minutes)
+    return {
+      requests: durations("requests"),
+      validations: durations("validations"),
+      attempts: durations("attempts"),
+      database: durations("database"),
+      databaseInFlight: gauges.get("gatehouse_database_operations_in_flight") ?? 0,
+      databaseConnections: gauges.get("gatehouse_database_connections_max") ?? 0,
+    } satisfies ReplicaFigures
+  })
+})

@@ -9,7 +9,7 @@ import { describeSqlError, embeddedClient } from "../database/Database.ts"
 import * as EmbeddedDatabase from "../database/embedded/EmbeddedDatabase.ts"
 import * as EncryptionKeys from "../crypto/EncryptionKeys.ts"
 import { type Check, fail, ok } from "./Check.ts"
-import { checkMigrations } from "./migrations.ts"
+import { checkMigrations } from "./postgres.ts"
 import { checkSecrets } from "./secrets.ts"
 import { checkStorage } from "./storage.ts"
 

@@ -1,7 +1,24 @@
-import { Layer } from "effect"
-import * as Ed25519 from "./Ed25519.ts"
-import { createHmac, createSecretKey } from "node:crypto"
-import { Hmac } from "../../domain/webhooks/Signature.ts"
+import { Effect, Layer } from "effect"
+import { createHmac, createPrivateKey, createSecretKey, generateKeyPairSync, sign } from "node:crypto"
+import { Ed25519, Hmac } from "../../domain/webhooks/Signatures.ts"
+
+/** The bytes of an Ed25519 public key, at the end of its SPKI form (RFC 8410). */
+const publicKeyBytes = 32
+
+/** Ed25519 (RFC 8032) of Node. */
+const ed25519 = Layer.succeed(Ed25519, {
+  generate: Effect.sync(() => {
+    const { privateKey, publicKey } = generateKeyPairSync("ed25519")
+    return {
+      publicKey: publicKey.export({ type: "spki", format: "der" }).subarray(-publicKeyBytes).toString("base64"),
+      privateKey: privateKey.export({ type: "pkcs8", format: "der" }).toString("base64"),
+    }
+  }),
+  sign: (privateKey) => {
+    const key = createPrivateKey({ key: Buffer.from(privateKey, "base64"), type: "pkcs8", format: "der" })
+    return (message) => sign(null, Buffer.from(message), key).toString("base64")
+  },
+})
 
 /** HMAC with Node's OpenSSL: about two microseconds for a body of a kilobyte. */
 const hmac = Layer.succeed(Hmac, {
@@ -13,4 +30,4 @@ const hmac = Layer.succeed(Hmac, {
 })
 
 /** The signatures of webhooks: HMAC and Ed25519. */
-export const layer = Layer.merge(hmac, Ed25519.layer)
+export const layer = Layer.merge(hmac, ed25519)

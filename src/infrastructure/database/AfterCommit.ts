@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
-import { Wakeups } from "../../domain/webhooks/Wakeups.ts"
+import { Wakeups } from "../../domain/Wakeups.ts"
 
 /** `forget` of a key runs after the current transaction commits, and not at all if it fails. */
 export const keys = Layer.effect(

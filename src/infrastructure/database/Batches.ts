@@ -1,6 +1,6 @@
 import { Cause, Effect, Exit, Request, RequestResolver, Semaphore } from "effect"
 import { LRUCache } from "lru-cache"
-import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import { RequestOrg } from "../../domain/Principal.ts"
 
 /** Limit of concurrent statements: one is answered while the next is sent. */
 const maxStatements = 2

@@ -3,6 +3,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { StartupError } from "../StartupError.ts"
 import { schemaOf } from "./buckets.ts"
+import type { Distribution } from "./citus/placements.ts"
 
 const migrationsTable = "gatehouse_migrations"
 const folder = new URL("./migrations/", import.meta.url)
@@ -284,3 +285,15 @@ export const migrate: Effect.Effect<void, StartupError | SqlError.SqlError, SqlC
     }
   },
 )
+
+/**
+ * Applies the missing migrations to each bucket. Uses no bucket when all of them have every migration, so that the service
+ * starts while a node is down.
+ */
+export const migrateBuckets = Effect.fnUntraced(function* ({ buckets, migratedTo }: Distribution) {
+  const sql = yield* SqlClient.SqlClient
+  const known = yield* newest
+  if (migratedTo >= known) return
+  for (let bucket = 0; bucket < buckets; bucket++) yield* migrateBucket(bucket)
+  yield* sql`UPDATE public.gatehouse_distribution SET migrated_to = greatest(migrated_to, ${known}::int)`
+})

@@ -1,12 +1,218 @@
-import { type Cause, Context, Effect, Exit, Fiber, Option } from "effect"
+import { Cause, Context, Effect, Exit, Fiber, Metric, Option, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
-import { RequestOrg } from "../../domain/orgs/RequestOrg.ts"
-import { ConnectionShares, sharesOf } from "./ConnectionShares.ts"
-import { measured } from "./databaseMetrics.ts"
-import { type Deadline, deadlines } from "./deadlines.ts"
+import { RequestOrg } from "../../domain/Principal.ts"
 import { poolSize } from "./PostgresDatabase.ts"
-import * as Waiting from "./waitingRequests.ts"
+
+/** The number of requests that wait for the database: of all orgs, and of each org with at least one. */
+export interface Waiting {
+  count: number
+  readonly byOrg: Map<string, number>
+}
+
+/**
+ * Counts a request. Returns false if it exceeds the limit: `max` for orgs with less than a third of it, two thirds of `max`
+ * for the others, so that no org takes all of it.
+ */
+export const enter = (waiting: Waiting, orgId: string, max: number): boolean => {
+  const own = waiting.byOrg.get(orgId) ?? 0
+  const third = Math.floor(max / 3)
+  if (waiting.count >= (own < third ? max : max - third)) return false
+  waiting.count++
+  waiting.byOrg.set(orgId, own + 1)
+  return true
+}
+
+/** Ends the wait of a request that `enter` counted. */
+export const leave = (waiting: Waiting, orgId: string) => {
+  waiting.count--
+  const own = waiting.byOrg.get(orgId)! - 1
+  if (own === 0) waiting.byOrg.delete(orgId)
+  else waiting.byOrg.set(orgId, own)
+}
+
+/** The owner of an operation: an org, `noOrg` for requests without one, or `undefined` for background work. */
+export type Owner = string | undefined
+
+/** Limits of the connections that are held at one time. */
+interface Shares {
+  readonly total: number
+  /** Limit of all requests together. The rest is reserved for background work. */
+  readonly requests: number
+  /** Limit of background work. The rest is reserved for requests. */
+  readonly background: number
+  /** Limit of one org while no other org waits. The rest of `requests` is free for the next org. */
+  readonly org: number
+  /** Limit of one org while others wait. */
+  readonly orgBesideOthers: number
+}
+
+/** The shares of a pool with `total` connections. */
+export const sharesOf = (total: number): Shares => ({
+  total,
+  requests: Math.ceil(total * 0.8),
+  background: Math.ceil(total * 0.7),
+  org: Math.ceil(total * 0.6),
+  orgBesideOthers: Math.floor(total / 3),
+})
+
+export interface Ticket {
+  readonly owner: Owner
+  readonly start: () => void
+  state: "waiting" | "holding" | "gone"
+}
+
+/**
+ * A fair queue in front of the connection pool. An operation within the shares holds a connection at once. Of the waiting
+ * owners, the one with the fewest connections is next; owners with equally many take turns.
+ */
+export class ConnectionShares {
+  // Bounded by the number of connections, and by the limit of waiting requests.
+  readonly #held = new Map<Owner, number>()
+  readonly #queues = new Map<Owner, Set<Ticket>>()
+  #total = 0
+  #isDraining = false
+  readonly #shares: Shares
+  constructor(shares: Shares) {
+    this.#shares = shares
+  }
+
+  /** Requests a connection. The ticket is `holding` at once; otherwise `start` is called later, when it is. */
+  enter(owner: Owner, start: () => void): Ticket {
+    const ticket: Ticket = { owner, start, state: "waiting" }
+    const queue = this.#queues.get(owner)
+    if (queue !== undefined) queue.add(ticket)
+    else if (this.#mayHold(owner)) this.#hold(ticket)
+    else this.#queues.set(owner, new Set([ticket]))
+    return ticket
+  }
+
+  /** Returns the connection, or stops waiting for one. */
+  leave(ticket: Ticket): void {
+    if (ticket.state === "waiting") this.#dequeue(ticket)
+    if (ticket.state === "holding") {
+      const left = this.#heldBy(ticket.owner) - 1
+      if (left === 0) this.#held.delete(ticket.owner)
+      else this.#held.set(ticket.owner, left)
+      this.#total--
+    }
+    ticket.state = "gone"
+    this.#drain()
+  }
+
+  #heldBy(owner: Owner) {
+    return this.#held.get(owner) ?? 0
+  }
+
+  #othersWait(owner: string) {
+    return this.#queues.size > (this.#queues.has(owner) ? 1 : 0) + (this.#queues.has(undefined) ? 1 : 0)
+  }
+
+  #mayHold(owner: Owner) {
+    if (this.#total >= this.#shares.total) return false
+    if (owner === undefined) return this.#heldBy(owner) < this.#shares.background
+    if (this.#total - this.#heldBy(undefined) >= this.#shares.requests) return false
+    return this.#heldBy(owner) < (this.#othersWait(owner) ? this.#shares.orgBesideOthers : this.#shares.org)
+  }
+
+  #hold(ticket: Ticket) {
+    ticket.state = "holding"
+    this.#held.set(ticket.owner, this.#heldBy(ticket.owner) + 1)
+    this.#total++
+  }
+
+  #dequeue(ticket: Ticket) {
+    const queue = this.#queues.get(ticket.owner)!
+    queue.delete(ticket)
+    // The owner moves to the end, so that owners take turns.
+    this.#queues.delete(ticket.owner)
+    if (queue.size > 0) this.#queues.set(ticket.owner, queue)
+  }
+
+  /** The next ticket. Looks at no more owners than hold a connection, plus one. */
+  #next(): Ticket | undefined {
+    let best: Set<Ticket> | undefined
+    let fewest = Infinity
+    for (const [owner, queue] of this.#queues) {
+      if (this.#heldBy(owner) >= fewest || !this.#mayHold(owner)) continue
+      best = queue
+      fewest = this.#heldBy(owner)
+      if (fewest === 0) break
+    }
+    return best?.values().next().value
+  }
+
+  /** Starts waiting operations. Not reentrant, because a started operation may end, and leave, at once. */
+  #drain() {
+    if (this.#isDraining || this.#queues.size === 0) return
+    this.#isDraining = true
+    for (let ticket = this.#next(); ticket !== undefined; ticket = this.#next()) {
+      this.#dequeue(ticket)
+      this.#hold(ticket)
+      ticket.start()
+    }
+    this.#isDraining = false
+  }
+}
+
+/**
+ * The deadlines of database operations in milliseconds, the wait for a connection included. Every repository operation has
+ * one of them; its statement is canceled after that time.
+ */
+export const deadlines = {
+  /** A read or write that a client waits for. */
+  request: 4_000,
+  /** One batch of background work. No client waits for it, and it holds one of the pool's ten connections. */
+  sweep: 15_000,
+} as const
+
+type Deadline = keyof typeof deadlines
+
+const inFlight = Metric.gauge("gatehouse_database_operations_in_flight", {
+  description: "Database operations in flight, including those that wait for a connection.",
+})
+
+type Outcome = "ok" | "unavailable" | "fault" | "interrupted"
+
+const histogram = (outcome: Outcome) =>
+  Metric.histogram("gatehouse_database_operation_duration_seconds", {
+    description: "Duration of database operations in seconds, by outcome. Includes the wait for a connection.",
+    boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    attributes: { outcome },
+  })
+const durations: Record<Outcome, Metric.Histogram<number>> = {
+  ok: histogram("ok"),
+  unavailable: histogram("unavailable"),
+  fault: histogram("fault"),
+  interrupted: histogram("interrupted"),
+}
+
+/** Limit of the connection pool. With more operations in flight, some wait. */
+export const connectionsMax = Metric.gauge("gatehouse_database_connections_max", {
+  description: "Limit of the connections that this process opens for database operations.",
+})
+
+/** The outcome label of an operation. A declared error, such as a missing row, is `ok`. */
+const outcomeOf = (exit: Exit.Exit<unknown, unknown>): Outcome => {
+  if (Exit.isSuccess(exit)) return "ok"
+  if (Cause.hasDies(exit.cause)) return "fault"
+  if (Cause.hasInterrupts(exit.cause)) return "interrupted"
+  return exit.cause.reasons.some((_) => _._tag === "Fail" && Predicate.isTagged(_.error, "Unavailable"))
+    ? "unavailable"
+    : "ok"
+}
+
+/** Measures the number of operations in flight and the duration of this one. */
+export const measured = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
+  Effect.withFiber<A, E, R>(({ context }) => {
+    const startedAt = performance.now()
+    inFlight.modifyUnsafe(1, context)
+    return Effect.onExit(operation, (exit) => {
+      inFlight.modifyUnsafe(-1, context)
+      durations[outcomeOf(exit)].updateUnsafe((performance.now() - startedAt) / 1000, context)
+      return Effect.void
+    })
+  })
 
 /** Limit of requests that wait for the database: one or two seconds of load on a small machine. */
 const maxWaitingOperations = 1024
@@ -129,7 +335,7 @@ const withDeadline =
     )
 
 /** Counts the requests of this process that wait for the database. */
-export const waiting: Waiting.Waiting = { count: 0, byOrg: new Map() }
+export const waiting: Waiting = { count: 0, byOrg: new Map() }
 
 /** Fails with `Unavailable` if too many requests wait, so that a flood does not fill the memory. */
 const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
@@ -138,8 +344,8 @@ const admitted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E |
     // Background work has its own limits. A part of an operation is counted with the whole operation.
     if (orgId === undefined || Context.get(context, IsPart)) return effect
     return Effect.uninterruptibleMask((restore): Effect.Effect<A, E | Unavailable, R> => {
-      if (!Waiting.enter(waiting, orgId, maxWaitingOperations)) return Effect.fail(busy)
-      return Effect.onExit(restore(effect), () => Effect.sync(() => Waiting.leave(waiting, orgId)))
+      if (!enter(waiting, orgId, maxWaitingOperations)) return Effect.fail(busy)
+      return Effect.onExit(restore(effect), () => Effect.sync(() => leave(waiting, orgId)))
     })
   })
 

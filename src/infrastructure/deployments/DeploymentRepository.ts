@@ -7,7 +7,7 @@ import {
   deploymentNotFound,
   DeploymentRepository,
 } from "../../domain/deployments/DeploymentRepository.ts"
-import { newestOf } from "../../domain/deployments/runOrder.ts"
+import { newestOf } from "../../domain/deployments/admission.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
@@ -15,10 +15,9 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, pageOf, Time } from "../database/fragments.ts"
 import * as Limited from "../orgs/limited.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { orgExists } from "../projects/links.ts"
-import { decodeProjects, projectColumns } from "../projects/projectRows.ts"
-import { findLinkedProjects } from "./linkedProjects.ts"
-import { registerRun } from "./registerRun.ts"
+import { orgExists } from "../projects/repositoryLinks.ts"
+import { decodeProjects, projectColumns } from "../projects/ProjectRepository.ts"
+import { findLinkedProjects, registerRun } from "./registerRun.ts"
 
 const Row = Schema.Struct({ ...Deployment.fields, createdAt: Time })
 const decode = decodePage(Row)

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
-import { DocsWakeup } from "../../domain/docs/DocsWakeup.ts"
+import { DocsWakeup } from "../../domain/docs/StoredDocs.ts"
 import { DocsFetcher } from "../../domain/docs/DocsFetcher.ts"
-import { faultPlace } from "../../domain/faultPlace.ts"
+import { faultPlace } from "../../domain/Errors.ts"
 
 /** How often the documentation of projects is looked through. */
 const pollInterval = "5 seconds"

@@ -1,19 +1,24 @@
-import { Effect, Layer } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { docsNotFound, type ListedPage, ProjectDocsRepository } from "../../domain/docs/ProjectDocsRepository.ts"
-import type { Page } from "../../domain/chat/DocsPassages.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
+import type { Page } from "../../domain/docs/DocsPassages.ts"
+import type { DocsRecord, StoredEdition } from "../../domain/docs/ProjectDocs.ts"
+import {
+  docsNotFound,
+  type DocsOf,
+  type LeasedDocs,
+  type ListedPage,
+  type NewPage,
+  ProjectDocsRepository,
+} from "../../domain/docs/ProjectDocsRepository.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
-import { date, inScope, withinBytes } from "../database/fragments.ts"
+import { date, decodeRows, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
-import { orgExists } from "../projects/links.ts"
-import { projectCondition } from "../projects/repositoryLinks.ts"
-import { decodeDocs, isOf, selectDocs, toRecord } from "./docsRows.ts"
-import { clean, eraseRemovedQuestions } from "./eraseDocs.ts"
-import { addPages, storeEdition } from "./storeEdition.ts"
+import type { StoredBytes as StoredBytesOf } from "../orgs/storedBytes.ts"
+import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
 const maxReadPages = 500
@@ -155,3 +160,192 @@ export const layer = Layer.effect(
     } satisfies ProjectDocsRepository["Service"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+type Sql = SqlClient.SqlClient
+
+/** Adds pages to the edition of the lease, while the lease holds. */
+const addPages = (sql: Sql, docs: LeasedDocs, pages: ReadonlyArray<NewPage>) =>
+  Effect.map(
+    sql`
+      WITH held AS (SELECT 1 FROM project_docs WHERE ${isLeased(sql, docs)} FOR SHARE),
+      added AS (
+        INSERT INTO docs_pages (org_id, project_id, edition, slug, title, description, markdown)
+        SELECT ${docs.orgId}, ${docs.projectId}, ${docs.lease}, slug, title, description, markdown
+        FROM unnest(${texts(pages.map(({ slug }) => slug))}, ${texts(pages.map(({ title }) => title))},
+          ${texts(pages.map(({ description }) => description))}, ${texts(pages.map(({ markdown }) => markdown))})
+          AS page (slug, title, description, markdown)
+        WHERE EXISTS (SELECT FROM held)
+      )
+      SELECT 1 FROM held`,
+    (held) => held.length > 0,
+  )
+
+/** Replaces the stored edition while the lease holds. Fails when the org has no room for its bytes. */
+const storeEdition = Effect.fnUntraced(function* (
+  sql: Sql,
+  stored: StoredBytesOf,
+  docs: LeasedDocs,
+  edition: StoredEdition,
+) {
+  const [before] = yield* orUnavailableWithin("sweep")(
+    sql<{ bytes: number }>`
+      SELECT coalesce(bytes, 0)::float8 AS bytes FROM project_docs WHERE ${isLeased(sql, docs)}`,
+  )
+  if (before === undefined) return
+  const more = edition.bytes - before.bytes
+  // With the bytes from before, because the owner may remove the documentation meanwhile. `fits` needs the counted bytes.
+  const replace = Effect.suspend(
+    () => sql`
+    UPDATE project_docs d SET edition = ${edition.edition}, digest = ${edition.digest}, stored_target = ${edition.target},
+      stored_deployment_id = ${edition.deploymentId}, pages = ${edition.pages}, bytes = ${edition.bytes}::bigint,
+      characters = ${edition.characters}::bigint, stored_at = ${date(edition.at)}, lease = NULL, leased_until = NULL, unclean_since = ${date(edition.at)},
+      failed_target = NULL, attempts = NULL, error = NULL, failed_at = NULL
+    FROM orgs org
+    WHERE org.id = d.org_id AND ${isLeased(sql, docs)} AND coalesce(bytes, 0) = ${before.bytes}::bigint
+      AND ${more > 0 ? stored.fits(docs.orgId, more) : sql.literal("true")}
+    RETURNING 1`,
+  ).pipe(orUnavailableWithin("sweep"))
+  const replaced = yield* stored.storing(docs.orgId, more, (rows) => rows.length > 0, replace)
+  if (replaced.length > 0 || more <= 0) return
+  const held = yield* orUnavailableWithin("sweep")(sql`SELECT 1 FROM project_docs WHERE ${isLeased(sql, docs)}`)
+  if (held.length > 0) return yield* stored.refuse(docs.orgId)
+})
+
+const Row = Schema.Struct({
+  orgId: Schema.String,
+  projectId: Schema.String,
+  projectName: Schema.String,
+  docsZipUrl: Schema.NullOr(Schema.String),
+  docsUrl: Schema.NullOr(Schema.String),
+  isPublic: Schema.Boolean,
+  keepQuestions: Schema.Boolean,
+  revision: Schema.Int,
+  updatedAt: Time,
+  leasedUntil: Schema.NullOr(Time),
+  uncleanSince: Schema.NullOr(Time),
+  deploymentId: Schema.NullOr(Schema.String),
+  sha: Schema.NullOr(Schema.String),
+  edition: Schema.NullOr(Schema.String),
+  digest: Schema.NullOr(Schema.String),
+  storedTarget: Schema.NullOr(Schema.String),
+  storedDeploymentId: Schema.NullOr(Schema.String),
+  pages: Schema.NullOr(Schema.Int),
+  bytes: Schema.NullOr(Schema.Number),
+  characters: Schema.NullOr(Schema.Number),
+  storedAt: Schema.NullOr(Time),
+  failedTarget: Schema.NullOr(Schema.String),
+  attempts: Schema.NullOr(Schema.Int),
+  error: Schema.NullOr(Schema.String),
+  failedAt: Schema.NullOr(Time),
+})
+const decodeDocs = decodeRows(Row)
+
+const toRecord = (row: typeof Row.Type): DocsRecord => {
+  const { deploymentId, edition, failedTarget, sha } = row
+  const at = (time: DateTime.Utc | null) => time ?? DateTime.makeUnsafe(0)
+  return {
+    orgId: row.orgId,
+    projectId: row.projectId,
+    projectName: row.projectName,
+    docsZipUrl: row.docsZipUrl,
+    docsUrl: row.docsUrl,
+    isPublic: row.isPublic,
+    keepQuestions: row.keepQuestions,
+    revision: row.revision,
+    updatedAt: row.updatedAt,
+    leasedUntil: row.leasedUntil,
+    uncleanSince: row.uncleanSince,
+    deployment: deploymentId === null ? null : { id: deploymentId, sha: sha ?? "" },
+    stored:
+      edition === null
+        ? null
+        : {
+            edition,
+            digest: row.digest ?? "",
+            target: row.storedTarget ?? "",
+            deploymentId: row.storedDeploymentId,
+            pages: row.pages ?? 0,
+            bytes: row.bytes ?? 0,
+            characters: row.characters ?? 0,
+            at: at(row.storedAt),
+          },
+    failure:
+      failedTarget === null
+        ? null
+        : { target: failedTarget, error: row.error ?? "", attempts: row.attempts ?? 0, at: at(row.failedAt) },
+  }
+}
+
+/** The start of a SELECT of documentation `d` with its project `p`, up to its WHERE. */
+const selectDocs = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    SELECT d.org_id AS "orgId", d.project_id AS "projectId", p.name AS "projectName", docs_zip_url AS "docsZipUrl",
+      docs_url AS "docsUrl", is_public AS "isPublic", keep_questions AS "keepQuestions", revision,
+      d.updated_at AS "updatedAt", leased_until AS "leasedUntil",
+      unclean_since AS "uncleanSince", dep.id AS "deploymentId", dep.sha, edition, digest,
+      stored_target AS "storedTarget", stored_deployment_id AS "storedDeploymentId", pages, bytes::float8 AS bytes,
+      characters::float8 AS characters, stored_at AS "storedAt", failed_target AS "failedTarget", attempts, error,
+      failed_at AS "failedAt"
+    FROM project_docs d JOIN projects p ON p.id = d.project_id AND p.org_id = d.org_id
+    LEFT JOIN deployments dep ON dep.id = p.current_deployment_id`)
+
+/** The condition of the rows of one project's documentation. */
+export const isOf = (sql: SqlClient.SqlClient, { orgId, projectId }: DocsOf) =>
+  sql`org_id = ${orgId} AND project_id = ${projectId}`
+
+/** The condition of the documentation that a worker has the lease of. */
+const isLeased = (sql: SqlClient.SqlClient, docs: LeasedDocs) => sql`${isOf(sql, docs)} AND lease = ${docs.lease}`
+
+/** Erases up to `limit` rows of a table that belong to a project's documentation. */
+export const eraseFrom = (sql: Sql, table: string, docs: DocsOf, limit: number, which = sql.literal("true")) =>
+  Effect.map(
+    sql`
+      DELETE FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ctid = ANY(ARRAY(
+        SELECT ctid FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ${which} LIMIT ${limit}
+      )) RETURNING 1`,
+    (rows) => rows.length,
+  )
+
+/** Questions that one statement erases. */
+const eraseBatchSize = 2_000
+
+/** Erases the questions of documentation that was removed, which the next setting would show again. */
+const eraseRemovedQuestions = Effect.fnUntraced(function* (sql: Sql, scope: OrgScope, projectId: string) {
+  const [removed] = yield* sql<DocsOf>`
+    SELECT d.org_id AS "orgId", d.project_id AS "projectId"
+    FROM projects JOIN project_docs d ON d.org_id = projects.org_id AND d.project_id = projects.id
+    WHERE projects.id = ${projectId} AND ${inScope(sql, scope, "projects.org_id")} AND docs_zip_url IS NULL
+    FOR UPDATE OF d`
+  if (removed === undefined) return
+  // At most those that a project keeps.
+  while ((yield* eraseFrom(sql, "docs_questions", removed, eraseBatchSize)) === eraseBatchSize);
+})
+
+/** Erases rows that nobody reads; the last row of removed documentation is that of its settings. */
+const clean = Effect.fnUntraced(function* (sql: Sql, docs: LeasedDocs, limit: number) {
+  const [settings] = yield* sql<{ edition: string | null; isRemoved: boolean }>`
+    SELECT edition, docs_zip_url IS NULL AS "isRemoved" FROM project_docs WHERE ${isLeased(sql, docs)}`
+  if (settings === undefined) return 0
+  const kept = [docs.lease, settings.edition ?? ""]
+  const pages = yield* eraseFrom(sql, "docs_pages", docs, limit, sql`edition <> ALL(${texts(kept)})`)
+  if (pages === limit) return pages
+  if (!settings.isRemoved) {
+    yield* sql`UPDATE project_docs SET unclean_since = NULL WHERE ${isLeased(sql, docs)}`
+    return pages
+  }
+  const questions = yield* eraseFrom(sql, "docs_questions", docs, limit - pages)
+  if (pages + questions < limit)
+    yield* sql`DELETE FROM project_docs WHERE ${isLeased(sql, docs)} AND docs_zip_url IS NULL`
+  return pages + questions
+})
+
+/** Erases pages of a project, then its questions, then its settings, whose bytes count no more. Returns the number of rows. */
+export const eraseDocs = Effect.fnUntraced(function* (sql: Sql, docs: DocsOf, limit: number) {
+  // First of all, so that no worker adds pages, and no replica questions.
+  const settings = yield* sql<{ bytes: number }>`
+    DELETE FROM project_docs WHERE ${isOf(sql, docs)} RETURNING coalesce(bytes, 0)::float8 AS bytes`
+  const left = limit - settings.length
+  const pages = yield* eraseFrom(sql, "docs_pages", docs, left)
+  const questions = yield* eraseFrom(sql, "docs_questions", docs, left - pages)
+  return { rows: settings.length + pages + questions, bytes: settings[0]?.bytes ?? 0 }
+})

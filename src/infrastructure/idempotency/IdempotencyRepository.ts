@@ -1,8 +1,8 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { IdempotencyRepository, KeyedOutcome } from "../../domain/Idempotency.ts"
-import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { Idempotency, IdempotencyRepository, KeyedOutcome } from "../../domain/Idempotency.ts"
 import { date } from "../database/fragments.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /**
  * The records of operations with an idempotency key, in PostgreSQL. An operation and its record share a transaction, under a
@@ -43,5 +43,18 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
     })
+  }),
+)
+
+/** Deletes expired idempotency keys and their answers every hour. */
+export const idempotencyWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { deleteExpired } = yield* Idempotency
+    yield* deleteExpired.pipe(
+      Effect.catch((error) => Effect.logWarning(`Expired idempotency keys are not deleted: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Expired idempotency keys are not deleted", fault)),
+      Effect.repeat(Schedule.spaced("1 hour")),
+      Effect.forkScoped,
+    )
   }),
 )

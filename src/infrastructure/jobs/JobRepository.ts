@@ -1,19 +1,30 @@
-import { Effect, Layer, Schema } from "effect"
+import { type DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { Job } from "../../domain/jobs/Job.ts"
-import { jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import type { Page } from "../../domain/Page.ts"
+import { ClaimedJob, Job, JobStatus } from "../../domain/jobs/Job.ts"
+import { type JobState, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
+import { type Heartbeat, jobNotFound, JobRepository } from "../../domain/jobs/JobRepository.ts"
+import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
 import { inOrgs } from "../database/buckets.ts"
+import {
+  afterCursor,
+  date,
+  decodePage,
+  decodeRows,
+  integers,
+  isOfOrg,
+  JsonText,
+  pageOf,
+  texts,
+  Time,
+  withinBytes,
+} from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { mergeTurns } from "../orgs/orgsInTurn.ts"
-import { claimJobs, extendLease, releaseJobs } from "./claimJobs.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { mergeTurns, pickDue } from "../orgs/orgsInTurn.ts"
+import * as InsertJob from "./createJobs.ts"
 import { DueBuckets } from "./dueBuckets.ts"
-import { expireLeases } from "./expireLeases.ts"
-import { decodePage, decodeRows, isOfOrg, JsonText, Time } from "../database/fragments.ts"
-import * as InsertJob from "./insertJob.ts"
-import { jobColumns, listJobs } from "./listJobs.ts"
-import { queueDelayed } from "./queueDelayed.ts"
-import * as ReportJob from "./reportJob.ts"
+import * as ReportJob from "./finishJobs.ts"
 
 const Row = Schema.Struct({
   ...Job.fields,
@@ -75,3 +86,170 @@ export const layer = Layer.effect(
     return inOrgs(sql, repository, ["insert", "claim", "release", "extendLease", "report", "find", "list"])
   }),
 ).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))
+
+type JobFilter = Parameters<JobRepository["Service"]["list"]>[1]
+
+/** The columns of a job. */
+const jobColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    id AS job_id, workflow, status, input, deployment_id, callback_url, skip_callbacks, priority, max_attempts,
+    retry_delay_seconds, run_at, attempt, progress, note, lease_expires_at, result, error, mapped_stack, created_at, updated_at, finished_at`)
+
+/** The columns whose length counts towards the bytes of a page. */
+const sizedColumns = ["workflow", "input", "deployment_id", "callback_url", "note", "result", "error", "mapped_stack"]
+
+/** The statement of a list of jobs, newest first. */
+const listJobs = (sql: SqlClient.SqlClient, orgId: string, { status, workflow }: JobFilter, page: Page) => {
+  const ofOrg = sql`org_id = ${orgId} AND ${afterCursor(sql, page, "newest")}`
+  const ofWorkflow = workflow === undefined ? sql.literal("true") : sql`workflow = ${workflow}`
+  const newest = sql`ORDER BY id DESC LIMIT ${page.limit + 1}`
+  // The newest jobs of each status, and the newest of those: each status is one range of an index.
+  const heads = (status === undefined ? JobStatus.literals : [status]).map(
+    (one) => sql`(SELECT id FROM jobs WHERE ${ofOrg} AND ${ofWorkflow} AND status = ${one} ${newest})`,
+  )
+  const select = sql`
+    SELECT ${jobColumns(sql)} FROM jobs
+    WHERE id = ANY(ARRAY(SELECT id FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ${newest}))
+      AND ${isOfOrg(sql, orgId)}`
+  return pageOf(sql, page, select, "job_id", sizedColumns, "newest")
+}
+
+interface QueuedRow {
+  readonly moved: number
+  readonly orgs: ReadonlyArray<string>
+  readonly next: string | null
+}
+
+const delayedJobs = { table: "jobs", time: "run_at", where: "status = 'queued' AND delayed" }
+
+/** One batch of a sweep: opens delayed jobs whose time to run has come to claims. */
+const queueDelayed = (sql: SqlClient.SqlClient, batch: DelayedBatch) => {
+  const { next, picked } = pickDue(sql, delayedJobs, "id, org_id", batch)
+  return sql<QueuedRow>`
+    ${picked}, opened AS (
+      UPDATE jobs SET delayed = false, updated_at = ${date(batch.now)} WHERE id = ANY(ARRAY(SELECT id FROM picked))
+    )
+    SELECT (SELECT count(*)::int FROM picked) AS moved, ${next} AS next,
+      (SELECT coalesce(json_agg(DISTINCT org_id), '[]') FROM picked) AS orgs`.pipe(Effect.map(([row]) => row!))
+}
+
+interface ExpiredRow {
+  readonly picked: number
+  readonly exhausted: ReadonlyArray<ExhaustedJob>
+  readonly next: string | null
+}
+
+const runningJobs = { table: "jobs", time: "lease_expires_at", where: "status = 'running'" }
+
+/** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
+const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
+  const { now } = batch
+  const { next, picked } = pickDue(sql, runningJobs, "id, org_id, attempt, max_attempts", batch)
+  return sql<ExpiredRow>`
+    ${picked}, queued AS (
+      UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)}
+      WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE attempt < max_attempts))
+    )
+    SELECT (SELECT count(*)::int FROM picked) AS picked, ${next} AS next,
+      (SELECT coalesce(json_agg(json_build_object('orgId', org_id, 'jobId', id)), '[]') FROM picked
+       WHERE attempt >= max_attempts) AS exhausted`.pipe(
+    Effect.map(([row]) => ({
+      queued: row!.picked - row!.exhausted.length,
+      exhausted: row!.exhausted,
+      next: row!.next,
+    })),
+  )
+}
+
+type JobClaim = Parameters<JobRepository["Service"]["claim"]>[1]
+type Claimed = Pick<ClaimedJob, "job_id" | "attempt">
+
+const decodeClaims = decodeRows(
+  Schema.Struct({
+    ...ClaimedJob.fields,
+    input: JsonText,
+    lease_expires_at: Time,
+    priority: Schema.Int,
+  }),
+)
+
+/** Jobs of several workflows that a claim considers beyond its limit, because other claims may hold the first. */
+const spareCandidates = 32
+
+/** SQL: the next jobs of the queue, in its order. Locks them and skips those that others have locked. */
+const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }: JobClaim) => {
+  const columns = sql.literal("id, input, priority")
+  // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
+  const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
+  const isQueued = sql`status = 'queued' AND NOT delayed AND ${orgExists}`
+  const queued = sql`org_id = ${orgId} AND ${isQueued}`
+  const [workflow, ...others] = workflows ?? []
+  if (workflow === undefined || others.length === 0) {
+    // The last condition is true of every job: it allows only the index in the order of the claim.
+    const ofQueue = workflow === undefined ? sql`priority >= -100` : sql`workflow = ${workflow} AND attempt >= 0`
+    return sql`
+      SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
+      ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
+  }
+  // The heads of each workflow, each one range of the index. Only jobs that are claimed are locked, in the order of the queue.
+  const candidates = limit + spareCandidates
+  return sql`
+    SELECT job.* FROM (
+      SELECT head.id FROM unnest(${texts(workflows!)}) AS asked (workflow) CROSS JOIN LATERAL (
+        SELECT id, priority FROM jobs WHERE ${queued} AND workflow = asked.workflow AND attempt >= 0
+        ORDER BY priority DESC, id LIMIT ${candidates}
+      ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
+    ) AS candidate CROSS JOIN LATERAL (
+      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${isOfOrg(sql, orgId)} AND ${isQueued} FOR UPDATE SKIP LOCKED
+    ) AS job LIMIT ${limit}`
+}
+
+/** Claims the next queued jobs, up to the limit and the bytes of a page. */
+const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim) =>
+  sql`
+    -- Materialized: a plan that runs the subquery again for each row would take more than the limit.
+    WITH queued AS MATERIALIZED (${nextJobs(sql, orgId, claim)}), placed AS (
+      SELECT id, input, (row_number() OVER (ORDER BY priority DESC, id))::int AS place FROM queued
+    ), picked AS MATERIALIZED (${withinBytes(sql, sql`SELECT id, input, place FROM placed`, "place", ["input"])})
+    UPDATE jobs SET status = 'running', attempt = attempt + 1, lease_expires_at = ${date(claim.leaseUntil)},
+      updated_at = ${date(claim.now)}, progress = NULL, note = NULL
+    WHERE id = ANY(ARRAY(SELECT id FROM picked)) AND ${isOfOrg(sql, orgId)}
+    RETURNING id AS job_id, workflow, input, deployment_id, attempt, lease_expires_at, priority`.pipe(
+    decodeClaims,
+    // RETURNING keeps no order.
+    Effect.map((jobs): ReadonlyArray<ClaimedJob> =>
+      jobs
+        .toSorted((a, b) => b.priority - a.priority || (a.job_id < b.job_id ? -1 : 1))
+        .map((job) => {
+          const { priority: _, ...claimed } = job
+          return claimed
+        }),
+    ),
+  )
+
+/** Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since. */
+const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => sql`
+  UPDATE jobs SET status = 'queued', attempt = jobs.attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
+  FROM unnest(${texts(jobs.map((job) => job.job_id))}, ${integers(jobs.map((job) => job.attempt))})
+    AS claimed (id, attempt)
+  WHERE jobs.id = claimed.id AND jobs.attempt = claimed.attempt AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+    AND jobs.status = 'running'`
+
+/** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
+const extendLease = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  jobId: string,
+  { attempt, leaseUntil, note, now, progress }: Heartbeat,
+) {
+  // The status is a parameter, which fits no partial index: a plan must not read all running jobs.
+  const extended = yield* sql`
+    UPDATE jobs SET lease_expires_at = ${date(leaseUntil)}, updated_at = ${date(now)},
+      progress = coalesce(${progress ?? null}::double precision, progress), note = coalesce(${note ?? null}, note)
+    WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = coalesce(${attempt ?? null}::int, attempt)
+    RETURNING id`
+  if (extended.length > 0) return
+  const [job] = yield* sql<Pick<JobState, "attempt" | "status">>`
+    SELECT status, attempt FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}`
+  return yield* job === undefined ? jobNotFound() : refusedHeartbeat(job, attempt)
+})

@@ -1,38 +1,44 @@
-import { Effect, Layer, Schema } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
+import { InvalidRequest } from "../../domain/Errors.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { JobSchedule, LastJob } from "../../domain/jobs/JobSchedule.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
+import { JobSchedule, LastJob, type Overlap } from "../../domain/jobs/JobSchedule.ts"
 import {
+  isBlocked,
+  type JobScheduleChanges,
   JobScheduleRepository,
+  lastJobUnfinished,
   type NewJobSchedule,
   scheduleNotFound,
 } from "../../domain/jobs/JobScheduleRepository.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { inOrgs } from "../database/buckets.ts"
-import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { changedFiring } from "../../domain/jobs/firings.ts"
 import { audited } from "../audit/audited.ts"
-import { DueBuckets } from "./dueBuckets.ts"
-import { fireSchedules } from "./fireSchedules.ts"
-import { templateColumns, templateValues } from "./insertJobs.ts"
-import { changeSchedule } from "./changeSchedule.ts"
+import { inOrgs } from "../database/buckets.ts"
 import {
   afterCursor,
   date,
   dateOrNull,
   decodePage,
   decodeRows,
+  isOfOrg,
   JsonText,
   pageOf,
-  toJsonText,
   Time,
-  isOfOrg,
+  toJsonText,
 } from "../database/fragments.ts"
-import * as JobRoom from "./jobRoom.ts"
+import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
 import { mergeTurns } from "../orgs/orgsInTurn.ts"
-import { runSchedule } from "./runSchedule.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
+import { insertJobs, templateColumns, templateValues } from "./createJobs.ts"
+import { DueBuckets } from "./dueBuckets.ts"
+import { fireSchedules } from "./fireSchedules.ts"
+import * as JobRoom from "./fireSchedules.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,
@@ -181,3 +187,121 @@ export const layer = Layer.effect(
     return inOrgs(sql, repository, ["insert", "list", "find", "update", "run", "remove"])
   }),
 ).pipe(Layer.provide([OrgUsage.layer, DueBuckets.layer]))
+
+interface ChangedRow {
+  readonly cron: string
+  readonly timezone: string
+  readonly next_at: Date | null
+  readonly inputBytes: number
+}
+
+/** The assignments of an UPDATE for the changed fields. */
+const assignments = (sql: SqlClient.SqlClient, changes: JobScheduleChanges, input: string | null) => {
+  const columns: Record<string, unknown> = {
+    workflow: changes.workflow,
+    input: changes.input === undefined ? undefined : input,
+    deployment_id: changes.deploymentId,
+    callback_url: changes.callbackUrl,
+    callback_secret: changes.callbackSecret,
+    skip_callbacks: changes.skipCallbacks,
+    priority: changes.priority,
+    max_attempts: changes.maxAttempts,
+    retry_delay_seconds: changes.retryDelaySeconds,
+    cron: changes.cron,
+    timezone: changes.timezone,
+    overlap: changes.overlap,
+  }
+  return Object.entries(columns).flatMap(([column, value]) =>
+    value === undefined ? [] : [sql`${sql(column)} = ${value as string | number | boolean | null}`],
+  )
+}
+
+/** Changes a schedule, in a transaction. */
+const changeSchedule = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  orgId: string,
+  scheduleId: string,
+  changes: JobScheduleChanges,
+  now: DateTime.Utc,
+  entry: AuditEntry,
+) {
+  const [row] = yield* sql<ChangedRow>`
+    SELECT cron, timezone, next_at, coalesce(octet_length(input), 0) AS "inputBytes" FROM job_schedules
+    WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
+  if (row === undefined) return yield* scheduleNotFound()
+  const current = { ...row, nextAt: row.next_at && DateTime.fromDateUnsafe(row.next_at) }
+  const nextAt = yield* Effect.mapError(
+    Effect.fromResult(changedFiring(current, changes, now)),
+    (error) => new InvalidRequest({ error: `${error}.` }),
+  )
+  const input = changes.input === undefined ? null : toJsonText(changes.input)
+  const added = changes.input === undefined ? 0 : StoredBytes.byteLength(input) - row.inputBytes
+  const sets = [...assignments(sql, changes, input), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
+  const [updated] = yield* bytes.storing(
+    orgId,
+    added,
+    (rows) => rows.length > 0,
+    Effect.suspend(() =>
+      audited(
+        sql,
+        entry,
+        sql`
+          UPDATE job_schedules s SET ${sql.csv(sets)} FROM orgs org
+          WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND org.id = ${orgId} AND ${bytes.fits(orgId, Math.max(0, added))}
+          RETURNING s.org_id AS "orgId"`,
+      ),
+    ),
+  )
+  if (updated === undefined) return yield* bytes.refuse(orgId)
+  return undefined
+})
+
+interface RunRow {
+  readonly overlap: Overlap
+  readonly lastJobId: string | null
+  readonly inputBytes: number
+}
+
+/** Creates a job of a schedule, in a transaction. */
+const runSchedule = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  jobLimit: Limited.Limited,
+  bytes: StoredBytes.StoredBytes,
+  orgId: string,
+  scheduleId: string,
+  jobId: string,
+  now: DateTime.Utc,
+) {
+  const [schedule] = yield* sql<RunRow>`
+    SELECT overlap, last_job_id AS "lastJobId", coalesce(octet_length(input), 0) AS "inputBytes" FROM job_schedules
+    WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
+  if (schedule === undefined) return yield* scheduleNotFound()
+  const { inputBytes, lastJobId, overlap } = schedule
+  // After the lock, so that it sees a job that was created just before.
+  const [last] = yield* sql<{
+    status: JobStatus
+  }>`SELECT status FROM jobs WHERE id = ${lastJobId} AND ${isOfOrg(sql, orgId)}`
+  if (isBlocked(overlap, last?.status ?? null)) return yield* lastJobUnfinished()
+  yield* jobLimit.take(Limited.orgOwner(sql, orgId))
+
+  const row = sql`
+    SELECT ${jobId}, s.org_id, NULL, NULL::timestamptz, s.id, ${date(now)}::timestamptz, ${templateColumns(sql)}
+    FROM job_schedules s JOIN orgs org ON org.id = s.org_id
+    WHERE s.id = ${scheduleId} AND s.org_id = ${orgId} AND ${bytes.fits(orgId, inputBytes)}`
+  const noted: Part = {
+    name: "noted",
+    isRead: true,
+    rows: sql`
+      UPDATE job_schedules SET last_job_id = rows.id FROM rows
+      WHERE job_schedules.id = ${scheduleId} AND job_schedules.org_id = ${orgId}`,
+  }
+  const [made] = yield* bytes.storing(
+    orgId,
+    inputBytes,
+    (rows) => rows.length > 0,
+    Effect.suspend(() => runParts(sql, [...insertJobs(sql, row), noted], sql`SELECT id FROM made`)),
+  )
+  if (made === undefined) return yield* bytes.refuse(orgId)
+  return undefined
+})

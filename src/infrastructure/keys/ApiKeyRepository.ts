@@ -1,23 +1,46 @@
-import { Effect, Layer } from "effect"
+import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { ApiKeyRepository, keyNotFound, type NewApiKey } from "../../domain/keys/ApiKeyRepository.ts"
-import { orgNotFound } from "../../domain/Principal.ts"
 import type { NotFound } from "../../domain/Errors.ts"
+import type { Found } from "../../domain/Page.ts"
+import { orgNotFound } from "../../domain/Principal.ts"
+import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
+import { ApiKey, type ValidKey } from "../../domain/keys/ApiKey.ts"
+import {
+  ApiKeyRepository,
+  type KeyChange,
+  keyExpired,
+  type KeyGrant,
+  keyLeaked,
+  keyNotFound,
+  keyReplaced,
+  type KeyReplacement,
+  type NewApiKey,
+} from "../../domain/keys/ApiKeyRepository.ts"
+import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter.ts"
+import { type Metadata, RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
+import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
-import { revocationChannel } from "./KeyRevocations.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { audited, auditedTogether } from "../audit/audited.ts"
+import {
+  afterCursor,
+  bytes,
+  date,
+  dateOrNull,
+  decodePage,
+  decodeRows,
+  orgOf,
+  pageOf,
+  texts,
+  Time,
+  times,
+  toJsonText,
+} from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { bytes, texts, times } from "../database/arrays.ts"
-import { audited } from "../audit/audited.ts"
-import { auditedTogether } from "../audit/auditedTogether.ts"
-import { afterCursor, orgOf, pageOf, toJsonText } from "../database/fragments.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
-import { changeKey, disableLeakedKey } from "./changeKey.ts"
-import { lockCounters, nowMillis } from "./counterRows.ts"
-import { decodeKeyPage, grantColumns, type GrantRow, keyColumns, toGrant } from "./keyRows.ts"
-import { hasOwner } from "./keyOwner.ts"
-import { rotateKey } from "./rotateKey.ts"
+import { type Limited as LimitedResult, orgOwner } from "../orgs/limited.ts"
+import { revocationChannel } from "./KeyCache.ts"
+import { lockCounters, nowMillis, writeCounters } from "./KeyCounterRepository.ts"
 
 /** What `makeInsert` asks for: a key, its owner, and whether the org certainly has room. */
 interface WantedKey extends Omit<NewApiKey, "metadata"> {
@@ -196,3 +219,307 @@ export const layer = Layer.effect(
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+interface OldKey {
+  readonly leaked: boolean
+  readonly counterId: string
+  readonly rateLimit: RateLimit | null
+}
+
+/** Keys with one counter that a change notifies of: as many as a key was rotated within the longest overlap. */
+const maxNotified = 1_000
+
+const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
+
+/** The columns to set. */
+const setsOf = (sql: SqlClient.SqlClient, change: KeyChange) => {
+  const sets = []
+  const { enabled, expiresAt, externalId, metadata, name, permissions, rateLimit } = change
+  if (name !== undefined) sets.push(sql`name = ${name}`)
+  if (enabled !== undefined) sets.push(sql`enabled = ${enabled}`)
+  if (expiresAt !== undefined) sets.push(sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`)
+  if (externalId !== undefined) sets.push(sql`external_id = ${externalId}::text`)
+  if (metadata !== undefined) sets.push(sql`metadata = ${json(metadata)}::text::json`)
+  if (permissions !== undefined) sets.push(sql`permissions = ${json(permissions)}::text::json`)
+  if (rateLimit !== undefined) {
+    sets.push(sql`rate_limit = ${rateLimit?.limit ?? null}::int, rate_window = ${rateLimit?.window ?? null}::int`)
+  }
+  return sets
+}
+
+/** Notifies every replica of the keys that are affected by a change: the key, and those with the same counter. */
+const notify = (sql: SqlClient.SqlClient, orgId: string, keyId: string, counterId: string | undefined) =>
+  sql<{ readonly id: string }>`
+    SELECT id, pg_notify(${revocationChannel}, id) FROM (
+      SELECT id FROM api_keys WHERE org_id = ${orgId} AND id = ANY(ARRAY[${keyId}, ${counterId ?? keyId}]::text[])
+      UNION
+      (SELECT id FROM api_keys
+        WHERE org_id = ${orgId} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
+        LIMIT ${maxNotified})
+    ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
+
+/** Changes a key of an org. Commits the change, its entry and its notifications together. */
+const changeKey = (sql: SqlClient.SqlClient, orgId: string, keyId: string, change: KeyChange, entry: AuditEntry) =>
+  Effect.gen(function* () {
+    const [old] = yield* sql<OldKey>`
+      SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
+        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
+      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${hasOwner(sql)} FOR UPDATE`
+    if (old === undefined) return yield* keyNotFound()
+    if (old.leaked && change.enabled === true) return yield* keyLeaked()
+    const { counterId } = old
+    const isLimitChange = changesLimits(change)
+    if (isLimitChange) yield* changeCounter(sql, { ...old, orgId }, change)
+    const sets = setsOf(sql, change)
+    // A change of credits alone sets no column.
+    if (sets.length === 0) sets.push(sql`enabled = enabled`)
+    yield* audited(
+      sql,
+      entry,
+      sql`UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
+    )
+    const changed = yield* notify(sql, orgId, keyId, isLimitChange ? counterId : undefined)
+    const [key] = yield* decodeKeys(
+      sql`SELECT ${keyColumns(sql)} FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`,
+    )
+    return { key: key!, changed }
+  }).pipe(sql.withTransaction, orUnavailable)
+
+/** Disables a key for good. Commits the change, its entry and its notification together. */
+const disableLeakedKey = (
+  sql: SqlClient.SqlClient,
+  hash: string,
+  entryOf: (keyId: string) => Effect.Effect<AuditEntry>,
+) =>
+  Effect.gen(function* () {
+    const [found] = yield* sql<{ readonly keyId: string; readonly orgId: string; readonly isNew: boolean }>`
+      SELECT id AS "keyId", org_id AS "orgId", leaked_at IS NULL AS "isNew"
+      FROM api_keys WHERE hash = decode(${hash}, 'hex') AND ${hasOwner(sql)} FOR UPDATE`
+    if (found === undefined || !found.isNew) return found
+    const { keyId, orgId } = found
+    yield* audited(
+      sql,
+      yield* entryOf(keyId),
+      sql`
+        UPDATE api_keys SET enabled = false, leaked_at = now() WHERE id = ${keyId} AND org_id = ${orgId}
+        RETURNING org_id AS "orgId"`,
+    )
+    yield* notify(sql, orgId, keyId, undefined)
+    return found
+  }).pipe(sql.withTransaction, orUnavailable)
+
+/** The settings of the new key as SQL: those that are given, else those of the old key. */
+const newSettings = (sql: SqlClient.SqlClient, settings: SettingsChange) => {
+  const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
+  const { enabled, externalId, metadata, permissions, rateLimit } = settings
+  return sql.csv([
+    // A leaked key is replaced by one that is enabled.
+    enabled === undefined ? sql`enabled OR leaked_at IS NOT NULL` : sql`${enabled}::boolean`,
+    permissions === undefined ? sql`permissions` : json(permissions),
+    externalId === undefined ? sql`external_id` : sql`${externalId}::text`,
+    metadata === undefined ? sql`metadata` : json(metadata),
+    ...(rateLimit === undefined
+      ? [sql`rate_limit`, sql`rate_window`]
+      : [sql`${rateLimit?.limit ?? null}::int`, sql`${rateLimit?.window ?? null}::int`]),
+  ])
+}
+
+interface RotatedKey {
+  readonly name: string
+  readonly counterId: string
+  readonly rateLimit: RateLimit | null
+  readonly expiresAt: Date | null
+  readonly replacedBy: string | null
+  /** Whether the org certainly has room for another key. */
+  readonly room: boolean
+}
+
+/** Replaces a key of an org. Commits the end of the old key and its notification together. */
+const rotateKey = (
+  sql: SqlClient.SqlClient,
+  limit: LimitedResult,
+  orgId: string,
+  keyId: string,
+  replacement: KeyReplacement,
+  entry: AuditEntry,
+) =>
+  Effect.gen(function* () {
+    const { id, prefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
+    const [old] = yield* sql<RotatedKey>`
+      SELECT key.name, expires_at AS "expiresAt", replaced_by AS "replacedBy", coalesce(counter_id, key.id) AS "counterId",
+        CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
+        ${limit.guard(sql.literal("false"))} AS room
+      FROM api_keys key JOIN orgs org ON org.id = key.org_id
+      WHERE key.id = ${keyId} AND key.org_id = ${orgId} AND ${hasOwner(sql, "key")} FOR UPDATE OF key`
+    if (old === undefined) return yield* keyNotFound()
+    if (old.replacedBy !== null) return yield* keyReplaced()
+    if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now)) return yield* keyExpired()
+    if (!old.room) yield* limit.take(orgOwner(sql, orgId))
+    const isCounted = yield* changeCounter(sql, { ...old, orgId }, settings)
+    yield* sql`
+      INSERT INTO api_keys (
+        id, org_id, project_id, name, prefix, hash, created_at, expires_at, counter_id,
+        enabled, permissions, external_id, metadata, rate_limit, rate_window
+      )
+      SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
+        ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
+        ${isCounted ? old.counterId : null}::text, ${newSettings(sql, settings)}
+      FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`
+    yield* audited(
+      sql,
+      { ...entry, details: { name: old.name, ...entry.details } },
+      sql`
+        UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
+        WHERE id = ${keyId} AND org_id = ${orgId}
+        RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
+    )
+    return { name: old.name }
+  }).pipe(sql.withTransaction, orUnavailable)
+
+/** A key whose limits change. */
+interface LimitedKey {
+  readonly orgId: string
+  readonly counterId: string
+  /** The rate limit that counts when there is no counter. */
+  readonly rateLimit: RateLimit | null
+}
+
+const changesLimits = ({ credits, rateLimit }: SettingsChange) => rateLimit !== undefined || credits !== undefined
+
+/**
+ * In a transaction: changes the limits of a key's counter, and creates the counter when there is none. Without a change, it
+ * only creates a counter that a limit of the key needs. Returns whether there is a counter.
+ */
+const changeCounter = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  { counterId: id, orgId, rateLimit }: LimitedKey,
+  change: SettingsChange,
+) {
+  const [stored] = yield* lockCounters(sql, [{ orgId, id }])
+  if (stored !== undefined) {
+    if (changesLimits(change)) {
+      yield* writeCounters(sql, [{ orgId, id, counter: changeLimits(stored.counter, change, stored.now) }])
+    }
+    return true
+  }
+  const limits = {
+    rateLimit: change.rateLimit === undefined ? rateLimit : change.rateLimit,
+    credits: change.credits ?? null,
+  }
+  if (limits.rateLimit === null && limits.credits === null) return false
+  const [clock] = yield* sql<{ readonly now: number }>`SELECT ${sql.literal(nowMillis)}::float8 AS now`
+  yield* writeCounters(sql, [{ orgId, id, counter: newCounter(limits, clock!.now) }])
+  return true
+})
+
+/** The limits of a key's counter. Without a counter, the key itself may have a rate limit. */
+const Counter = Schema.Struct({
+  version: Schema.Int,
+  rateLimit: Schema.NullOr(RateLimit),
+  credits: Schema.NullOr(Schema.Struct({ remaining: Schema.Int, since: Schema.Int, refill: Schema.NullOr(Refill) })),
+  now: Schema.Number,
+})
+
+const { credits: _credits, refill: _refill, ...plainFields } = ApiKey.fields
+const Row = Schema.Struct({
+  ...plainFields,
+  createdAt: Time,
+  expiresAt: Schema.NullOr(Time),
+  lastUsedAt: Schema.NullOr(Time),
+  leakedAt: Schema.NullOr(Time),
+  counter: Schema.NullOr(Counter),
+})
+
+/** Columns of the limits: the counter as JSON, and the key's own rate limit. */
+const limitColumns = `
+  CASE WHEN rate_limit IS NOT NULL THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit",
+  (
+    SELECT json_build_object('version', c.version, 'now', ${nowMillis},
+      'rateLimit', CASE WHEN c.rate_limit IS NOT NULL
+        THEN json_build_object('limit', c.rate_limit, 'window', c.rate_window) END,
+      'credits', CASE WHEN c.credits IS NOT NULL
+        THEN json_build_object('remaining', c.credits, 'since', c.credits_since, 'refill',
+          CASE WHEN c.refill_amount IS NOT NULL
+            THEN json_build_object('amount', c.refill_amount, 'every', c.refill_every) END) END)
+    FROM key_counters c WHERE c.org_id = api_keys.org_id AND c.id = coalesce(api_keys.counter_id, api_keys.id)
+  ) AS counter`
+
+/** The columns of a key in a SELECT from api_keys. */
+const keyColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    id, name, prefix, project_id AS "projectId", created_at AS "createdAt", expires_at AS "expiresAt",
+    last_used_at AS "lastUsedAt", enabled, leaked_at AS "leakedAt", replaced_by AS "replacedBy",
+    coalesce(permissions, '[]') AS permissions,
+    external_id AS "externalId", metadata, ${limitColumns}`)
+
+const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
+  if (counter === null) return { ...row, credits: null, refill: null }
+  const credits = counter.credits && refilled(counter.credits, counter.now)
+  return {
+    ...row,
+    rateLimit: counter.rateLimit,
+    credits: credits?.remaining ?? null,
+    refill: credits?.refill ?? null,
+  }
+}
+
+const decodeOne = decodeRows(Row)
+const decodeMany = decodePage(Row)
+
+/** Decodes rows with `keyColumns`. */
+const decodeKeys = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+  Effect.map(decodeOne(rows), (decoded) => decoded.map(toKey))
+
+/** Decodes a page of rows with `keyColumns`. */
+const decodeKeyPage = <E, R>(rows: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+  Effect.map(decodeMany(rows), ({ hasMore, items }): Found<ApiKey> => ({ hasMore, items: items.map(toKey) }))
+
+/** The columns of a `GrantRow` in a SELECT from api_keys. */
+const grantColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    encode(hash, 'hex') AS hash, id AS "keyId", org_id AS "orgId", coalesce(project_id, '') AS "projectId", name, enabled,
+    expires_at AS "expiresAt", permissions, external_id AS "externalId", metadata,
+    coalesce(counter_id, id) AS "counterId", ${limitColumns}`)
+
+/** A row of a look-up. Not decoded with a schema: it is on the path of each look-up. */
+interface GrantRow extends ValidKey {
+  readonly hash: string
+  readonly name: string
+  readonly enabled: boolean
+  readonly expiresAt: Date | null
+  readonly permissions: ReadonlyArray<string> | null
+  readonly externalId: string | null
+  readonly metadata: Metadata | null
+  readonly counterId: string
+  readonly rateLimit: RateLimit | null
+  readonly counter: typeof Counter.Type | null
+}
+
+const limitsOf = ({ counter, counterId, rateLimit }: GrantRow): KeyGrant["limits"] => {
+  const limit = counter === null ? rateLimit : counter.rateLimit
+  const hasCredits = counter !== null && counter.credits !== null
+  if (limit === null && !hasCredits) return null
+  return { counterId, version: counter?.version ?? 0, rateLimit: limit, hasCredits }
+}
+
+const toGrant = (row: GrantRow): KeyGrant => ({
+  keyId: row.keyId,
+  orgId: row.orgId,
+  projectId: row.projectId,
+  name: row.name,
+  enabled: row.enabled,
+  expiresAt: row.expiresAt === null ? null : DateTime.fromDateUnsafe(row.expiresAt),
+  permissions:
+    row.permissions === null || row.permissions.length === 0 ? noPermissions : new PermissionSet(row.permissions),
+  externalId: row.externalId,
+  metadata: row.metadata,
+  limits: limitsOf(row),
+})
+
+/**
+ * SQL: whether the org of a key exists, and its project if it has one. The keys of deleted ones have rows until a sweep has
+ * removed them; every statement that finds keys has this condition.
+ */
+const hasOwner = (sql: SqlClient.SqlClient, keys = "api_keys") =>
+  sql.literal(`EXISTS (SELECT FROM orgs WHERE id = ${keys}.org_id)
+    AND (${keys}.project_id IS NULL OR EXISTS (SELECT FROM projects WHERE id = ${keys}.project_id))`)

@@ -1,7 +1,7 @@
 import { Effect, Layer, Option, Schema } from "effect"
 import { createPublicKey, type KeyObject, verify } from "node:crypto"
 import { Unavailable } from "../../domain/Errors.ts"
-import { ReportSignatures } from "../../domain/keys/ReportSignatures.ts"
+import { ReportSignatures } from "../../domain/keys/LeakedKeys.ts"
 import * as PublishedKeys from "../net/PublishedKeys.ts"
 
 /** Where GitHub publishes the keys of its secret scanning. */

@@ -1,8 +1,14 @@
-import { Clock, Context, Data, Effect, Layer, Stream } from "effect"
+import { Clock, Context, Data, Effect, Layer, Metric, Stream } from "effect"
+import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { ApiKeyRepository, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
-import { KeyLookup } from "../../domain/keys/KeyLookup.ts"
-import { noOrg, RequestOrg } from "../../domain/orgs/RequestOrg.ts"
+import {
+  KeyLookup,
+  ValidationCounter,
+  type ValidationOutcome,
+  type ValidationSource,
+} from "../../domain/keys/KeyLookup.ts"
 import * as Batches from "../database/Batches.ts"
+import { Notification, Notifications } from "../database/Notifications.ts"
 import { DeletedOrgs } from "../orgs/DeletedOrgs.ts"
 
 /**
@@ -200,3 +206,68 @@ export const make = Effect.gen(function* () {
 })
 
 export const layer = Layer.effect(KeyLookup, make)
+
+/**
+ * The channel of revocations. The payload is the key's id; or `org:<id>` or `project:<id of the org>:<id>`, when all keys of
+ * one are revoked. A replica of the version before knows only the ids of keys.
+ */
+export const revocationChannel = "gatehouse_key_deleted"
+
+/** The payload when all keys of an org, or of one of its projects, are revoked. */
+export const ownerDeleted = (orgId: string, projectId?: string) =>
+  projectId === undefined ? `org:${orgId}` : `project:${orgId}:${projectId}`
+
+const toRevocation = (payload: string) => {
+  const [kind, orgId, projectId] = payload.split(":")
+  return orgId === undefined || (kind !== "org" && kind !== "project")
+    ? Revocation.Revoked({ keyId: payload })
+    : Revocation.OwnerDeleted({ orgId, projectId })
+}
+
+/** Revocations from the database's notifications. Each is sent in the transaction that revokes the key. */
+export const keyRevocations = Layer.effect(
+  KeyRevocations,
+  Effect.map(Notifications, (notifications) =>
+    notifications.listen(revocationChannel, { proofs: true }).pipe(
+      Stream.map(
+        Notification.$match({
+          Up: () => Revocation.Connected(),
+          Down: () => Revocation.Disconnected(),
+          Message: ({ payload }) => toRevocation(payload),
+          Proof: ({ sentAt }) => Revocation.Proven({ sentAt }),
+        }),
+      ),
+    ),
+  ),
+)
+
+const series = (outcome: ValidationOutcome, source: ValidationSource) =>
+  Metric.counter("gatehouse_key_validations_total", {
+    description: "Validations of keys, by outcome and by source: memory or database.",
+    incremental: true,
+    attributes: { outcome, source },
+  })
+
+const bySource = (outcome: ValidationOutcome) => ({
+  memory: series(outcome, "memory"),
+  database: series(outcome, "database"),
+})
+const counters = {
+  valid: bySource("valid"),
+  invalid: bySource("invalid"),
+  forbidden: bySource("forbidden"),
+  limited: bySource("limited"),
+  unavailable: bySource("unavailable"),
+}
+
+/** Counts validations without a fiber. Every series exists from the start. */
+export const validationMetrics = Layer.effect(
+  ValidationCounter,
+  Effect.map(Effect.context<never>(), (context) => {
+    for (const { memory, database } of Object.values(counters)) {
+      memory.updateUnsafe(0, context)
+      database.updateUnsafe(0, context)
+    }
+    return (outcome: ValidationOutcome, source: ValidationSource) => counters[outcome][source].updateUnsafe(1, context)
+  }),
+)

@@ -1,6 +1,7 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { type HourOfKey, KeyUsageRepository } from "../../domain/keys/KeyUsageCollector.ts"
+import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
+import { type HourOfKey, KeyUsageReport, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
 /** The key of the rows that add up an org. */
@@ -59,5 +60,37 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
     })
+  }),
+)
+
+/**
+ * Writes the uses of keys every five seconds, and returns portions of limits that are idle every second. Does both when the
+ * process stops. No request waits for it.
+ */
+export const usageWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { flushUsage, returnIdlePortions, returnPortions } = yield* ApiKeys
+    const flush = flushUsage.pipe(
+      Effect.catch((error) => Effect.logWarning(`Key usage is not written yet: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Key usage is not written yet", fault)),
+    )
+    const logged = <R>(effect: Effect.Effect<void, never, R>) =>
+      Effect.catchDefect(effect, (fault) => Effect.logError("Portions of limits are not returned", fault))
+    yield* Effect.addFinalizer(() => Effect.andThen(logged(returnPortions), flush))
+    yield* Effect.forkScoped(Effect.repeat(logged(returnIdlePortions), Schedule.spaced("1 second")))
+    yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("5 seconds")))
+  }),
+)
+
+/** Removes old usage of keys about every hour. The jitter spreads the work of replicas. */
+export const usageRetentionWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { removeOld } = yield* KeyUsageReport
+    yield* removeOld.pipe(
+      Effect.catch((error) => Effect.logWarning(`Old usage of keys is not removed: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Old usage of keys is not removed", fault)),
+      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
+      Effect.forkScoped,
+    )
   }),
 )

@@ -1,6 +1,5 @@
 import { errors } from "undici"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
-import { codeOf, ConnectFault } from "./ConnectFault.ts"
 
 /** Why a request has no complete answer. `message` is a sentence for the user who chose the URL. */
 export interface ConnectionFault {
@@ -41,4 +40,26 @@ export const connectionFault = (error: Error): ConnectionFault => {
   }
   if (/^(ERR_(SSL|TLS)_|EPROTO)/.test(code)) return { kind: "tls", message: `TLS failed (${code}).` }
   return { kind: "connection", message: `The connection failed (${code}).` }
+}
+
+/** No connection. `message` is a sentence for the user who chose the URL. */
+export class ConnectFault extends Error {
+  readonly kind: FailureKind
+  constructor(kind: FailureKind, message: string) {
+    super(message)
+    this.kind = kind
+  }
+}
+
+export const codeOf = (error: unknown): string => (error as { readonly code?: string } | null)?.code ?? "no code"
+
+/** Why a request had no answer: the code of the innermost cause (such as `ECONNREFUSED`), or its message. */
+export const transportFault = (error: unknown): string => {
+  const { cause, code, message } = error as {
+    readonly cause?: unknown
+    readonly code?: string
+    readonly message?: string
+  }
+  if (typeof cause === "object" && cause !== null) return transportFault(cause)
+  return code ?? message ?? String(error)
 }

@@ -1,9 +1,13 @@
-import type { Socket } from "node:net"
-import { buildConnector } from "undici"
-import { codeOf, ConnectFault } from "./ConnectFault.ts"
+import { Redacted } from "effect"
+import { lookup, Resolver } from "node:dns/promises"
+import { connect, isIP, type LookupFunction, type Socket } from "node:net"
+import { buildConnector, Client } from "undici"
+import { type AddressRules, mayCall } from "../../domain/addresses.ts"
+import type { EgressProxy } from "./EgressProxy.ts"
+import { codeOf, ConnectFault } from "./connectionFault.ts"
 
 /** The server of a connection. */
-export interface Peer {
+interface Peer {
   /** A name or an address; IPv6 without brackets. */
   readonly hostname: string
   readonly port: number
@@ -35,7 +39,7 @@ const tlsFault = (error: Error) => {
 }
 
 // No time-out here: a request has one deadline. HTTP/1.1 only, so that a connection serves one request at a time.
-export const startTls = buildConnector({ allowH2: false, timeout: 0 })
+const startTls = buildConnector({ allowH2: false, timeout: 0 })
 
 /** The connector of one undici client. `abort` ends a connection in any phase. */
 export const makeConnector = (open: OpenConnection) => {
@@ -59,3 +63,137 @@ export const makeConnector = (open: OpenConnection) => {
   }
   return { connect, abort }
 }
+
+interface PinnedOptions extends AddressRules {
+  readonly resolve: ResolveHost
+}
+
+interface Address {
+  readonly address: string
+  readonly family: number
+}
+
+const resolve = async (hostname: string, options: PinnedOptions) => {
+  if (isIP(hostname) !== 0) return [hostname]
+  const addresses = await options.resolve(hostname).catch((error: unknown) => {
+    throw new ConnectFault("dns", `The host's name does not resolve (${codeOf(error)}).`)
+  })
+  if (addresses.length === 0) throw new ConnectFault("dns", "The host's name has no address.")
+  return addresses
+}
+
+/** Resolves a host and checks its addresses. One forbidden address refuses the host. */
+const checkedAddresses = async (hostname: string, options: PinnedOptions): Promise<ReadonlyArray<Address>> => {
+  const addresses = await resolve(hostname, options)
+  if (!addresses.every((address) => mayCall(address, options))) {
+    // Without the address: otherwise a user could resolve the names of a private network.
+    throw new ConnectFault(
+      "refused_address",
+      "The host has an address that is not called (private, reserved or special).",
+    )
+  }
+  return addresses.map((address) => ({ address, family: isIP(address) }))
+}
+
+/**
+ * Opens direct connections. For each it resolves the host once, checks all addresses and connects to those addresses, so a
+ * name that resolves differently a moment later changes nothing (DNS rebinding).
+ */
+export const pinnedConnection =
+  (options: PinnedOptions): OpenConnection =>
+  ({ hostname, port }, opening, done) => {
+    const proceed = (addresses: ReadonlyArray<Address>) => {
+      if (opening.isAborted) return done(new ConnectFault("connection", "The request was canceled."))
+      // Not called when the host is an address, which is the checked one.
+      const pinned: LookupFunction = (_host, { all }, found) =>
+        all ? found(null, [...addresses]) : found(null, addresses[0]!.address, addresses[0]!.family)
+      const socket = connect({ host: hostname, port, lookup: pinned, noDelay: true })
+      opening.active = socket
+      socket.once("error", done).once("connect", () => {
+        socket.off("error", done)
+        done(null, socket)
+      })
+    }
+    checkedAddresses(hostname, options).then(proceed, done)
+  }
+
+/** The proxy answered, and refused to connect. */
+export class ProxyRefusal extends ConnectFault {
+  readonly status: number
+  constructor(status: number) {
+    super("connection", `The egress proxy refused the connection with status ${status}.`)
+    this.status = status
+  }
+}
+
+/** Host and port as CONNECT and `host` have them. */
+const authority = ({ hostname, port }: Peer) => `${isIP(hostname) === 6 ? `[${hostname}]` : hostname}:${port}`
+
+/** A client for one CONNECT. The connection has the deadline of the request that it is for. */
+const clientOf = (origin: string) => {
+  const { hostname } = new URL(origin)
+  // Otherwise undici checks the proxy's certificate for the name of the receiver.
+  const servername = isIP(hostname.replace(/^\[|\]$/g, "")) === 0 ? hostname : ""
+  const connect: buildConnector.connector = (target, callback) => startTls({ ...target, servername }, callback)
+  return new Client(origin, { connect, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: 16 * 1024 })
+}
+
+/**
+ * Opens connections through a proxy, which resolves the host and decides whether it may be called. undici's ProxyAgent is
+ * an Agent: see `ConnectionPool` for what that does not bound.
+ */
+export const proxiedConnection =
+  ({ origin, authorization }: EgressProxy): OpenConnection =>
+  (peer, opening, done) => {
+    const client = clientOf(origin)
+    opening.active = client
+    const path = authority(peer)
+    const credentials =
+      authorization === undefined ? undefined : { "proxy-authorization": Redacted.value(authorization) }
+    client.connect({ path, headers: { host: path, ...credentials } }, (error, data) => {
+      if (error !== null) {
+        return done(new ConnectFault("connection", `The connection to the egress proxy failed (${codeOf(error)}).`))
+      }
+      const socket = data.socket as Socket
+      opening.active = socket
+      if (data.statusCode >= 200 && data.statusCode < 300) return done(null, socket)
+      socket.on("error", () => {}).destroy()
+      done(new ProxyRefusal(data.statusCode))
+    })
+  }
+
+/** Resolves a host name to its addresses. Rejects with an error that has a `code` if there are none. */
+export type ResolveHost = (hostname: string) => Promise<ReadonlyArray<string>>
+
+/** Error codes for a name that does not exist, or for no name server. */
+const unknownNameCodes = new Set(["ENOTFOUND", "ENODATA", "ECONNREFUSED"])
+
+const askSystem: ResolveHost = async (hostname) => (await lookup(hostname, { all: true })).map(({ address }) => address)
+
+/**
+ * Resolves names by DNS, with two tries of two seconds for each name server. It avoids the system's `getaddrinfo`, which
+ * blocks one of the process's four worker threads while a name server does not answer: a few receivers with a dead name
+ * server would block all other look-ups and the verification of tokens. It asks the system for names without a dot
+ * (`localhost`, containers) and, with `askSystemToo`, for names that DNS does not know (hosts file, search domains).
+ */
+export const makeResolveHost =
+  (options: {
+    readonly askSystemToo: boolean
+    /** `ADDRESS:PORT`. Default: the name servers of the system. */
+    readonly nameServers?: ReadonlyArray<string>
+  }): ResolveHost =>
+  async (hostname) => {
+    if (!hostname.replace(/\.$/, "").includes(".")) return askSystem(hostname)
+    // A new resolver reads the system's name servers again: they change when a laptop moves.
+    const resolver = new Resolver({ timeout: 2000, tries: 2 })
+    if (options.nameServers !== undefined) resolver.setServers(options.nameServers)
+    const answers = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])
+    const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []))
+    if (addresses.length > 0) return addresses
+    const faults = answers.flatMap((answer) =>
+      answer.status === "rejected" ? [answer.reason as { code?: string }] : [],
+    )
+    const serverFault = faults.find(({ code }) => !unknownNameCodes.has(code ?? ""))
+    if (serverFault === undefined && options.askSystemToo) return askSystem(hostname)
+    throw serverFault ?? faults[0] ?? new Error("no addresses")
+  }

@@ -1,7 +1,6 @@
 import { Clock, Effect, Layer, Option, Redacted } from "effect"
 import { base64url, type CryptoKey, decodeJwt, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
-import { type CiProvider, runOf } from "../../domain/deployments/CiProvider.ts"
-import { CiTokenVerifier } from "../../domain/deployments/CiTokenVerifier.ts"
+import { type CiProvider, CiTokenVerifier, runOf } from "../../domain/deployments/CiRun.ts"
 import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
 import * as OidcKeys from "./OidcKeys.ts"
 

@@ -1,7 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { startCounting } from "../../domain/orgs/OrgLimits.ts"
-import { PendingLimit } from "../../domain/orgs/PendingLimit.ts"
+import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import * as OrgAmounts from "./orgAmounts.ts"
 

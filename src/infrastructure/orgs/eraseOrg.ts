@@ -1,17 +1,119 @@
 import { Effect } from "effect"
-import { texts } from "../database/arrays.ts"
+import type { SqlClient, SqlError } from "effect/sql"
+import { texts } from "../database/fragments.ts"
 import { inOrg } from "../database/buckets.ts"
-import {
-  byId,
-  type Erasure,
-  erasedRows,
-  eraseOfKeys,
-  type NamedStep,
-  type Sql,
-  type Step,
-  table,
-  unordered,
-} from "./erasureSteps.ts"
+import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
+import { subtractStoredBytes } from "./storedBytes.ts"
+
+/** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */
+const positionForm = /^([+-])(\w+):(.*)$/s
+
+/**
+ * Erases the next rows, at most `limit`, in a transaction. A pass goes through all steps. Returns where to continue; or
+ * `null` after a pass, with whether the pass found rows.
+ */
+export const eraseBatch = Effect.fnUntraced(function* (sql: Sql, erasure: Erasure, position: string, limit: number) {
+  const steps = erasure.projectId === null ? orgSteps : projectSteps
+  const [, mark = "-", name = "", from = ""] = positionForm.exec(position) ?? []
+  const first = Math.max(
+    0,
+    steps.findIndex(([step]) => step === name),
+  )
+  let hasFound = mark === "+"
+  let rows = 0
+  for (const [index, [step, run]] of steps.entries()) {
+    if (index < first) continue
+    let after = index === first ? from : ""
+    while (true) {
+      if (rows >= limit) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+      const { last, rows: read } = yield* run(sql, erasure, after, limit - rows)
+      rows += read
+      hasFound ||= read > 0
+      if (last === null) break
+      after = last
+      // A step that reads more rows than it erases ends the batch, too.
+      if (read === 0) return { rows, hasFound, position: `${hasFound ? "+" : "-"}${step}:${after}` }
+    }
+  }
+  return { rows, hasFound, position: null }
+})
+
+type Sql = SqlClient.SqlClient
+
+/** What is erased: an org with all that it has, or one project of an org. */
+interface Erasure {
+  readonly orgId: string
+  /** `null`: the whole org. */
+  readonly projectId: string | null
+}
+
+/** The rows that a step has read, and the last of them when more may follow. */
+interface Erased {
+  readonly rows: number
+  readonly last: string | null
+}
+
+type Step = (sql: Sql, erasure: Erasure, after: string, limit: number) => Effect.Effect<Erased, SqlError.SqlError>
+type NamedStep = readonly [name: string, step: Step]
+
+const erased = (ids: ReadonlyArray<string>, limit: number): Erased => ({
+  rows: ids.length,
+  last: ids.length === limit ? ids.at(-1)! : null,
+})
+
+/** The result of a DELETE that needs no `after`, because it finds the next rows itself. */
+const erasedRows = (deleted: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>, limit: number) =>
+  Effect.map(deleted, ({ length }): Erased => ({ rows: length, last: length === limit ? "" : null }))
+
+/** Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes them. */
+const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, limit: number) =>
+  Effect.map(
+    sql<{ id: string }>`
+      SELECT id FROM ${sql(table)} WHERE org_id = ${orgId} AND id > ${after}
+      ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+    (rows) => rows.map(({ id }) => id),
+  )
+
+const byId = (sql: Sql, table: string, { orgId }: Erasure, ids: ReadonlyArray<string>) =>
+  sql`DELETE FROM ${sql(table)} WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})`
+
+/** Erases a table that has an index by org and id. */
+const table =
+  (
+    name: string,
+    before?: (sql: Sql, erasure: Erasure, ids: ReadonlyArray<string>) => Effect.Effect<unknown, SqlError.SqlError>,
+  ): Step =>
+  (sql, erasure, after, limit) =>
+    Effect.gen(function* () {
+      const ids = yield* lockNext(sql, name, erasure, after, limit)
+      if (ids.length === 0) return erased(ids, limit)
+      if (before !== undefined) yield* before(sql, erasure, ids)
+      yield* byId(sql, name, erasure, ids)
+      return erased(ids, limit)
+    })
+
+/** Erases a table whose rows of an org have no order, by an index that begins with the org. */
+const unordered =
+  (name: string): Step =>
+  (sql, { orgId }, _, limit) =>
+    erasedRows(
+      sql`
+        DELETE FROM ${sql(name)} WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
+          SELECT ctid FROM ${sql(name)} WHERE org_id = ${orgId} LIMIT ${limit} FOR UPDATE SKIP LOCKED
+        )) RETURNING 1`,
+      limit,
+    )
+
+/**
+ * Erases the counters of keys, which replacements share, and the answers of operations with an idempotency key, whose callers
+ * keys are.
+ */
+const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
+  yield* sql`
+    DELETE FROM key_counters WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+      SELECT coalesce(counter_id, id) FROM api_keys WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})))`
+  yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
+})
 
 /** Erases jobs by the index of their states; they have none by org and id. Their events go with them. */
 const jobs: Step = (sql, { orgId }, after, limit) =>
@@ -68,7 +170,7 @@ const there =
  * which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the catalog.
  * First what makes new rows, and what others want: names, then schedules, then the jobs before their events.
  */
-export const orgSteps: ReadonlyArray<NamedStep> = [
+const orgSteps: ReadonlyArray<NamedStep> = [
   ["projects", table("projects")],
   ["docs", unordered("project_docs")],
   ["docsPages", unordered("docs_pages")],
@@ -90,4 +192,54 @@ export const orgSteps: ReadonlyArray<NamedStep> = [
   ["endpointFailures", unordered("endpoint_failures")],
   ["sweeps", otherSweeps],
   ["sweepsOfBucket", there(otherSweeps)],
+]
+
+/** Erases the next hours of usage of keys; returns how many. A key can have more hours than a batch has rows. */
+const eraseUsage = (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>, limit: number) =>
+  Effect.map(
+    sql`
+      DELETE FROM key_usage WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
+        SELECT ctid FROM key_usage WHERE org_id = ${orgId} AND key_id = ANY(${texts(ids)}) LIMIT ${limit}
+      )) RETURNING 1`,
+    (rows) => rows.length,
+  )
+
+/** Erases the keys of a project: they are found among all keys of its org. */
+const projectKeys: Step = (sql, { orgId, projectId }, after, limit) =>
+  Effect.gen(function* () {
+    const keys = yield* sql<{ id: string; isOwn: boolean }>`
+      SELECT id, coalesce(project_id = ${projectId}, false) AS "isOwn" FROM api_keys
+      WHERE org_id = ${orgId} AND id > ${after} ORDER BY id LIMIT ${limit}`
+    const own = keys.filter(({ isOwn }) => isOwn).map(({ id }) => id)
+    if (own.length > 0) {
+      const used = yield* eraseUsage(sql, { orgId, projectId }, own, limit)
+      // The keys stay until all their hours are erased, so that the next batch finds them.
+      if (used === limit) return { rows: used, last: after }
+      yield* eraseOfKeys(sql, { orgId, projectId }, own)
+      yield* byId(sql, "api_keys", { orgId, projectId }, own)
+    }
+    return { rows: own.length, last: keys.length === limit ? keys.at(-1)!.id : null }
+  })
+
+const projectDeployments: Step = (sql, { orgId, projectId }, after, limit) =>
+  Effect.map(
+    sql<{ id: string }>`
+      DELETE FROM deployments WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+        SELECT id FROM deployments WHERE project_id = ${projectId} AND id > ${after} ORDER BY id LIMIT ${limit}
+      )) RETURNING id`,
+    (rows) => erased(rows.map(({ id }) => id).toSorted(), limit),
+  )
+
+const projectDocs: Step = (sql, { orgId, projectId }, _, limit) =>
+  Effect.gen(function* () {
+    const { bytes, rows } = yield* eraseDocs(sql, { orgId, projectId: projectId! }, limit)
+    if (bytes > 0) yield* subtractStoredBytes(sql, new Map([[orgId, bytes]]))
+    return { rows, last: rows < limit ? null : "" }
+  })
+
+/** The steps of a project's erasure. */
+const projectSteps: ReadonlyArray<NamedStep> = [
+  ["docs", projectDocs],
+  ["keys", projectKeys],
+  ["deployments", projectDeployments],
 ]

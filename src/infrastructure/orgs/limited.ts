@@ -3,8 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { DefaultLimits, limitReached } from "../../domain/orgs/OrgLimits.ts"
 import { lockFreeMargin, OrgUsage } from "./OrgUsage.ts"
-import { deadlines } from "../database/deadlines.ts"
-import { orUnavailable } from "../database/orUnavailable.ts"
+import { deadlines, orUnavailable } from "../database/orUnavailable.ts"
 import { type CountedRows, countUpTo, limitOf } from "./orgCounts.ts"
 
 /** Whose room a creation takes. */

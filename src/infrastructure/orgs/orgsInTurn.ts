@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import type { TurnBatch } from "../../domain/orgs/Turns.ts"
+import type { TurnBatch } from "../../domain/Turns.ts"
 import { date } from "../database/fragments.ts"
 
 type DueBatch = TurnBatch & { readonly now: DateTime.Utc }

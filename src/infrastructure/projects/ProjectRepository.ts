@@ -1,28 +1,26 @@
-import type { DateTime } from "effect"
-import { Effect, Layer } from "effect"
+import { type DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
 import { Conflict } from "../../domain/Errors.ts"
+import { orgNotFound, type OrgScope } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import type { Project } from "../../domain/projects/Project.ts"
+import { Project } from "../../domain/projects/Project.ts"
 import { type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { audited, auditedTogether } from "../audit/audited.ts"
+import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { audited } from "../audit/audited.ts"
-import { ownerDeleted, revocationChannel } from "../keys/KeyRevocations.ts"
-import { auditedTogether } from "../audit/auditedTogether.ts"
-import { afterCursor, date, inScope, pageOf } from "../database/fragments.ts"
+import { ownerDeleted, revocationChannel } from "../keys/KeyCache.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limited from "../orgs/limited.ts"
-import { defaultOrg, orgExists } from "./links.ts"
-import { decodeProjectPage, decodeProjects, projectColumns, ProjectRow } from "./projectRows.ts"
 import {
+  defaultOrg,
   findLink,
-  projectCondition,
   linkAssignments,
   linkOrConflict,
-  unlinkAssignments,
+  orgExists,
+  projectCondition,
   putLink,
   removeLink,
+  unlinkAssignments,
 } from "./repositoryLinks.ts"
 
 type ProjectChanges = Parameters<ProjectRepository["Service"]["update"]>[2]
@@ -182,3 +180,18 @@ export const layer = Layer.effect(
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+const ProjectRow = Schema.Struct({
+  ...Project.fields,
+  createdAt: Time,
+  updatedAt: Time,
+})
+export const decodeProjects = decodeRows(ProjectRow)
+const decodeProjectPage = decodePage(ProjectRow)
+
+/** The columns of a project, with its org as "orgId". */
+export const projectColumns = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    id AS "projectId", org_id AS "orgId", name, subdomain, current_deployment_id AS "currentDeploymentId",
+    default_branch AS "defaultBranch", host_owner AS "hostOwner", host_repo AS "hostRepo",
+    created_at AS "createdAt", updated_at AS "updatedAt"`)

@@ -1,6 +1,7 @@
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { SessionRepository } from "../../domain/sessions/SessionRepository.ts"
+import { Sessions } from "../../domain/sessions/Sessions.ts"
 import { date, decodeRows, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 
@@ -79,5 +80,18 @@ export const layer = Layer.effect(
           orUnavailableWithin("sweep"),
         ),
     })
+  }),
+)
+
+/** Removes expired sessions about every hour. */
+export const sessionWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { removeExpired } = yield* Sessions
+    yield* removeExpired.pipe(
+      Effect.catch((error) => Effect.logWarning(`Expired sessions are not removed: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Expired sessions are not removed", fault)),
+      Effect.repeat(Schedule.jittered(Schedule.spaced("1 hour"))),
+      Effect.forkScoped,
+    )
   }),
 )

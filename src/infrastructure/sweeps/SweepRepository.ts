@@ -1,16 +1,18 @@
-import { DateTime, Effect, Layer } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import { isErased, type Sweep, SweepRepository } from "../../domain/sweeps/Sweeps.ts"
-import { eraseBatch } from "../orgs/erasure.ts"
-import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { sweepsOverBuckets } from "./bucketSweeps.ts"
+import { LRUCache } from "lru-cache"
+import { Wakeups } from "../../domain/Wakeups.ts"
+import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
+import { texts } from "../database/fragments.ts"
+import { bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { texts } from "../database/arrays.ts"
-import { cancelBatch } from "../webhooks/cancelLanes.ts"
-import { deliverAnnounced } from "../webhooks/announce.ts"
-import { fanOut } from "../webhooks/fanOut.ts"
-import { recoverBatch } from "../webhooks/recoverDeliveries.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { eraseBatch } from "../orgs/eraseOrg.ts"
+import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
+import { deliverAnnounced } from "../webhooks/emitEvents.ts"
+import { fanOut } from "../webhooks/insertEvents.ts"
+import { cancelBatch } from "../webhooks/lanes.ts"
 
 interface SweepRow {
   readonly id: string
@@ -142,3 +144,99 @@ export const layer = Layer.effect(
     return sweepsOverBuckets(sql, repository)
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+/** How long the sweeps of a bucket that this process has not changed stay unread: another replica may have started some. */
+const pollMillis = Duration.toMillis("5 seconds")
+/** Sweeps whose bucket is remembered until they advance. */
+const maxRemembered = 1_000
+
+/** A bucket, or the platform, which has the sweeps that erase orgs and projects. */
+type Place = number | undefined
+
+/** The sweeps of a distributed database: those of the platform, and those of each bucket, in turn. */
+const sweepsOverBuckets = (
+  sql: SqlClient.SqlClient,
+  repository: SweepRepository["Service"],
+): SweepRepository["Service"] => {
+  const buckets = bucketsOf(sql)
+  if (buckets === undefined) return repository
+  const places: ReadonlyArray<Place> = [undefined, ...buckets.all]
+  const touched = buckets.touched.follow()
+  const pollAt = new Map<Place, number>()
+  const placeOf = new LRUCache<string, { readonly place: Place }>({ max: maxRemembered })
+  let first = 0
+  // Citus keeps the plan of this statement, and plans that of `next` each time.
+  const isEmpty = sql`SELECT 1 FROM sweeps LIMIT 1`.pipe(
+    Effect.map((rows) => rows.length === 0),
+    orUnavailable,
+  )
+
+  const next: SweepRepository["Service"]["next"] = (afterOrg, setAside) =>
+    Effect.gen(function* () {
+      const now = yield* Clock.currentTimeMillis
+      for (const n of places.keys()) {
+        const at = (first + n) % places.length
+        const place = places[at]
+        // The platform is read always: it is one statement.
+        const isDue = place === undefined || touched.has(place) || (pollAt.get(place) ?? 0) <= now
+        if (!isDue) continue
+        if (place !== undefined) touched.delete(place)
+        pollAt.set(place, now + pollMillis)
+        const find = Effect.flatMap(isEmpty, (empty) =>
+          empty ? Effect.succeed(null) : repository.next(afterOrg, setAside),
+        )
+        const sweep = yield* Effect.catch(inBucket(sql, place)(find), () => Effect.succeed(null))
+        if (sweep === null) continue
+        if (place !== undefined) touched.add(place)
+        placeOf.set(sweep.sweepId, { place })
+        first = (at + 1) % places.length
+        return sweep
+      }
+      return null
+    })
+
+  const advance: SweepRepository["Service"]["advance"] = (sweepId, now, limit) =>
+    Effect.gen(function* () {
+      const known = placeOf.get(sweepId)
+      for (const place of known === undefined ? places : [known.place]) {
+        const swept = yield* inBucket(sql, place)(repository.advance(sweepId, now, limit))
+        if (swept === null) continue
+        // What the sweep has made is due, and is claimed at once.
+        if (place !== undefined) buckets.touched.touch(place)
+        return swept
+      }
+      return null
+    })
+
+  return {
+    next,
+    advance,
+    count: (limit) =>
+      Effect.zipWith(repository.count(limit), eachBucket(sql, repository.count(limit)), (one, others) =>
+        Math.min(
+          limit,
+          others.reduce((sum, count) => sum + count, one),
+        ),
+      ),
+  }
+}
+
+/** How often the worker looks for sweeps that other replicas started. */
+const pollInterval = Duration.seconds(1)
+
+/** Runs sweeps: at once when this process starts one, and every second. */
+export const sweepWorker = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { run } = yield* Sweeps
+    const wakeups = yield* Wakeups
+    const woken = yield* Queue.sliding<void>(1)
+    yield* Effect.forkScoped(Stream.runForEach(wakeups.onSweeps, () => Queue.offer(woken, undefined)))
+    yield* run.pipe(
+      Effect.catch((error) => Effect.logWarning(`Sweeps do not run: ${error.error}`)),
+      Effect.catchDefect((fault) => Effect.logError("Sweeps do not run", fault)),
+      Effect.andThen(Effect.timeoutOption(Queue.take(woken), pollInterval)),
+      Effect.forever,
+      Effect.forkScoped,
+    )
+  }),
+)

@@ -1,15 +1,26 @@
-import { Effect, Layer } from "effect"
+import { DateTime, Duration, Effect, Layer, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
-import { deliveryNotFound } from "../../domain/webhooks/deliveryErrors.ts"
-import { DeliveryLogRepository } from "../../domain/webhooks/DeliveryLog.ts"
+import { SqlClient, type Statement } from "effect/sql"
+import { Conflict } from "../../domain/Errors.ts"
+import type { Page } from "../../domain/Page.ts"
+import {
+  attemptInFlight,
+  Delivery,
+  DeliveryAttempt,
+  type DeliveryFilter,
+  DeliveryLogRepository,
+  deliveryNotFound,
+  endpointDeleted,
+  endpointInactive,
+  type Recovery,
+} from "../../domain/webhooks/DeliveryLog.ts"
+import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { inOrgs } from "../database/buckets.ts"
-import { isOfOrg } from "../database/fragments.ts"
+import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { decodeDetail, deliveryColumns, deliveryJoins } from "./deliveryRows.ts"
-import { listDeliveries } from "./listDeliveries.ts"
-import { recoverDeliveries } from "./recoverDeliveries.ts"
-import { retryDelivery } from "./retryDelivery.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
+import { endOfLane, lastOfLane, stateNow } from "./lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
@@ -49,3 +60,440 @@ export const layer = Layer.effect(
     return inOrgs(sql, repository, ["list", "find", "retry", "recover"])
   }),
 )
+
+const Row = Schema.Struct({
+  ...Delivery.fields,
+  next_attempt_at: Schema.NullOr(Time),
+  created_at: Time,
+  updated_at: Time,
+})
+const AttemptRow = Schema.Struct({ ...DeliveryAttempt.fields, started_at: Schema.DateTimeUtcFromString })
+const DetailRow = Schema.Struct({
+  ...Row.fields,
+  payload: Schema.String,
+  attempt_log: Schema.fromJsonString(Schema.Array(AttemptRow)),
+})
+
+const decodeDeliveries = decodeRows(Row)
+const decodeDetail = decodeRows(DetailRow)
+
+/** The columns of a delivery; they read the tables of `deliveryJoins`. */
+const deliveryColumns = (sql: SqlClient.SqlClient) => sql`
+  d.id AS delivery_id, d.event_id, d.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, ${stateNow(sql)} AS state,
+  d.attempts,
+  CASE WHEN ${stateNow(sql)} = 'pending' THEN coalesce(p.lease_until, p.due_at, d.updated_at) END AS next_attempt_at,
+  d.created_at, d.updated_at`
+
+/** Joins a delivery `d` with its event `e` and its row in the queue `p`, if it has one. */
+const deliveryJoins = (sql: SqlClient.SqlClient) =>
+  sql.literal(`
+    JOIN events e ON e.id = d.event_id
+    LEFT JOIN pending_deliveries p ON p.lane = d.lane AND p.delivery_id = d.id`)
+
+type Sql = SqlClient.SqlClient
+
+/**
+ * Deliveries that one page reads at most. Matches may be rare among millions of deliveries, or about to be swept: the page
+ * is then short, and its cursor continues after the last delivery that was read.
+ */
+const maxReadPerPage = 10_000
+/** Lanes or sweeps of an org that one page reads at most. */
+const maxSources = 1_000
+
+/** The newest pending deliveries of each of some lanes. `lanes` is a SELECT of a column `lane`. */
+const pendingIn = (sql: Sql, lanes: Statement.Fragment, page: Page) => sql`
+  (SELECT p.id FROM (${lanes}) AS l CROSS JOIN LATERAL (
+    SELECT id FROM (SELECT lane, delivery_id AS id FROM pending_deliveries) AS p
+    WHERE p.lane = l.lane AND ${afterCursor(sql, page, "newest")}
+    ORDER BY id DESC LIMIT ${page.limit + 1}
+  ) AS p)`
+
+/** The callback lanes of an org. Reads one index entry for each. */
+const callbackLanes = (sql: Sql, orgId: string) => sql`
+  WITH RECURSIVE lanes AS (
+    SELECT (${orgId}::text || ' ') COLLATE "C" AS lane
+    UNION ALL
+    SELECT next.lane FROM lanes before CROSS JOIN LATERAL (
+      SELECT lane FROM pending_deliveries p WHERE p.lane > before.lane AND p.lane < ${orgId}::text || '!'
+      ORDER BY p.lane LIMIT 1
+    ) AS next
+  ) SELECT lane FROM lanes LIMIT ${sql.literal(`${maxSources}`)}`
+
+/**
+ * The ids that a list filters, newest first: the start of a SELECT without its LIMIT. Reads an index on the wanted state
+ * where there is one.
+ */
+const candidates = (
+  sql: Sql,
+  orgId: string,
+  { event_id, job_id, since, state, until, webhook_endpoint_id: endpoint }: DeliveryFilter,
+  page: Page,
+) => {
+  const all = sql.literal("true")
+  const limit = sql.literal(`LIMIT ${maxSources}`)
+  // Bounds of the ids, so that a range of time reads no index entries of other times.
+  const [from, to] = [
+    since === undefined ? all : sql`id > ${idBefore(since)}`,
+    until === undefined ? all : sql`id < ${idAfter(until)}`,
+  ]
+  const after = sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
+  const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
+  const rows = (condition: Statement.Fragment) => sql`
+    SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
+  if (job_id !== undefined) return rows(sql`job_id = ${job_id}`)
+  if (event_id !== undefined) {
+    // The deliveries of a job's event are found by the job.
+    const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND ${isOfOrg(sql, orgId)})`
+    return sql`
+      SELECT id FROM (
+        SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job} AND org_id = ${orgId}
+        UNION ALL
+        SELECT id, endpoint_id FROM deliveries WHERE event_id = ${event_id} AND job_id IS NULL AND org_id = ${orgId}
+      ) AS of_event WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
+  }
+  if (state === undefined || state === "delivered") return rows(all)
+
+  // Deliveries in ended lanes: canceled or recovered, but not swept yet.
+  const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
+  const inEndedLanes = pendingIn(sql, endedLanes, page)
+  if (state === "pending") {
+    const liveLanes = sql`
+      SELECT coalesce(lane, id) AS lane FROM webhook_endpoints WHERE org_id = ${orgId}
+      AND ${endpoint === undefined ? all : sql`id = ${endpoint}`}`
+    const inCallbackLanes =
+      endpoint === undefined ? sql`UNION ALL ${pendingIn(sql, callbackLanes(sql, orgId), page)}` : sql.literal("")
+    const recovering = sql`
+      (SELECT d.id FROM (
+        SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
+      ) AS s CROSS JOIN LATERAL (
+        SELECT id FROM deliveries WHERE endpoint_id = s.endpoint_id AND unsuccessful IS NOT NULL AND id > s.done_to
+          AND created_at >= s.since AND (s.until IS NULL OR created_at < s.until) AND ${after}
+        ORDER BY id DESC LIMIT ${page.limit + 1}
+      ) AS d)`
+    return sql`
+      SELECT id FROM (
+        ${pendingIn(sql, liveLanes, page)} ${inCallbackLanes} UNION ${inEndedLanes} UNION ${recovering}
+      ) AS candidates ORDER BY id DESC`
+  }
+  const unsuccessful = rows(sql`unsuccessful = ${state}`)
+  if (state !== "canceled") return unsuccessful
+  return sql`
+    SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
+}
+
+/** Lists an org's deliveries, newest first. */
+const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page) {
+  const state = filter.state ?? null
+  const all = sql.literal("true")
+  // Also of a list by job or endpoint, where `source` knows only one condition.
+  const matches = [
+    filter.event_id === undefined ? all : sql`d.event_id = ${filter.event_id}`,
+    filter.event_type === undefined ? all : sql`e.type = ${filter.event_type}`,
+    filter.since === undefined ? all : sql`d.created_at >= ${date(filter.since)}`,
+    filter.until === undefined ? all : sql`d.created_at < ${date(filter.until)}`,
+  ]
+  const source = candidates(sql, orgId, filter, page)
+  const deliveries = yield* sql`
+    SELECT ${deliveryColumns(sql)} FROM (${source} LIMIT ${maxReadPerPage}) AS looked
+    CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = looked.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS d
+    ${deliveryJoins(sql)}
+    WHERE (${state}::text IS NULL OR ${stateNow(sql)} = ${state}) AND ${sql.and(matches)}
+    ORDER BY looked.id DESC LIMIT ${page.limit + 1}`.pipe(decodeDeliveries)
+  if (deliveries.length > page.limit) return { deliveries, scannedTo: null }
+  const [last] = yield* sql<{ id: string }>`
+    SELECT id FROM (${source} LIMIT ${maxReadPerPage}) AS looked OFFSET ${maxReadPerPage - 1}`
+  return { deliveries, scannedTo: last?.id ?? null }
+})
+
+const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+/** How much the time of an id may differ from its delivery's `created_at`. */
+const maxIdAge = Duration.hours(1)
+
+/** A ULID begins with its time in milliseconds. */
+const idAt = (millis: number) =>
+  Array.from({ length: 10 }, (_, n) => base32Digits[Math.floor(Math.max(0, millis) / 32 ** (9 - n)) % 32]).join("")
+
+/** A lower bound for the ids of deliveries that were created at `since` or later. */
+const idBefore = (since: DateTime.Utc) => idAt(DateTime.toEpochMillis(since) - Duration.toMillis(maxIdAge))
+
+/** An upper bound for the ids of deliveries that were created before `until`. */
+const idAfter = (until: DateTime.Utc) => idAt(DateTime.toEpochMillis(until) + Duration.toMillis(maxIdAge))
+
+/** Fails when the delivery cannot be sent again; returns the id of its endpoint, `null` for a callback. */
+const findRetryable = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  deliveryId: string,
+  now: DateTime.Utc,
+) {
+  const at = date(now)
+  // A canceled delivery is not in the queue: its own row keeps the claim of the attempt in flight.
+  const [delivery] = yield* sql<{ endpoint: string | null; claimed: boolean }>`
+    SELECT d.endpoint_id AS endpoint,
+      (coalesce(p.claim_id IS NOT NULL AND p.lease_until > ${at}, false) OR coalesce(d.lease_until > ${at}, false)) AS claimed
+    FROM deliveries d ${deliveryJoins(sql)} WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")}`
+  if (delivery === undefined) return yield* deliveryNotFound()
+  if (delivery.claimed) return yield* attemptInFlight()
+  return delivery.endpoint
+})
+
+/** Locks an active endpoint and returns its lane. */
+const lockEndpoint = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, endpointId: string) {
+  const [endpoint] = yield* sql<{ active: boolean; lane: string; ordered: boolean }>`
+    SELECT active, ordered, coalesce(lane, id) AS lane FROM webhook_endpoints
+    WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
+  if (endpoint === undefined) return yield* endpointDeleted()
+  if (!endpoint.active) return yield* endpointInactive()
+  return endpoint
+})
+
+/**
+ * Queues a delivery whose row is locked, or makes its row in the queue due; returns no row while an attempt is in flight. Whoever
+ * queues a delivery locks its row, so only a claim can change the queue meanwhile.
+ */
+const queueAgain = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  deliveryId: string,
+  { at, lane, ordered }: { readonly at: Date; readonly lane: string | null; readonly ordered: boolean },
+) => {
+  // In a lane that sends in order it joins at the end.
+  const end = endOfLane(sql, lastOfLane(sql, { orgId: "d.org_id", lane: "d.lane" }), "1")
+  const isQueued = sql`p.lane = coalesce(${lane}, d.lane) AND p.delivery_id = d.id`
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "rows",
+      isRead: true,
+      isMaterialized: true,
+      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, org_id text, bytes int,
+        queued_already boolean`,
+      rows: sql`
+        SELECT coalesce(${lane}, d.lane) AS lane, d.id, d.event_id, d.attempts,
+          ${ordered ? end : sql`${at}::timestamptz`} AS due_at, d.org_id, octet_length(e.body) AS bytes,
+          EXISTS (SELECT FROM pending_deliveries p WHERE ${isQueued}) AS queued_already
+        FROM deliveries d JOIN events e ON e.id = d.event_id
+        WHERE d.id = ${deliveryId} AND ${isOfOrg(sql, orgId, "d.org_id")} AND (d.claim_id IS NULL OR d.lease_until <= ${at})`,
+    },
+    {
+      name: "renewed",
+      isRead: true,
+      columns: "delivery_id text",
+      rows: sql`
+        UPDATE pending_deliveries p SET due_at = (SELECT due_at FROM rows), tries = 0, parked = ${ordered}::boolean,
+          claim_id = NULL, lease_until = NULL
+        WHERE p.lane = (SELECT lane FROM rows) AND p.delivery_id = ${deliveryId}
+          AND (p.claim_id IS NULL OR p.lease_until IS NULL OR p.lease_until <= ${at})
+        RETURNING p.delivery_id`,
+    },
+    {
+      name: "queued",
+      into: "pending_deliveries",
+      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+      rows: sql`
+        SELECT lane, id, event_id, attempts, 0, due_at, ${ordered}::boolean, org_id, bytes FROM rows
+        WHERE NOT queued_already`,
+      returning: "delivery_id",
+    },
+  ]
+  return runParts(sql, parts, sql`SELECT delivery_id FROM renewed UNION ALL SELECT delivery_id FROM queued`)
+}
+
+/** Makes a delivery due now, with the retry schedule from its start. Runs in a transaction. */
+const retryDelivery = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  deliveryId: string,
+  now: DateTime.Utc,
+) {
+  const at = date(now)
+  const endpointId = yield* findRetryable(sql, orgId, deliveryId, now)
+  // The endpoint may have another lane than when the delivery was queued; a callback keeps its lane.
+  const endpoint = endpointId === null ? null : yield* lockEndpoint(sql, orgId, endpointId)
+  const lane = endpoint?.lane ?? null
+  const ordered = endpoint?.ordered === true
+  const locked = yield* sql`
+    SELECT id FROM deliveries WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)} FOR NO KEY UPDATE`
+  // Retention has removed the delivery since it was read.
+  if (locked.length === 0) return yield* deliveryNotFound()
+  // A delivery in an ended lane is canceled, but the sweep has not deleted its row from the queue.
+  yield* sql`
+    DELETE FROM pending_deliveries p USING deliveries d
+    WHERE d.id = ${deliveryId} AND p.lane = d.lane AND p.delivery_id = d.id AND p.lane <> ${lane}`
+  const queued = yield* queueAgain(sql, orgId, deliveryId, { lane, ordered, at })
+  if (queued.length === 0) return yield* attemptInFlight()
+  yield* sql`
+    UPDATE deliveries SET state = 'pending', lane = coalesce(${lane}, lane), claim_id = NULL, lease_until = NULL,
+      updated_at = ${at}
+    WHERE id = ${deliveryId} AND ${isOfOrg(sql, orgId)}`
+})
+
+/** Sweeps of an endpoint with which a recovery still starts another. */
+const maxSweepsPerEndpoint = 10
+/** Deliveries that a recovery makes due itself; a sweep does the others. */
+const inlineRecoveries = 500
+
+/** The condition of the unsuccessful deliveries `d` of a recovery. The bound of the id keeps older index entries unread. */
+const isCovered = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
+  d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL AND d.id > ${idBefore(since)}
+  AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)}::timestamptz)`
+
+/** The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks. */
+const heldDeliveries = (
+  sql: SqlClient.SqlClient,
+  recovery: Recovery,
+  doneTo: string,
+  limit: number,
+): ReadonlyArray<Part> => [
+  {
+    name: "endpoint",
+    isRead: true,
+    rows: sql`
+      SELECT id, ordered, coalesce(lane, id) AS lane,
+        ${lastOfLane(sql, { orgId: "w.org_id", lane: "coalesce(w.lane, w.id)" })} AS last
+      FROM webhook_endpoints w
+      WHERE id = ${recovery.endpointId} AND org_id = ${recovery.orgId} AND active FOR SHARE`,
+  },
+  {
+    name: "head",
+    isRead: true,
+    columns: "id text",
+    rows: sql`
+      SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
+      ORDER BY d.id LIMIT ${limit}::int`,
+  },
+  {
+    name: "held",
+    isRead: true,
+    columns: "id text",
+    rows: sql`
+      SELECT d.*, endpoint.lane, endpoint.ordered, octet_length(e.body) AS bytes
+      FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      CROSS JOIN LATERAL (
+        SELECT id, org_id, event_id, attempts, lease_until, claim_id FROM deliveries
+        WHERE id = head.id AND unsuccessful IS NOT NULL FOR NO KEY UPDATE
+      ) AS d
+      CROSS JOIN endpoint
+      CROSS JOIN LATERAL (SELECT body FROM events WHERE id = d.event_id OFFSET 0) e`,
+  },
+]
+
+/** The parts `places`, `queued` and `changed`, which make the deliveries of the part `held` due now. */
+const queueHeld = (sql: SqlClient.SqlClient, recovery: Recovery, now: DateTime.Utc): ReadonlyArray<Part> => {
+  const end = endOfLane(sql, sql.literal("(SELECT last FROM endpoint)"), "h.number")
+  return [
+    {
+      name: "places",
+      isRead: true,
+      isMaterialized: true,
+      columns: `lane text, id text, event_id text, attempts int, due_at timestamptz, claim_id text, lease_until timestamptz,
+        bytes int`,
+      rows: sql`
+        SELECT lane, id, event_id, attempts, CASE WHEN ordered THEN ${end} ELSE ${date(now)} END AS due_at, claim_id,
+          lease_until, bytes
+        FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM held) AS h`,
+    },
+    {
+      name: "queued",
+      into: "pending_deliveries",
+      columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, claim_id, lease_until, org_id, bytes",
+      rows: sql`
+        SELECT lane, id, event_id, attempts, 0, due_at, true, claim_id, lease_until, ${recovery.orgId}, bytes FROM places`,
+    },
+    {
+      name: "changed",
+      isRead: true,
+      rows: sql`
+        UPDATE deliveries SET state = 'pending', lane = (SELECT lane FROM endpoint), claim_id = NULL, lease_until = NULL,
+          updated_at = ${date(now)}
+        WHERE id = ANY(ARRAY(SELECT id FROM held))`,
+    },
+  ]
+}
+
+/**
+ * Makes the next deliveries of a recovery after `doneTo` due now. They are parked at once, so that a large backlog does not
+ * delay other lanes. An attempt in flight continues, and its result is recorded.
+ *
+ * @returns how many deliveries it read, the last of them, and how many are due now
+ */
+export const recoverBatch = (
+  sql: SqlClient.SqlClient,
+  recovery: Recovery,
+  doneTo: string,
+  limit: number,
+  now: DateTime.Utc,
+) => {
+  const parts = [...heldDeliveries(sql, recovery, doneTo, limit), ...queueHeld(sql, recovery, now)]
+  const select = sql`
+    SELECT count(*)::int AS rows, max(id) AS last, (SELECT count(*)::int FROM held) AS recovered FROM head`
+  return Effect.map(
+    runParts<{ rows: number; last: string | null; recovered: number }>(sql, parts, select),
+    ([row]) => row!,
+  )
+}
+
+/** Deliveries of each kind that `countRecovery` counts at most. */
+const maxCountedRecoveries = 10_000
+
+/**
+ * Counts the deliveries of a recovery: the unsuccessful ones, and the canceled ones that a sweep has not reached; at most
+ * `maxCountedRecoveries` of each.
+ */
+export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
+  sql<{ count: number; isAll: boolean }>`
+    WITH unsuccessful AS (
+      SELECT d.id, d.endpoint_id, d.created_at FROM deliveries d WHERE ${isCovered(sql, recovery)}
+      ORDER BY d.id LIMIT ${maxCountedRecoveries}
+    ), canceled AS (
+      SELECT d.created_at FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
+      JOIN deliveries d ON d.id = p.delivery_id
+      WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
+    )
+    SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
+        SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
+          AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until)
+      ))::int + (
+        SELECT count(*) FROM canceled d WHERE d.created_at >= ${date(recovery.since)}
+          AND (${dateOrNull(recovery.until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(recovery.until)})
+      )::int AS count,
+      (SELECT count(*) FROM unsuccessful) < ${maxCountedRecoveries}
+        AND (SELECT count(*) FROM canceled) < ${maxCountedRecoveries} AS "isAll"`.pipe(Effect.map(([row]) => row!))
+
+/**
+ * Starts a recovery, in a transaction: makes the first deliveries due now, and leaves the others to a sweep.
+ *
+ * @returns how many deliveries it recovers, whether that is all of them, and whether a sweep follows
+ */
+const recoverDeliveries = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  recovery: Recovery,
+  now: DateTime.Utc,
+) {
+  const { orgId, endpointId, since, until } = recovery
+  const [endpoint] = yield* sql<{ active: boolean }>`
+    SELECT active FROM webhook_endpoints WHERE id = ${endpointId} AND org_id = ${orgId} FOR SHARE`
+  if (endpoint === undefined) return yield* endpointNotFound()
+  if (!endpoint.active) return yield* endpointInactive()
+  // A statement after the lock, so that it sees the sweep of a deactivation that it waited for.
+  const [open] = yield* sql<{ sweeps: number }>`
+    SELECT count(*)::int AS sweeps FROM sweeps WHERE endpoint_id = ${endpointId}`
+  const { sweeps } = open!
+  if (sweeps >= maxSweepsPerEndpoint) {
+    return yield* new Conflict({
+      error: "Other recoveries of this endpoint are still running; try again when they have ended.",
+    })
+  }
+  // Earlier sweeps of the endpoint run first, so this recovery leaves all its deliveries to its own sweep.
+  const first =
+    sweeps === 0
+      ? yield* recoverBatch(sql, recovery, "", inlineRecoveries, now)
+      : { rows: inlineRecoveries, last: "", recovered: 0 }
+  if (first.rows < inlineRecoveries) return { recovered: first.recovered, isAll: true, hasMore: false }
+  const others = yield* countRecovery(sql, recovery)
+  yield* sql`
+    INSERT INTO sweeps (id, org_id, kind, endpoint_id, since, until, done_to, created_at)
+    VALUES (${yield* random.ulid}, ${orgId}, 'recover', ${endpointId}, ${date(since)}, ${dateOrNull(until)}, ${first.last},
+      ${date(now)})`
+  return { recovered: first.recovered + others.count, isAll: others.isAll, hasMore: true }
+})

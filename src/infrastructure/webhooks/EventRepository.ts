@@ -1,20 +1,27 @@
-import { Effect, Layer } from "effect"
+import { Effect, Exit, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { cutRows } from "../../domain/Page.ts"
-import { EventRepository } from "../../domain/webhooks/EventRepository.ts"
-import { inOrgs } from "../database/buckets.ts"
+import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
+import { cutRows, type Page } from "../../domain/Page.ts"
+import { Event, EventDetail, type NewEvent, SeenEventType } from "../../domain/webhooks/Event.ts"
+import { eventNotFound, EventRepository, type Published } from "../../domain/webhooks/EventRepository.ts"
+import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
+import * as Batches from "../database/Batches.ts"
+import { afterCursor, decodeRows, isOfOrg, texts, Time, times } from "../database/fragments.ts"
+import { byBucket, inOrgs } from "../database/buckets.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as StoredBytes from "../orgs/storedBytes.ts"
-import { findEvent, listEvents, listTypes } from "./listEvents.ts"
-import * as PublishEvents from "./publishEvents.ts"
+import { insertEvents } from "./insertEvents.ts"
 
 /** Events in PostgreSQL. */
 export const layer = Layer.effect(
   EventRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const publish = yield* PublishEvents.make(sql, yield* StoredBytes.make, yield* OrgUsage)
+    const publish = yield* make(sql, yield* StoredBytes.make, yield* OrgUsage)
 
     const repository = EventRepository.of({
       publish,
@@ -26,3 +33,199 @@ export const layer = Layer.effect(
     return inOrgs(sql, repository, ["publish", "list", "find", "types"])
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
+
+const decode = decodeRows(Schema.Struct({ ...Event.fields, created_at: Time }))
+const decodeDetail = decodeRows(Schema.Struct({ ...EventDetail.fields, created_at: Time }))
+const decodeTypes = decodeRows(Schema.Struct({ ...SeenEventType.fields, last_at: Time }))
+
+/** Lists an org's events, newest first, up to `limit + 1`. */
+const listEvents = (sql: SqlClient.SqlClient, orgId: string, type: string | undefined, page: Page) =>
+  sql`
+    SELECT id AS event_id, type, job_id, created_at FROM events
+    WHERE org_id = ${orgId} AND ${type === undefined ? sql.literal("true") : sql`type = ${type}`}
+      AND ${afterCursor(sql, page, "newest")}
+    ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode)
+
+const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
+  sql`
+    SELECT id AS event_id, type, job_id, created_at, body AS payload FROM events
+    WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`.pipe(
+    decodeDetail,
+    Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
+  )
+
+/**
+ * Lists the types of an org's events, from the index on them: two index entries are read for each type, however many events
+ * it has. There is no table of types: it would be a row that every publish of a type writes.
+ */
+const listTypes = (sql: SqlClient.SqlClient, orgId: string, { cursor = "", limit }: Page) =>
+  sql`
+    WITH RECURSIVE types AS (
+      SELECT ${cursor}::text COLLATE "C" AS type, 0 AS n
+      UNION ALL
+      SELECT next.type, before.n + 1 FROM types before CROSS JOIN LATERAL (
+        SELECT type FROM events WHERE org_id = ${orgId} AND type > before.type ORDER BY type LIMIT 1
+      ) AS next WHERE before.n < ${limit + 1}
+    )
+    SELECT types.type, newest.created_at AS last_at FROM types CROSS JOIN LATERAL (
+      SELECT created_at FROM events WHERE org_id = ${orgId} AND type = types.type ORDER BY id DESC LIMIT 1
+    ) AS newest WHERE types.n > 0 ORDER BY types.n`.pipe(decodeTypes)
+
+/** Requests of one statement. Each may have an event of 256 KiB. */
+const maxPublishesPerBatch = 64
+/** Tries to publish events whose idempotency key belonged to an event that was then removed. */
+const maxTries = 3
+
+/** The events of one request. */
+interface Wanted {
+  readonly orgId: string
+  readonly events: ReadonlyArray<NewEvent>
+}
+
+interface InsertedEvent {
+  readonly id: string
+  /** Whether a sweep inserts the rest of its deliveries. */
+  readonly hasMore: boolean
+}
+
+/** The inserted events of a request, by id. */
+type Inserted = ReadonlyMap<string, InsertedEvent>
+
+const sizeOf = (events: ReadonlyArray<NewEvent>) =>
+  events.reduce((sum, { body }) => sum + StoredBytes.byteLength(body), 0)
+
+/** Inserts the events of several requests, of orgs that have room for them. One round trip. */
+const insertAll = (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+  all: ReadonlyArray<Wanted>,
+) => {
+  const rows = all.flatMap(({ events, orgId }) => events.map((event) => ({ orgId, event })))
+  const orgIds = [...new Set(all.map(({ orgId }) => orgId))]
+  const unwritten = orgIds.map((orgId) => `${usage.unwrittenBytes(orgId)}`)
+  const column = (f: (row: (typeof rows)[number]) => string | null) => texts(rows.map(f))
+  const asked: ReadonlyArray<Part> = [
+    {
+      name: "open",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text",
+      rows: sql`
+        SELECT org.id FROM unnest(${texts(orgIds)}, ${texts(unwritten)}) AS o (id, unwritten)
+        -- Lateral: a plan made while there were few orgs cannot read all orgs later.
+        CROSS JOIN LATERAL (SELECT id, limits FROM orgs WHERE id = o.id OFFSET 0) AS org
+        WHERE o.unwritten::bigint ${bytes.atMostLeft}`,
+    },
+    {
+      name: "asked",
+      isMaterialized: true,
+      rows: sql`
+        SELECT n, a.id, org_id, type, body, key, string_to_array(topics, ' ') AS topics, '' AS subject, at FROM unnest(
+          ${column(({ event }) => event.id)}, ${column(({ orgId }) => orgId)}, ${column(({ event }) => event.type)},
+          ${column(({ event }) => event.body)}, ${column(({ event }) => event.idempotencyKey)},
+          ${column(({ event }) => topicsOf(event.type).join(" "))}, ${times(rows.map(({ event }) => event.createdAt))}
+        ) WITH ORDINALITY AS a (id, org_id, type, body, key, topics, at, n)
+        WHERE org_id IN (SELECT id FROM open)`,
+    },
+  ]
+  const select = sql`SELECT e.id, s.event_id IS NOT NULL AS "hasMore" FROM event e LEFT JOIN swept s ON s.event_id = e.id`
+  return orUnavailable(runParts<InsertedEvent>(sql, [...asked, ...insertEvents(sql)], select))
+}
+
+/**
+ * Counts the bytes of events while their statement runs, and afterwards those of the inserted ones. Here, because a shared
+ * statement goes on without the requests.
+ */
+const counted = (
+  usage: OrgUsage["Service"],
+  all: ReadonlyArray<Wanted>,
+  inserting: Effect.Effect<ReadonlyArray<InsertedEvent>, Unavailable>,
+) =>
+  Effect.suspend(() => {
+    for (const { events, orgId } of all) usage.addBytes(orgId, sizeOf(events))
+    return Effect.onExit(inserting, (exit) =>
+      Effect.sync(() => {
+        const inserted = new Set(Exit.isSuccess(exit) ? exit.value.map(({ id }) => id) : [])
+        for (const { events, orgId } of all) {
+          const others = events.filter(({ id }) => !inserted.has(id))
+          usage.addBytes(orgId, -sizeOf(others))
+          if (others.length < events.length) usage.notePending(orgId)
+        }
+      }),
+    )
+  })
+
+/** The ids of earlier events by idempotency key. */
+const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArray<string>) =>
+  keys.length === 0
+    ? Effect.succeed(new Map<string, string>())
+    : sql<{ id: string; key: string }>`
+        SELECT id, idempotency_key AS key FROM events WHERE org_id = ${orgId} AND idempotency_key = ANY(${texts(keys)})`.pipe(
+        Effect.map((rows) => new Map(rows.map(({ id, key }) => [key, id]))),
+        orUnavailable,
+      )
+
+/**
+ * Publishes the events of requests: those of one turn of the event loop share a statement and a commit (ADR 12). A request
+ * inside a transaction, and a request with many events, has a statement of its own. When a shared statement fails, each of
+ * its requests runs again alone.
+ */
+const make = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  bytes: StoredBytes.StoredBytes,
+  usage: OrgUsage["Service"],
+) {
+  const insert: RunTogether<Wanted, Inserted> = (all) =>
+    byBucket(
+      sql,
+      all,
+      ({ orgId }) => orgId,
+      (part) =>
+        counted(
+          usage,
+          part,
+          Effect.suspend(() => insertAll(sql, bytes, usage, part)),
+        ),
+    ).pipe(
+      Effect.map((parts) => {
+        const inserted = new Map(parts.flat().map((event) => [event.id, event]))
+        const own = ({ events }: Wanted): Inserted =>
+          new Map(events.flatMap(({ id }) => (inserted.has(id) ? [[id, inserted.get(id)!]] : [])))
+        return new Map(all.map((wanted) => [wanted, own(wanted)]))
+      }),
+    )
+  const batch = yield* Batches.make(orAlone(insert), maxPublishesPerBatch)
+
+  const insertOne = (wanted: Wanted) =>
+    (wanted.events.length > 1
+      ? Effect.map(insert([wanted]), (found) => found.get(wanted))
+      : inBatch(sql, insert, batch, wanted)
+    ).pipe(Effect.map((inserted) => inserted!))
+
+  /** The ids of a request's events; `undefined` when one is neither inserted nor found. */
+  const idsOf = Effect.fnUntraced(function* ({ events, orgId }: Wanted, inserted: Inserted) {
+    const others = events.filter(({ id }) => !inserted.has(id))
+    const keys = others.flatMap(({ idempotencyKey }) => idempotencyKey ?? [])
+    const earlier = yield* findEarlier(sql, orgId, keys)
+    const ids = events.map(({ id, idempotencyKey }) => (inserted.has(id) ? id : earlier.get(idempotencyKey ?? "")))
+    return ids.every((id) => id !== undefined) ? ids : undefined
+  })
+
+  const publish = (
+    orgId: string,
+    events: ReadonlyArray<NewEvent>,
+  ): Effect.Effect<Published, LimitReached | Unavailable> =>
+    Effect.gen(function* () {
+      for (let tries = 1; tries <= maxTries; tries++) {
+        const wanted = { orgId, events }
+        const inserted = yield* insertOne(wanted)
+        const ids = yield* idsOf(wanted, inserted)
+        if (ids !== undefined) return { ids, hasMore: [...inserted.values()].some(({ hasMore }) => hasMore) }
+        if (events.some(({ idempotencyKey }) => idempotencyKey === null)) break
+      }
+      return yield* bytes.refuse(orgId)
+    })
+
+  return publish
+})

@@ -1,11 +1,11 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DefaultLimits } from "../../domain/orgs/OrgLimits.ts"
-import { PendingDeliveries } from "../../domain/orgs/PendingLimit.ts"
+import { PendingDeliveries } from "../../domain/webhooks/PendingLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { byBucket } from "../database/buckets.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { texts } from "../database/arrays.ts"
+import { texts } from "../database/fragments.ts"
 import { countBatchSize, countInBatches, limitOf } from "../orgs/orgCounts.ts"
 
 /** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */

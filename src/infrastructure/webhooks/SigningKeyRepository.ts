@@ -1,9 +1,9 @@
 import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { SigningKeyRepository } from "../../domain/webhooks/SigningKeys.ts"
+import { SqlClient, type Statement } from "effect/sql"
+import { SigningKeyRepository } from "../../domain/webhooks/Signatures.ts"
 import { audited } from "../audit/audited.ts"
-import { date } from "../database/fragments.ts"
 import { inOrgs } from "../database/buckets.ts"
+import { date } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { runParts } from "../database/runParts.ts"
 
@@ -64,3 +64,14 @@ export const layer = Layer.effect(
     return inOrgs(sql, repository, ["find", "insert", "rotate"])
   }),
 )
+
+/**
+ * SQL: the encrypted private keys that sign for an endpoint now, the newest first; empty without `ed25519`.
+ *
+ * @param endpoint the alias of the endpoint's row
+ */
+export const signingKeysOf = (sql: SqlClient.SqlClient, endpoint: Statement.Fragment, at: Date) => sql`
+  coalesce(CASE WHEN ${endpoint}.signature = 'ed25519' THEN (
+    SELECT array_remove(ARRAY[k.private_key, CASE WHEN k.previous_until > ${at} THEN k.previous_private_key END], NULL)
+    FROM org_signing_keys k WHERE k.org_id = ${endpoint}.org_id
+  ) END, '{}')`

@@ -1,11 +1,12 @@
+import { DateTime, Effect } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
-import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
+import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
+import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/webhooks/Slots.ts"
+import { functionsOf } from "../database/buckets.ts"
 import { date } from "../database/fragments.ts"
-import type { ClaimedRow } from "./claimedRows.ts"
-import { claimSlots } from "./claimSlots.ts"
-import { paced, paceDelay, paceOffset, paceOfLane, paceSlots } from "./claimPace.ts"
-import { dueAtHead, dueInBacklog, endpointOfLane, orgExists, maxOrgsPerClaim, type Turns } from "./dueDeliveries.ts"
-import { signingKeysOf } from "./signingKeysOf.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import { isCallbackLane, liveEndpoint } from "./lanes.ts"
+import { signingKeysOf } from "./SigningKeyRepository.ts"
 
 type Sql = SqlClient.SqlClient
 
@@ -128,4 +129,340 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
         (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT parked) AS parked,
         (SELECT min(until) FROM paces) AS paced_until
     ) s LEFT JOIN claimed c ON true`
+}
+
+/** Rows that a claim reads at the head of the queue, at least. */
+export const minHeadSize = 512
+/** Rows that a claim reads at the head of the queue, at most: the number doubles while a claim parks most of them. */
+export const maxHeadSize = 4_096
+
+/** Orgs with a backlog that get a turn in one claim. */
+const maxOrgsPerClaim = 32
+/** Lanes with a backlog that one claim reads, of all orgs together. */
+const maxLanesPerClaim = 512
+/** Lanes of each org that one claim may read, however many orgs there are. */
+const minLanesPerOrg = 64
+
+/** Where a claim continues in the backlog. */
+export interface Turns {
+  /** The org that had the last turn. */
+  readonly lastOrg: string
+  /** The last lane of each org that a claim read. */
+  readonly lastLanes: Iterable<readonly [orgId: string, lane: string]>
+  /** Rows to read at the head of the queue. */
+  readonly headSize: number
+}
+
+/**
+ * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after `last`
+ * around to `last`. Both ends are conditions of the index, so the last step does not read past `last`. `~` sorts after every id.
+ */
+const valuesInTurn = (
+  sql: Sql,
+  name: string,
+  column: string,
+  last: Statement.Fragment,
+  within: Statement.Fragment,
+  max: Statement.Fragment,
+) => {
+  const [turns, at] = [sql.literal(name), sql.literal(column)]
+  return sql`${turns} AS (
+    SELECT ${last}::text COLLATE "C" AS ${at}, 0 AS turn, false AS again
+    UNION ALL
+    SELECT next.${at}, before.turn + 1, next.again FROM ${turns} before CROSS JOIN LATERAL (
+      (SELECT ${at}, before.again FROM pending_deliveries p
+        WHERE p.parked AND ${within} AND p.${at} > before.${at}
+          AND p.${at} <= (CASE WHEN before.again THEN ${last}::text ELSE '~' END) COLLATE "C"
+        ORDER BY p.${at} LIMIT 1)
+      UNION ALL
+      (SELECT ${at}, true FROM pending_deliveries p
+        WHERE p.parked AND ${within} AND NOT before.again AND p.${at} <= ${last} ORDER BY p.${at} LIMIT 1)
+      LIMIT 1
+    ) AS next WHERE before.turn < ${max}
+  )`
+}
+
+/** SQL: whether the org of a row exists. Deliveries of a deleted org stay parked until a sweep removes them. */
+const orgExists = (sql: Sql, row: string) =>
+  sql.literal(`(${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id))`)
+
+/** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
+const endpointOfLane = (sql: Sql) => sql`
+  LEFT JOIN LATERAL ${liveEndpoint(sql)} w ON true
+  LEFT JOIN LATERAL (SELECT failing_since AS since FROM failing_callbacks WHERE lane = l.lane) f ON w.id IS NULL`
+
+/**
+ * The CTE `head`, the head of the queue. When it is full, also the CTE `tail`: the newest due deliveries of orgs that are not
+ * in the head, so that these orgs do not wait until the rows between are parked.
+ */
+const dueAtHead = (sql: Sql, at: Date, { headSize }: Turns) => {
+  const columns = sql`ctid AS place, org_id, lane, delivery_id, due_at, bytes, false AS parked`
+  const isDue = sql`NOT parked AND due_at <= ${at}`
+  return sql`
+    head AS (
+      SELECT ${columns} FROM pending_deliveries WHERE ${isDue}
+      ORDER BY due_at LIMIT ${headSize} FOR UPDATE SKIP LOCKED
+    ), tail AS (
+      SELECT ${columns} FROM pending_deliveries WHERE ${isDue} AND ctid = ANY(ARRAY(
+        SELECT place FROM (
+          SELECT ctid AS place, org_id FROM pending_deliveries
+          WHERE ${isDue} AND (SELECT count(*) FROM head) >= ${headSize} ORDER BY due_at DESC LIMIT ${maxHeadSize}
+        ) AS newest WHERE org_id NOT IN (SELECT org_id FROM head)
+      )) FOR UPDATE SKIP LOCKED
+    )`
+}
+
+/**
+ * The first deliveries of a lane `l` of the org `o` that sends in order, as many as are free without a gap. So the first of
+ * the lane is always among them: while another claim has it, or it waits for its retry, none is free. `due_at` is only the
+ * order.
+ */
+const headInOrder = (sql: Sql, at: Date) => sql`
+  SELECT place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM (
+    SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
+      SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
+        SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
+        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane
+        ORDER BY p.due_at, p.delivery_id LIMIT l.slots
+      ) AS head
+    ) AS numbered CROSS JOIN LATERAL (
+      SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, numbered.n FROM pending_deliveries p
+      WHERE p.ctid = numbered.place AND (p.lease_until IS NULL OR p.lease_until <= ${at}) FOR UPDATE SKIP LOCKED
+    ) AS locked
+  ) AS head WHERE has_no_gap`
+
+/** The CTE `backlog`: parked deliveries, orgs in turn, and within an org its lanes in turn. */
+const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
+  const { freeBytes, laneSlots, orgHas, orgSlots } = claimSlots(sql, claim)
+  const orgTurns = valuesInTurn(
+    sql,
+    "org_turns",
+    "org_id",
+    sql`${lastOrg}`,
+    sql`true`,
+    sql.literal(`${maxOrgsPerClaim}`),
+  )
+  const [firstLane, laneLimit] = [sql`(SELECT lane FROM start)`, sql`o.max_lanes`]
+  const laneTurns = valuesInTurn(sql, "lane_turns", "lane", firstLane, sql`p.org_id = o.org_id`, laneLimit)
+  // open_orgs: the orgs that have free slots, with their shares of the claim.
+  // looked: the lanes of these orgs that have a backlog.
+  // backlog: the rows that fit into each lane. It reads no others, because a row that is read is locked.
+  return sql`
+    ${orgTurns}, open_orgs AS MATERIALIZED (
+      SELECT *, least(greatest(share, ${minLanesPerOrg}::int),
+        greatest(${maxLanesPerClaim}::int / orgs, ${minLanesPerOrg}::int)) AS max_lanes
+      FROM (
+        SELECT org_id, turn, count(*) OVER () AS orgs,
+          ${orgSlots("org_id")} AS slots, ceil(${claim.limit}::numeric / count(*) OVER ())::int AS turn_share,
+          least(${orgSlots("org_id")}, ceil(${claim.limit}::numeric / count(*) OVER ())::int) AS share
+        FROM org_turns
+        WHERE turn > 0 AND ${orgSlots("org_id")} > 0 AND ${freeBytes("org_id")} > 0
+          AND ${orgSlots("org_id")} >= least(${claim.minBacklog}::int, ${orgHas("org_id")}) AND ${orgExists(sql, "org_turns")}
+      ) AS o
+    ), looked AS MATERIALIZED (
+      SELECT o.org_id, l.lane, l.turn FROM open_orgs o CROSS JOIN LATERAL (
+        WITH RECURSIVE start AS MATERIALIZED (
+          SELECT coalesce((SELECT last_lanes FROM state) ->> o.org_id, '') AS lane
+        ), ${laneTurns}
+        SELECT lane, turn FROM lane_turns WHERE turn > 0
+      ) AS l
+    ), backlog AS MATERIALIZED (
+      SELECT head.* FROM open_orgs o CROSS JOIN LATERAL (
+        SELECT head.* FROM (
+          SELECT l.lane, l.turn, ${laneSlots} AS slots, coalesce(w.ordered, false) AS ordered
+          FROM (SELECT * FROM looked WHERE org_id = o.org_id ORDER BY turn OFFSET 0) l
+          ${endpointOfLane(sql)} WHERE ${laneSlots} > 0
+        ) AS l
+        CROSS JOIN LATERAL (
+          SELECT * FROM (
+            SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
+            WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane AND p.due_at <= ${at}
+              AND (p.lease_until IS NULL OR p.lease_until <= ${at})
+            ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
+          ) AS in_any_order
+          UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order
+        ) AS head
+        LIMIT o.share
+      ) AS head
+    )`
+}
+
+/** A row that a claim returns: one for each delivery, and at least one, for the columns from `turns` on. */
+export interface ClaimedRow {
+  /** `null` in the only row of a claim without deliveries. */
+  readonly id: string | null
+  readonly org_id: string
+  readonly endpoint_id: string | null
+  readonly lane: string
+  readonly attempts: number
+  readonly tries: number
+  readonly type: string
+  /** `null` except in the first row of each event. */
+  readonly body: string | null
+  readonly event_id: string
+  readonly url: string
+  readonly secret: string
+  readonly secret_owner: string
+  readonly previous_secret: string | null
+  readonly failing_since: Date | null
+  readonly failures: number
+  readonly headers: string | null
+  readonly signing_keys: ReadonlyArray<string>
+  readonly retry_delays: ReadonlyArray<number> | null
+  readonly ordered: boolean
+  /** The place among the claimed deliveries of its lane, from 0. */
+  readonly place_in_lane: number
+  readonly delay_ms: number | null
+  /** When a lane may send again that waits for its limit per second. */
+  readonly paced_until: Date | null
+  /** The last lane of each org whose turn is not over. */
+  readonly turns: Readonly<Record<string, string>> | null
+  /** The org that had the last turn. */
+  readonly last_org: string | null
+  /** Whether the claim did not read a backlog to its end, or an org used its share of the claim. */
+  readonly more: boolean
+  /** Whether due deliveries were left because their org had no share. */
+  readonly short: boolean
+  /** Deliveries at the head that the claim parked. */
+  readonly parked: number
+}
+
+/** Reads the rows of a claim as deliveries: the first of each lane, then the second of each. */
+export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): ReadonlyArray<ClaimedDelivery> => {
+  const bodies = new Map<string, string>()
+  for (const { body, event_id } of rows) if (body !== null) bodies.set(event_id, body)
+  return rows
+    .filter((row): row is ClaimedRow & { readonly id: string } => row.id !== null)
+    .toSorted((a, b) => a.place_in_lane - b.place_in_lane || (a.id < b.id ? -1 : 1))
+    .map((row) => ({
+      deliveryId: row.id,
+      claimId,
+      orgId: row.org_id,
+      endpointId: row.endpoint_id,
+      lane: row.lane,
+      url: row.url,
+      secrets: [row.secret, row.previous_secret]
+        .filter((stored) => stored !== null)
+        .map((stored) => ({ stored, owner: row.secret_owner })),
+      signingKeys: row.signing_keys.map((stored) => ({ stored, owner: row.org_id })),
+      headers: row.headers === null ? null : { stored: row.headers, owner: row.secret_owner },
+      retryDelays: row.retry_delays,
+      ordered: row.ordered,
+      delayMillis: row.delay_ms,
+      eventId: row.event_id,
+      event: row.type,
+      body: bodies.get(row.event_id)!,
+      attempts: row.attempts,
+      attemptsSinceResend: row.tries,
+      failingSince: row.failing_since === null ? null : DateTime.fromDateUnsafe(row.failing_since),
+      failures: row.failures,
+    }))
+}
+
+/**
+ * SQL: the free slots of lanes and orgs in a claim. The row `state` says what they have in flight in this process. A lane is the
+ * row `l` with its endpoint `w` and its failing callback `f`. An org is the name of a column with its id.
+ */
+const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
+  // A look-up by key, not a join: a join would read every lane with a backlog before the first delivery.
+  const laneState = sql`(SELECT lanes FROM state) -> coalesce(w.id, l.lane)`
+  const orgState = (org: string) => sql`(SELECT orgs FROM state) -> ${sql.literal(org)}`
+  const [free, reserve] = [sql`${claim.free.count}::int`, sql`${claim.reserve}::float8`]
+  const laneHas = sql`coalesce((${laneState} ->> 0)::int, 0)`
+  const orgHas = (org: string) => sql`coalesce((${orgState(org)} ->> 0)::int, 0)`
+  return {
+    laneHas,
+    orgHas,
+    /** Whether the lane's last attempt in this process succeeded. */
+    laneWorks: sql`coalesce((${laneState} ->> 2)::int, 0) = 1`,
+    /**
+     * Free slots of the lane: none when its endpoint is deleted or inactive, and none in an ordered lane that has deliveries in
+     * flight in this process.
+     */
+    laneSlots: sql`
+      (CASE WHEN w.id IS NULL AND NOT ${isCallbackLane(sql)} THEN 0
+        WHEN w.ordered THEN CASE WHEN ${laneHas} > 0 THEN 0 WHEN w.failing_since IS NOT NULL THEN 1
+          ELSE greatest(${claim.laneCap}::int, ${orderedBatchSize}::int) END
+        WHEN w.failing_since IS NULL AND f.since IS NULL THEN coalesce((${laneState} ->> 1)::int, ${claim.laneCap})
+        ELSE 1 END - ${laneHas})`,
+    /** Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot is used. */
+    orgSlots: (org: string) => sql`ceil((${free} - ${reserve} * ${orgHas(org)}) / (1 + ${reserve}))::int`,
+    /** Slots that the org may take until it has three quarters of its share. */
+    commonSlots: (org: string) =>
+      sql`(ceil((${free} + ${orgHas(org)}) / (1 + ${reserve}) * 0.75)::int - ${orgHas(org)})`,
+    /** Bytes that the org may take so that `reserve` times its new total stays free. */
+    freeBytes: (org: string) => sql`
+      ((${claim.free.bytes}::bigint - ${reserve} * coalesce((${orgState(org)} ->> 1)::bigint, 0)) / (1 + ${reserve}))`,
+  }
+}
+
+/**
+ * SQL of the limit per second. `endpoint_paces` has the time of the next attempt of an endpoint, over all replicas. A claim
+ * locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of the next. The
+ * lane is `l`, its endpoint `w`.
+ */
+
+const horizonSeconds = paceHorizonMillis / 1000
+
+/** Joins the lane with its pace, if its endpoint has a limit. No row while another claim has it. */
+const paceOfLane = (sql: Sql) => sql`
+  LEFT JOIN LATERAL (
+    SELECT ctid AS place, next_at FROM endpoint_paces
+    WHERE w.max_per_second IS NOT NULL AND org_id = l.org_id AND endpoint_id = w.id FOR UPDATE SKIP LOCKED
+  ) AS pace ON true`
+
+/** Seconds until the next attempt. */
+const paceOffset = (sql: Sql, at: Date) =>
+  sql`greatest(0, extract(epoch FROM pace.next_at - ${at}::timestamptz))::float8`
+
+/** Attempts that the limit leaves until the horizon; `NULL` without a limit. */
+const paceSlots = (sql: Sql, at: Date) => sql`
+  CASE WHEN w.max_per_second IS NULL THEN NULL WHEN pace.place IS NULL THEN 0 ELSE greatest(0, 1 + floor(
+    (${horizonSeconds}::float8 - ${paceOffset(sql, at)}) * w.max_per_second / ${paceMargin}::float8))::int END`
+
+/** Milliseconds until the attempt of a taken row `t` of the lane `w`; `NULL` without a limit. */
+const paceDelay = (sql: Sql) => sql`
+  CASE WHEN w.max_per_second IS NOT NULL
+    THEN (1000 * (w.pace_offset + t.place_in_lane * ${paceMargin}::float8 / w.max_per_second))::float8 END`
+
+/**
+ * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when the next claim
+ * can take deliveries of lanes that wait for their limit.
+ */
+const paced = (sql: Sql, at: Date) => sql`
+  paces AS MATERIALIZED (
+    SELECT l.pace_place AS place, ${at}::timestamptz + interval '1 second'
+        * (l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second) AS next_at,
+      CASE WHEN d.n > coalesce(t.n, 0) THEN ${at}::timestamptz + interval '1 second' * greatest(0.001,
+        coalesce(l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second, ${horizonSeconds}::float8)
+          - ${horizonSeconds / 2}::float8) END AS until,
+      coalesce(t.n, 0) AS taken
+    FROM lanes l
+    JOIN (SELECT lane, count(*) AS n FROM due GROUP BY lane) AS d USING (lane)
+    LEFT JOIN (SELECT lane, count(*) AS n FROM taken GROUP BY lane) AS t USING (lane)
+    WHERE l.max_per_second IS NOT NULL
+  ), paced AS (
+    UPDATE endpoint_paces p SET next_at = paces.next_at FROM paces
+    WHERE p.ctid = ANY(ARRAY(SELECT place FROM paces WHERE taken > 0)) AND p.ctid = paces.place
+  )`
+
+const call = "SELECT pg_temp.gatehouse_has_due($1::timestamptz) AS has"
+// A function, because Citus keeps the plan of a statement on one table, and plans any other one each time.
+const create = `
+  CREATE OR REPLACE FUNCTION pg_temp.gatehouse_has_due(at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+  BEGIN
+    PERFORM 1 FROM pending_deliveries WHERE NOT parked AND due_at <= at LIMIT 1;
+    IF NOT FOUND THEN
+      PERFORM 1 FROM pending_deliveries WHERE parked LIMIT 1;
+    END IF;
+    RETURN FOUND;
+  END $$`
+
+/** Whether a claim in the bucket of the fiber may find something: a due delivery, or a backlog. A tenth of the cost of a claim. */
+export const hasDue = (sql: SqlClient.SqlClient, now: DateTime.Utc) => {
+  functionsOf(sql)?.add(call, create)
+  return sql.unsafe<{ has: boolean }>(call, [date(now)]).pipe(
+    Effect.map(([row]) => row!.has),
+    orUnavailable,
+  )
 }

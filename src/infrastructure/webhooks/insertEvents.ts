@@ -1,9 +1,17 @@
-import type { SqlClient } from "effect/sql"
-import { firstState } from "../../domain/webhooks/eventRouting.ts"
+import { type DateTime, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient, Statement } from "effect/sql"
+import {
+  type Candidate,
+  defaultPatterns,
+  endpointReceivers,
+  firstState,
+  topicsOf,
+} from "../../domain/webhooks/EventPatterns.ts"
+import { date, isOfOrg, texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
-import { deliveryId } from "./deliveryId.ts"
-import { endOfLane, lastOfLane } from "./placeInLane.ts"
-import { wantsTopics } from "./wantedEvents.ts"
+import { runParts } from "../database/runParts.ts"
+import { endOfLane, isOrdered, lastOfLane } from "./lanes.ts"
 
 /**
  * Deliveries that are inserted together with their event. A sweep inserts the others, so that an event takes as long for an
@@ -121,3 +129,122 @@ export const insertEvents = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
   },
   ...deliverEvents(sql),
 ]
+
+/**
+ * The parts `lane_ends`, `made`, `places` and `queued`, which insert the deliveries of events and queue the pending ones. They
+ * read the parts `event` (id, job_id, bytes) and `receivers` (id, event_id, endpoint, state, lane). A receiver whose event is
+ * not in `event` is not inserted.
+ *
+ * @param parked `true` parks all of them; `false` parks those whose lane has a backlog
+ */
+export const insertDeliveries = (
+  sql: SqlClient.SqlClient,
+  orgId: string,
+  now: DateTime.Utc,
+  parked: boolean,
+): ReadonlyArray<Part> => [
+  {
+    name: "lane_ends",
+    isRead: true,
+    isMaterialized: true,
+    columns: "lane text, last timestamptz, ordered boolean",
+    rows: sql`
+      SELECT lane, ${lastOfLane(sql, { orgId: "l.org_id", lane: "l.lane" })} AS last, ${isOrdered(sql, "l.endpoint")} AS ordered
+      FROM (
+        SELECT DISTINCT lane, endpoint, ${orgId}::text COLLATE "C" AS org_id FROM receivers WHERE state = 'pending'
+      ) AS l`,
+  },
+  {
+    name: "made",
+    into: "deliveries",
+    columns: "id, org_id, event_id, job_id, endpoint_id, lane, state, created_at, updated_at",
+    rows: sql`
+      SELECT r.id, ${orgId}, event.id, event.job_id, r.endpoint, r.lane, r.state, ${date(now)}, ${date(now)}
+      FROM receivers r JOIN event ON event.id = r.event_id`,
+  },
+  {
+    name: "places",
+    isMaterialized: true,
+    rows: sql`
+      SELECT r.lane, r.id, event.id AS event_id,
+        CASE WHEN r.ordered THEN ${endOfLane(sql, sql.literal("r.last"), "r.number")} ELSE ${date(now)} END AS due_at,
+        ${parked}::boolean OR r.ordered OR r.last IS NOT NULL AS parked, event.bytes
+      FROM (
+        SELECT *, row_number() OVER (PARTITION BY lane ORDER BY event_id) AS number
+        FROM receivers JOIN lane_ends USING (lane)
+      ) r
+      JOIN event ON event.id = r.event_id WHERE r.state = 'pending'`,
+  },
+  {
+    name: "queued",
+    into: "pending_deliveries",
+    columns: "lane, delivery_id, event_id, attempts, tries, due_at, parked, org_id, bytes",
+    rows: sql`SELECT lane, id, event_id, 0, 0, due_at, parked, ${orgId}, bytes FROM places`,
+  },
+]
+
+/** The endpoints whose delivery of an event does not exist yet. */
+interface FanOut {
+  readonly orgId: string
+  readonly eventId: string
+  readonly endpoints: ReadonlyArray<string>
+  /** When the event was created. */
+  readonly createdAt: DateTime.Utc
+}
+
+/**
+ * Inserts the deliveries of an event to endpoints, in a transaction. They are parked at once, so that many of them do not
+ * delay other lanes.
+ */
+export const fanOut = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  { orgId, eventId, endpoints, createdAt }: FanOut,
+) {
+  // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+  const candidates = yield* sql<Candidate & { readonly lane: string }>`
+    SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+    WHERE org_id = ${orgId} AND id = ANY(${texts(endpoints)}) ORDER BY id FOR SHARE`
+  const lanes = new Map(candidates.map(({ id, lane }) => [id, lane]))
+  const to = endpointReceivers(candidates)
+  const ids = yield* Effect.forEach(to, () => random.ulid)
+  const event: ReadonlyArray<Part> = [
+    {
+      name: "receivers",
+      rows: sql`
+        SELECT r.*, ${eventId} AS event_id FROM unnest(${texts(ids)}, ${texts(to.map(({ endpointId }) => endpointId))},
+          ${texts(to.map(({ state }) => state))}, ${texts(to.map(({ endpointId }) => lanes.get(endpointId!)!))})
+          AS r (id, endpoint, state, lane)`,
+    },
+    {
+      name: "event",
+      isRead: true,
+      columns: "id text, job_id text, bytes int",
+      rows: sql`
+        SELECT id, job_id, octet_length(body) AS bytes FROM events WHERE id = ${eventId} AND ${isOfOrg(sql, orgId)}`,
+    },
+  ]
+  yield* runParts(sql, [...event, ...insertDeliveries(sql, orgId, createdAt, true)], sql`SELECT 1`)
+})
+
+const base32Digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+/**
+ * SQL: the id of a delivery that is inserted together with its event: the time of the event's ULID, the last 13 of its 16
+ * random characters, and the receiver's number in three digits. So the database can number deliveries that the process
+ * cannot count. Ids of one process stay in the order of their events.
+ *
+ * @param event the event's id
+ * @param number the receiver's number, below 32,768
+ */
+const deliveryId = (sql: SqlClient.SqlClient, event: string, number: string) => {
+  const digit = (shift: number) => `substr('${base32Digits}', ((${number}) >> ${shift} & 31) + 1, 1)`
+  return sql.literal(`left(${event}, 10) || substr(${event}, 14) || ${digit(10)} || ${digit(5)} || ${digit(0)}`)
+}
+
+/** Whether an endpoint has one of the topics as a pattern; reads its column `event_types`. */
+const wantsTopics = (sql: SqlClient.SqlClient, topics: Statement.Fragment) =>
+  sql`coalesce(event_types, ${texts(defaultPatterns)}) && ${topics}`
+
+/** `wantsTopics` for one event type. */
+export const wantsType = (sql: SqlClient.SqlClient, type: string) => wantsTopics(sql, sql`${texts(topicsOf(type))}`)

@@ -1,8 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
-import type { Measure } from "#src/domain/activity/ActiveOrg.ts"
-import { type ActivityCount, ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
-import type { ReplicaFigures } from "#src/domain/activity/Replica.ts"
+import type { Measure } from "#src/domain/activity/Activity.ts"
+import { type ActivityCount, ActivityRepository, type ReplicaFigures } from "#src/domain/activity/ActivityRepository.ts"
 import type { It } from "../support.ts"
 import { at, everyOrg, insertOrg, newId, oneOrg } from "../support.ts"
 

@@ -3,7 +3,7 @@ import { DateTime, Effect } from "effect"
 import { ClaimedJob } from "#src/domain/jobs/Job.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
-import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
+import type { TurnBatch } from "#src/domain/Turns.ts"
 import { failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
 import {

@@ -8,7 +8,7 @@ import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts
 import { nextFiring } from "#src/domain/jobs/firings.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
-import type { TurnBatch } from "#src/domain/orgs/Turns.ts"
+import type { TurnBatch } from "#src/domain/Turns.ts"
 import { assertAudited } from "../audit/auditLog.ts"
 import { awkwardJson } from "./jobs.ts"
 import { itemsOf, assertDefect, at, awkwardTexts, failureOf, insertOrg, newEntry, newId } from "../support.ts"

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { type HourOfKey, KeyUsageRepository } from "#src/domain/keys/KeyUsageCollector.ts"
+import { type HourOfKey, KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import type { It } from "../support.ts"
 import { insertOrg, newId } from "../support.ts"
 

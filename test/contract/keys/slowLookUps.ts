@@ -4,7 +4,6 @@ import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
-import * as KeyRevocations from "#src/infrastructure/keys/KeyRevocations.ts"
 import { asAdministrator, outcomeOf } from "../../domain/support.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { until } from "../../support/wait.ts"
@@ -25,7 +24,7 @@ const slow = Layer.effect(
 /** The keys of a replica, with a cache of its own. */
 const replica = Layer.build(
   ApiKeys.layer.pipe(
-    Layer.provide(Layer.provideMerge(KeyCache.layer, [slow, KeyRevocations.layer, AuditLog.layer, crypto.layer])),
+    Layer.provide(Layer.provideMerge(KeyCache.layer, [slow, KeyCache.keyRevocations, AuditLog.layer, crypto.layer])),
     Layer.fresh,
   ),
 ).pipe(Effect.map((context) => Context.get(context, ApiKeys)))

@@ -1,8 +1,11 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import type { Delivery } from "#src/domain/webhooks/Delivery.ts"
-import { Delivery as DeliverySchema, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
-import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
+import {
+  type Delivery,
+  DeliveryDetail,
+  DeliveryLogRepository,
+  Delivery as DeliverySchema,
+} from "#src/domain/webhooks/DeliveryLog.ts"
 import { cutRows } from "#src/domain/Page.ts"
 import { assertPages, failureOf, insertOrg, newId } from "../support.ts"
 import type { It } from "./webhookSupport.ts"

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/pace.ts"
+import { paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { insertOrg } from "../support.ts"
 import {

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { SigningKeyRepository } from "#src/domain/webhooks/SigningKeys.ts"
+import { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { insertOrg, newEntry } from "../support.ts"
 import { claim, day, epoch, insertEndpoint, type It, plus, publish } from "./webhookSupport.ts"

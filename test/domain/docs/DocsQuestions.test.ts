@@ -1,10 +1,9 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { describe, expect, it } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
-import { ChatRateLimits } from "#src/domain/chat/ChatRateLimits.ts"
-import type { NewQuestion, Thumb } from "#src/domain/docs/DocsQuestion.ts"
+import { ChatRateLimits } from "#src/domain/docs/ChatRateLimits.ts"
+import { DocsQuestions, type NewQuestion, type Thumb } from "#src/domain/docs/DocsQuestions.ts"
 import { DocsQuestionRepository } from "#src/domain/docs/DocsQuestionRepository.ts"
-import { DocsQuestions } from "#src/domain/docs/DocsQuestions.ts"
 import { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { Principal } from "#src/domain/Principal.ts"

@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
-import { type ExhaustedJob, makeExpiry, type LeaseBatch } from "#src/domain/jobs/Leases.ts"
+import { type ExhaustedJob, type LeaseBatch, makeExpiry } from "#src/domain/jobs/Leases.ts"
 
 const job = (orgId: string, n: number): ExhaustedJob => ({ orgId, jobId: `${orgId}${n}` })
 const ended = [job("a", 1), job("a", 2), job("a", 3), job("b", 1), job("c", 1)]

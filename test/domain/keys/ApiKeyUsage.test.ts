@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import * as KeyUsage from "#src/infrastructure/keys/KeyUsageWorker.ts"
+import * as KeyUsage from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
 import { asAdministrator, failureOf, makeTenant, nowPlus, services } from "../support.ts"
@@ -145,7 +145,7 @@ describe("the times of last use", () => {
         yield* TestClock.adjust("4 seconds")
         assert.strictEqual(yield* lastUse(orgKey.id), 4_000)
         yield* useAfter(1)
-      }).pipe(Effect.provide(KeyUsage.layer))
+      }).pipe(Effect.provide(KeyUsage.usageWorker))
       assert.strictEqual(yield* lastUse(orgKey.id), 11_000)
     }).pipe(Effect.provide(layer))
   })

@@ -5,8 +5,8 @@ import { Unavailable } from "#src/domain/Errors.ts"
 import type { CreateOrgKey } from "#src/domain/keys/ApiKey.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import type { LeaseAsk } from "#src/domain/keys/KeyCounter.ts"
-import { KeyCounterRepository } from "#src/domain/keys/KeyCounterRepository.ts"
-import * as KeyUsage from "#src/infrastructure/keys/KeyUsageWorker.ts"
+import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
+import * as KeyUsage from "#src/infrastructure/keys/KeyUsageRepository.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
 import { asAdministrator, makeTenant, outcomeOf, services } from "../support.ts"
@@ -83,7 +83,7 @@ describe("portions", () => {
         yield* TestClock.adjust("1100 millis")
         assert.strictEqual(yield* left, 49_980)
         yield* uses(5)
-      }).pipe(Effect.provide(KeyUsage.layer))
+      }).pipe(Effect.provide(KeyUsage.usageWorker))
       assert.strictEqual(yield* left, 49_975)
     }).pipe(Effect.provide(services())),
   )

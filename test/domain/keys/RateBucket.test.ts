@@ -1,18 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { RateLimit } from "#src/domain/keys/KeySettings.ts"
-import * as RateBucket from "#src/domain/keys/RateBucket.ts"
+import * as RateBucket from "#src/domain/keys/KeyCounter.ts"
 
 /** A bucket, and a function that returns how many of a number of uses at one time are within the limit. */
 const makeUses = (rateLimit: RateLimit) => {
   let bucket = RateBucket.emptyBucket(0)
   return {
     within: (now: number, uses: number) => {
-      bucket = RateBucket.advance(bucket, rateLimit, now)
+      bucket = RateBucket.advanceBucket(bucket, rateLimit, now)
       const units = Math.min(uses, RateBucket.unitsLeft(bucket, rateLimit))
       bucket = RateBucket.takeUnits(bucket, rateLimit, units)
       return units
     },
-    wait: (now: number) => RateBucket.millisUntil(RateBucket.advance(bucket, rateLimit, now), rateLimit, 1),
+    wait: (now: number) => RateBucket.millisUntil(RateBucket.advanceBucket(bucket, rateLimit, now), rateLimit, 1),
   }
 }
 
@@ -51,15 +51,15 @@ describe("the rate limit of a key", () => {
   // If leased units drained from the time of the lease, uses at the end of their lifetime would exceed the limit.
   it("drains leased units from the latest time at which they may be used", () => {
     const rateLimit = { limit: 1_000, window: 10 }
-    const lifetime = RateBucket.lifetimeOf(rateLimit)
+    const lifetime = RateBucket.bucketLifetime(rateLimit)
     assert.strictEqual(lifetime, 500)
     for (const leasedAt of [0, 1, 250, 499]) {
-      let bucket = RateBucket.advance(RateBucket.emptyBucket(0), rateLimit, leasedAt)
+      let bucket = RateBucket.advanceBucket(RateBucket.emptyBucket(0), rateLimit, leasedAt)
       bucket = RateBucket.takeUnits(bucket, rateLimit, 1_000)
-      bucket = RateBucket.advance(bucket, rateLimit, leasedAt + lifetime)
+      bucket = RateBucket.advanceBucket(bucket, rateLimit, leasedAt + lifetime)
       assert.strictEqual(RateBucket.unitsLeft(bucket, rateLimit), 0)
       // From the end of the next slot on, 98 drain in a second.
-      bucket = RateBucket.advance(bucket, rateLimit, 2_000)
+      bucket = RateBucket.advanceBucket(bucket, rateLimit, 2_000)
       assert.strictEqual(RateBucket.unitsLeft(bucket, rateLimit), 98)
     }
   })

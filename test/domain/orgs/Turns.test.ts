@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { alternateOrgs, inTurns, type TurnBatch, type TurnResult } from "#src/domain/orgs/Turns.ts"
+import { alternateOrgs, inTurns, type TurnBatch, type TurnResult } from "#src/domain/Turns.ts"
 
 /** A sweep with these results of its batches, one after the other, and the arguments of each batch. */
 const sweepOf = (...batches: ReadonlyArray<TurnResult | "down">) => {

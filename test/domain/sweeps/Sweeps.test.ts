@@ -3,7 +3,7 @@ import { DateTime, Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
-import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
+import { Wakeups } from "#src/domain/Wakeups.ts"
 
 interface Stored extends Sweep {
   rows: number

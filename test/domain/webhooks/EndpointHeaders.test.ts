@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { EndpointHeaders } from "#src/domain/webhooks/EndpointHeaders.ts"
+import { EndpointHeaders } from "#src/domain/webhooks/WebhookEndpoint.ts"
 
 const is = Schema.is(EndpointHeaders)
 

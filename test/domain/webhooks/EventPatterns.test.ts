@@ -1,7 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { EventPatterns, EventType, isServiceEvent, serviceEventTypes } from "#src/domain/webhooks/EventPatterns.ts"
-import { receives, topicsOf } from "#src/domain/webhooks/eventRouting.ts"
+import {
+  EventPatterns,
+  EventType,
+  isServiceEvent,
+  receives,
+  serviceEventTypes,
+  topicsOf,
+} from "#src/domain/webhooks/EventPatterns.ts"
 
 const isType = Schema.is(EventType)
 const isPattern = (pattern: string) => Schema.is(EventPatterns)([pattern])

@@ -3,7 +3,7 @@ import { Cause, Effect, Exit, Layer, Redacted, Schema } from "effect"
 import { createHmac } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { Webhook } from "standardwebhooks"
-import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signature.ts"
+import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signatures.ts"
 import * as Signatures from "#src/infrastructure/crypto/Signatures.ts"
 
 const layer = Layer.provide(Signer.layer, Signatures.layer)

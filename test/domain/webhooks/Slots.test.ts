@@ -2,10 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Schema } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { AttemptRecord, Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { maxPaceLateMillis } from "#src/domain/webhooks/pace.ts"
-import type { SlotEvent } from "#src/domain/webhooks/slotEvents.ts"
-import { step } from "#src/domain/webhooks/Slots.ts"
-import { makeSlots, startClaim } from "#src/domain/webhooks/slotState.ts"
+import { makeSlots, maxPaceLateMillis, type SlotEvent, startClaim, step } from "#src/domain/webhooks/Slots.ts"
 
 const laneCap = 3
 const max = 64

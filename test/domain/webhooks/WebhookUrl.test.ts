@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { urlFault } from "#src/domain/webhooks/WebhookUrl.ts"
+import { urlFault } from "#src/domain/webhooks/ReceiverUrl.ts"
 
 describe("urlFault", () => {
   const any = { httpsOnly: false }

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { endpointReceivers, receivers } from "#src/domain/webhooks/eventRouting.ts"
+import { endpointReceivers, receivers } from "#src/domain/webhooks/EventPatterns.ts"
 
 const url = "https://example.com/cb"
 

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
-import { parseRetryAfter } from "#src/domain/webhooks/retryDelays.ts"
+import { parseRetryAfter } from "#src/domain/webhooks/RetryDecision.ts"
 
 const now = Date.parse("2026-11-20T17:00:00.000Z")
 const seconds = (header: string | null, at = now) => {

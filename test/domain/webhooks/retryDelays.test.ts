@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Clock, Duration, Effect, Fiber, Random, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { defaultDelays, delayAfter, fromDelays, RetryDelays } from "#src/domain/webhooks/retryDelays.ts"
+import { defaultDelays, delayAfter, fromDelays, RetryDelays } from "#src/domain/webhooks/RetryDecision.ts"
 
 const minutes = 60
 const hours = 60 * minutes

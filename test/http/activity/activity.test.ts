@@ -1,9 +1,8 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ActiveOrg } from "#src/domain/activity/ActiveOrg.ts"
-import type { FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
-import type { ServiceState } from "#src/domain/activity/Replica.ts"
+import type { ActiveOrg, FailingEndpoint, Overview } from "#src/domain/activity/Activity.ts"
+import type { ServiceState } from "#src/domain/activity/ActivityRepository.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"

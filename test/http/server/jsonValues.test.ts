@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
-import { hasTooManyValues, maxValues } from "#src/http/server/jsonValues.ts"
+import { hasTooManyValues, maxValues } from "#src/http/server/requestBody.ts"
 
 /** The number of objects, arrays and values in a value. */
 const count = (value: unknown): number =>

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import { once } from "#src/http/server/once.ts"
+import { once } from "#src/http/server/docsPage.ts"
 
 // Seen failing with `Effect.cached`, which forgets a run that nobody waits for: each client that left early started the
 // docs page again, until the memory was used up.

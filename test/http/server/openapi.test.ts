@@ -217,7 +217,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
     }),
   )
 
-  // Seen failing without `prepare` of src/http/server/publicDocument.ts.
+  // Seen failing without `prepare` of src/http/server/docsPage.ts.
   it.effect("the docs can be cached, and are sent again only when they have changed", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer

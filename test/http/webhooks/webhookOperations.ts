@@ -1,5 +1,5 @@
 import { Effect, Schema } from "effect"
-import { Delivery, DeliveryDetail } from "#src/domain/webhooks/Delivery.ts"
+import { Delivery, DeliveryDetail } from "#src/domain/webhooks/DeliveryLog.ts"
 import { ClaimedJob, ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, Job } from "#src/domain/jobs/Job.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"

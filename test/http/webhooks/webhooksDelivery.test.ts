@@ -2,7 +2,7 @@
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { Webhook } from "standardwebhooks"
-import { userAgent } from "#src/domain/webhooks/Signature.ts"
+import { userAgent } from "#src/domain/webhooks/Signatures.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"

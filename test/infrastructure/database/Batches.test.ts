@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
-import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
+import { RequestOrg } from "#src/domain/Principal.ts"
 import * as Batches from "#src/infrastructure/database/Batches.ts"
 import { orAlone } from "#src/infrastructure/database/changeBatches.ts"
 

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { ConnectionShares, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/ConnectionShares.ts"
+import { ConnectionShares, type Owner, sharesOf, type Ticket } from "#src/infrastructure/database/orUnavailable.ts"
 
 /** A queue in front of ten connections, and the number of connections of an owner. */
 const pool = () => {

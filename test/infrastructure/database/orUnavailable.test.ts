@@ -2,14 +2,14 @@ import { assert, it, vi } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch, Logger, References } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { RequestOrg } from "#src/domain/orgs/RequestOrg.ts"
+import { RequestOrg } from "#src/domain/Principal.ts"
 import {
   answerOrUnavailable,
   orUnavailable,
   orUnavailableWithin,
   waiting,
 } from "#src/infrastructure/database/orUnavailable.ts"
-import { json } from "#src/infrastructure/telemetry/logLines.ts"
+import { json } from "#src/infrastructure/telemetry/Telemetry.ts"
 
 // Seen failing without the limit: every request waited.
 it.live("1,024 requests may wait for the database; one more is refused at once, background work never", () =>

@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Idempotency } from "#src/domain/Idempotency.ts"
-import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/IdempotencyWorker.ts"
+import * as IdempotencyKeysWorker from "#src/infrastructure/idempotency/IdempotencyRepository.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect("removes expired records at the start and every hour, and continues after a failure", () =>
@@ -14,7 +14,7 @@ it.effect("removes expired records at the start and every hour, and continues af
       Layer.mock(Idempotency, { deleteExpired: Effect.suspend(() => faults[calls++]!) }),
       Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
     )
-    yield* Layer.build(Layer.provide(IdempotencyKeysWorker.layer, services))
+    yield* Layer.build(Layer.provide(IdempotencyKeysWorker.idempotencyWorker, services))
     for (const expected of [1, 2, 3, 4]) {
       yield* Effect.yieldNow
       assert.strictEqual(calls, expected)

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { makeResolveHost } from "#src/infrastructure/net/resolveHost.ts"
+import { makeResolveHost } from "#src/infrastructure/net/connector.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
 

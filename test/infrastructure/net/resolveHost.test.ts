@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { createSocket } from "node:dgram"
-import { makeResolveHost } from "#src/infrastructure/net/resolveHost.ts"
+import { makeResolveHost } from "#src/infrastructure/net/connector.ts"
 
 interface Zone {
   /** The code of the answer: 0 success, 2 server failure, 3 no such name. */

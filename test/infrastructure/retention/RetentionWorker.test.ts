@@ -3,7 +3,7 @@ import { DateTime, Effect, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { Unavailable } from "#src/domain/Errors.ts"
 import { Retention, type RetentionBatch, RetentionDays, RetentionRepository } from "#src/domain/Retention.ts"
-import * as RetentionWorker from "#src/infrastructure/retention/RetentionWorker.ts"
+import * as RetentionWorker from "#src/infrastructure/retention/RetentionRepository.ts"
 import { unavailable } from "../webhooks/deliveryWorld.ts"
 
 it.effect("removes at the start and about every hour, and continues after a failure", () =>
@@ -15,7 +15,7 @@ it.effect("removes at the start and about every hour, and continues after a fail
       Layer.mock(Retention, { removeOld: Effect.suspend(() => faults[calls++]!) }),
       Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
     )
-    yield* Layer.build(Layer.provide(RetentionWorker.layer, services))
+    yield* Layer.build(Layer.provide(RetentionWorker.retentionWorker, services))
     for (const expected of [1, 2, 3, 4]) {
       yield* Effect.yieldNow
       assert.strictEqual(calls, expected)

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { json, rateLimited } from "#src/infrastructure/telemetry/logLines.ts"
+import { json, rateLimited } from "#src/infrastructure/telemetry/Telemetry.ts"
 
 /** Collects the lines that a logger writes while an effect runs. */
 const linesOf = Effect.fnUntraced(function* (logging: Effect.Effect<void>, logger = json) {

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Metric } from "effect"
 import { TestClock } from "effect/testing"
-import * as ReplicaFigures from "#src/infrastructure/telemetry/replicaFigures.ts"
+import * as ReplicaFigures from "#src/infrastructure/activity/ActivityWorker.ts"
 
 const boundaries = [0.001, 0.01, 0.1, 1]
 const request = (route: string, status = "200") =>

@@ -2,8 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { claimSql } from "#src/infrastructure/webhooks/claimDeliveries.ts"
-import type { Turns } from "#src/infrastructure/webhooks/dueDeliveries.ts"
+import { claimSql, type Turns } from "#src/infrastructure/webhooks/claimDeliveries.ts"
 import { databases } from "../../support/databases.ts"
 
 const now = DateTime.makeUnsafe("2026-11-20T17:00:00.000Z")

@@ -3,8 +3,8 @@ import { Clock, DateTime, Duration, Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { DeliveryQueue, type TimesCorrection } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { Unavailable } from "#src/domain/Errors.ts"
-import { Wakeups } from "#src/domain/webhooks/Wakeups.ts"
-import * as ClockSteps from "#src/infrastructure/webhooks/ClockStepWorker.ts"
+import { Wakeups } from "#src/domain/Wakeups.ts"
+import * as ClockSteps from "#src/infrastructure/webhooks/DeliveryWorker.ts"
 import { leaseFor } from "#src/infrastructure/webhooks/DeliveryWorker.ts"
 import { unavailable } from "./deliveryWorld.ts"
 
@@ -30,7 +30,7 @@ const begin = Effect.gen(function* () {
     Layer.mock(Wakeups, { deliveries: Effect.sync(() => void world.woken++) }),
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
   )
-  yield* Layer.build(Layer.provide(ClockSteps.layer, services)).pipe(
+  yield* Layer.build(Layer.provide(ClockSteps.clockStepWorker, services)).pipe(
     Effect.provideService(Clock.Clock, {
       ...clock,
       currentTimeMillisUnsafe: wall,

@@ -5,7 +5,7 @@ import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
 import { type AttemptRecord, DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
-import * as DeliveryMetrics from "#src/infrastructure/webhooks/DeliveryMetrics.ts"
+import * as DeliveryMetrics from "#src/infrastructure/webhooks/DeliveryTelemetry.ts"
 
 const now = DateTime.makeUnsafe(0)
 const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<RetryDecision["_tag"], "Retry">): AttemptRecord => ({

@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { PendingDeliveries } from "#src/domain/orgs/PendingLimit.ts"
+import { PendingDeliveries } from "#src/domain/webhooks/PendingLimit.ts"
 import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { OrgUsage } from "#src/infrastructure/orgs/OrgUsage.ts"

@@ -1,14 +1,13 @@
+import type { Answer } from "../../client/Operations.ts"
 import { contains, useMatches } from "../../client/matches.ts"
 import { usePages } from "../../client/queries.ts"
-import { Copyable } from "../../components/Copy.tsx"
+import { Copyable } from "../../components/Button.tsx"
 import { Field, Input, Select } from "../../components/Form.tsx"
-import { NoMatch } from "../../components/NoMatch.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
-import { Time } from "../../components/Time.tsx"
+import { NoMatch, Table } from "../../components/Table.tsx"
+import { durationText, Time } from "../../components/Time.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { useSearch } from "../../navigation/router.tsx"
-import { actorText, type Entry, type NameOf, sentenceOf } from "./sentences.ts"
 
 /** What entries are about, by the beginning of their actions. */
 const subjects = [
@@ -122,4 +121,123 @@ export default () => {
       </Card>
     </Page>
   )
+}
+
+export type Entry = Answer<"audit.list">["entries"][number]
+type EntryDetails = Entry["details"]
+
+/** The name of a resource, or a shortened id. */
+export type NameOf = (id: string) => string
+
+const text = (details: EntryDetails, field: string) => {
+  const value = details[field]
+  return typeof value === "string" ? value : undefined
+}
+
+const words: Readonly<Record<string, string>> = {
+  enabled: "state",
+  active: "state",
+  expiresAt: "end",
+  secretChanged: "signing secret",
+  hostOwner: "owner of the repository",
+  hostRepo: "name of the repository",
+}
+
+/** The words of a field: "rateLimit" and "max_per_second" as people read them. */
+const fieldWords = (field: string) =>
+  words[field] ??
+  field
+    .replaceAll("_", " ")
+    .replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
+    .trim()
+
+const listed = (words: ReadonlyArray<string>) =>
+  words.length < 2 ? (words[0] ?? "nothing") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`
+
+/** "its name and rate limit". */
+const changedFields = ({ secretChanged, ...details }: EntryDetails) =>
+  `the ${listed([...Object.keys(details), ...(secretChanged === true ? ["secretChanged"] : [])].map(fieldWords))}`
+
+/** Whether nothing else of an endpoint has changed. */
+const isActivation = ({ active, secretChanged, ...rest }: EntryDetails) =>
+  active === true && secretChanged !== true && Object.keys(rest).length === 0
+
+const reasons: Readonly<Record<string, string>> = {
+  gone: "because its receiver said that it is gone",
+  failing: "because it failed for too long",
+  by_request: "by request",
+}
+
+const enabledOf = ({ details }: Entry) => {
+  const isOnly = Object.keys(details).length === 1
+  return isOnly && details["enabled"] === true
+    ? "enabled"
+    : isOnly && details["enabled"] === false
+      ? "disabled"
+      : undefined
+}
+
+const overlapText = (details: EntryDetails) => {
+  const seconds = details["overlapSeconds"]
+  if (typeof seconds !== "number") return ""
+  if (seconds === 0) return "; the old one ended at once"
+  return `; the old one stays valid for ${durationText(seconds * 1_000)}`
+}
+
+type Sentence = (entry: Entry, target: string, nameOf: NameOf) => string
+
+/** What happened, after who did it. */
+const sentences: Record<Entry["action"], Sentence> = {
+  "org.create": ({ details }) => `created the org ${text(details, "name") ?? ""}`,
+  "org.update": ({ details }) => `changed ${changedFields(details)} of the org`,
+  "org.delete": () => "deleted the org",
+  "project.create": (_, target) => `created the project ${target}`,
+  "project.update": ({ details }, target) => `changed ${changedFields(details)} of the project ${target}`,
+  "project.delete": (_, target) => `deleted the project ${target}`,
+  "project.link": ({ details }, target) =>
+    `linked the project ${target} to ${text(details, "hostOwner")}/${text(details, "hostRepo")}`,
+  "project.unlink": (_, target) => `unlinked the repository of the project ${target}`,
+  "docs.update": (_, target, nameOf) => `set where the documentation of the project ${nameOf(target)} is`,
+  "docs.delete": (_, target, nameOf) => `removed the documentation of the project ${nameOf(target)}`,
+  "deployment.promote": ({ details }, target, nameOf) =>
+    `made the deployment ${target} current in the project ${nameOf(text(details, "projectId") ?? "")}`,
+  "key.create": (_, target) => `created the key ${target}`,
+  "key.rotate": ({ details }, target) => `rotated the key ${target}${overlapText(details)}`,
+  "key.update": (entry, target) => {
+    const state = enabledOf(entry)
+    return state === undefined
+      ? `changed ${changedFields(entry.details)} of the key ${target}`
+      : `${state} the key ${target}`
+  },
+  "key.leaked": ({ details }, target) =>
+    `disabled the key ${target}, because ${text(details, "reporter") ?? "a scanner"} found it in public`,
+  "key.delete": (_, target) => `deleted the key ${target}`,
+  "webhook_endpoint.create": ({ details }) => `created a webhook endpoint at ${text(details, "host") ?? "a host"}`,
+  "webhook_endpoint.update": ({ details }, target) =>
+    isActivation(details)
+      ? `activated the endpoint ${target}`
+      : `changed ${changedFields(details)} of the endpoint ${target}`,
+  "webhook_endpoint.delete": (_, target) => `deleted the webhook endpoint ${target}`,
+  "webhook_endpoint.deactivate": ({ details }, target) =>
+    `deactivated the webhook endpoint ${target} ${reasons[text(details, "reason") ?? ""] ?? ""}`,
+  "signing_key.rotate": () => "rotated the signing key of webhooks; both sign for 24 hours",
+  "schedule.create": ({ details }) => `created a schedule of ${text(details, "workflow")}: ${text(details, "cron")}`,
+  "schedule.update": ({ details }, target) => `changed ${changedFields(details)} of the schedule ${target}`,
+  "schedule.delete": (_, target) => `deleted the schedule ${target}`,
+}
+
+/** What an entry says, without its actor. */
+export const sentenceOf = (entry: Entry, nameOf: NameOf) =>
+  // An action of a newer server has no sentence here yet.
+  (sentences[entry.action] as Sentence | undefined)?.(entry, nameOf(entry.target), nameOf) ??
+  `did ${fieldWords(entry.action)} ${nameOf(entry.target)}`
+
+/** Who did it. */
+export const actorText = (actor: string, nameOf: NameOf) => {
+  const [kind, id] = actor.split(":") as [string, string | undefined]
+  if (id === undefined)
+    return (
+      { administrator: "The administrator", anonymous: "Somebody on this machine", service: "Gatehouse" }[kind] ?? kind
+    )
+  return kind === "portal" ? "Somebody in the portal" : `The key ${nameOf(id)}`
 }

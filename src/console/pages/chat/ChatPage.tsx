@@ -1,13 +1,14 @@
 import { useRef, useState } from "preact/hooks"
+import { useMay, useSession } from "../../client/session.tsx"
+import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
+import { Code } from "../../components/Code.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Field, Form, Input, TextArea, useAction } from "../../components/Form.tsx"
-import { counted } from "../../components/numbers.ts"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Segments } from "../../components/Tabs.tsx"
-import { useMay, useSession } from "../../client/session.tsx"
+import { counted } from "../../components/numbers.ts"
 import { useSearch } from "../../navigation/router.tsx"
-import { Answer } from "./Answer.tsx"
 import { ask, type ChatAnswer, type Message, pagesOf, type Question } from "./chat.ts"
 
 const examplePages = `--- guides/keys
@@ -186,3 +187,35 @@ export default () => {
     </Page>
   )
 }
+
+/** An answer, with what was found and quoted. */
+export const Answer = ({ answer }: { readonly answer: ChatAnswer }) => (
+  <div class="stack">
+    {answer.text.trim() !== "" && <p class="answer">{answer.text.trim()}</p>}
+    {answer.error !== undefined && <ErrorBox error={new Error(answer.error)} />}
+    {answer.tools.map(({ id, input, name, output }) => (
+      <details key={id}>
+        <summary>
+          Used {name} with {JSON.stringify(input).slice(0, 80)}
+        </summary>
+        <Code title="Found" text={typeof output === "string" ? output : JSON.stringify(output ?? null, null, 2)} />
+      </details>
+    ))}
+    {answer.sources.length > 0 && (
+      <div class="stack tight">
+        <h3>Found and quoted</h3>
+        <ul class="stack tight">
+          {answer.sources.map(({ id, place, quotation, title }) => (
+            <li key={id} class="source">
+              <div class="row">
+                <Badge isPlain>{place}</Badge>
+                <span>{title}</span>
+              </div>
+              {quotation !== undefined && <blockquote>{quotation}</blockquote>}
+            </li>
+          ))}
+        </ul>
+      </div>
+    )}
+  </div>
+)

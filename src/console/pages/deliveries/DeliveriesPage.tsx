@@ -1,16 +1,15 @@
 import { useEffect, useState } from "preact/hooks"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { DateTime, LastTimes } from "../../components/DateTime.tsx"
+import { DateTime, LastTimes } from "../../components/Time.tsx"
 import { Field, Input, Select } from "../../components/Form.tsx"
-import { NoMatch } from "../../components/NoMatch.tsx"
+import { NoMatch } from "../../components/Table.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { useIsLive } from "../../client/live.tsx"
 import { useData, usePages } from "../../client/queries.ts"
 import { navigate, useLocation, useSearch } from "../../navigation/router.tsx"
 import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
-import { DeliveryTable } from "./DeliveryTable.tsx"
-import { deliveryStates, type DeliveryState } from "./delivery.ts"
+import { type DeliveryState, deliveryStates, DeliveryTable } from "./DeliveryTable.tsx"
 
 const isState = (text: string | undefined): text is DeliveryState => deliveryStates.some((state) => state === text)
 const isId = (text: string | undefined): text is string => /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i.test(text ?? "")

@@ -3,20 +3,21 @@ import { GatehouseError } from "../../client/call.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button, buttonClass } from "../../components/Button.tsx"
-import { Confirm } from "../../components/Dialog.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { useAction } from "../../components/Form.tsx"
-import { Card, Empty } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Skeleton.tsx"
+import { Button, buttonClass, Copyable } from "../../components/Button.tsx"
+import { Code } from "../../components/Code.tsx"
+import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
+import { Check, Field, Form, Input, useAction } from "../../components/Form.tsx"
+import { Card, Empty, Facts } from "../../components/Page.tsx"
+import { Skeleton } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
+import { bytesText, counted, numberText } from "../../components/numbers.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
+import { shaOf } from "../projects/DeploymentEntry.tsx"
 import { type Project, ProjectFrame } from "../projects/ProjectFrame.tsx"
-import { Assistants } from "./Assistants.tsx"
-import { type Docs, isFetchedSoon, settingsOf } from "./docs.ts"
-import { DocsForm } from "./DocsForm.tsx"
 import { Readers } from "./Readers.tsx"
-import { StoredDocs } from "./StoredDocs.tsx"
+import { type Docs, isFetchedSoon, settingsOf } from "./docs.ts"
 
 /** How often the state is read, while a fetch is expected and otherwise: no live event tells of a fetch. */
 const expectedMillis = 2_000
@@ -143,3 +144,196 @@ const Documentation = ({ project }: { readonly project: Project }) => {
 }
 
 export default () => <ProjectFrame>{(project) => <Documentation project={project} />}</ProjectFrame>
+
+interface StoredDocsProps {
+  readonly docs: Docs
+  readonly project: Project
+}
+
+/** What a reader should know now, and what to do. */
+const Fault = ({ docs, project }: StoredDocsProps) => {
+  const { failure, state, stored } = docs
+  const old = stored === null ? "Chats have no pages of this project yet." : "Until then, chats use the pages below."
+  if (failure !== null) {
+    return (
+      <Notice tone={failure.nextAt === null ? "bad" : "warn"}>
+        <strong>The documentation could not be fetched</strong>
+        <span class="anywhere">{failure.error}</span>
+        <span>
+          {counted(failure.attempts, "attempt")}, the last <Time at={failure.at} isRelative />.{" "}
+          {failure.nextAt === null ? (
+            "It is not tried again: correct the cause, then press Fetch again. "
+          ) : (
+            <>
+              The next is <Time at={failure.nextAt} isRelative />.{" "}
+            </>
+          )}
+          {old}
+        </span>
+      </Notice>
+    )
+  }
+  if (state !== "waiting") return null
+  return (
+    <Notice tone="calm">
+      {isFetchedSoon(docs, project)
+        ? "Gatehouse fetches the zip now."
+        : "The address names a deployment: the zip is fetched for the first current one."}{" "}
+      {old}
+    </Notice>
+  )
+}
+
+/** The deployment that the pages were fetched for: its branch and commit, if it is among the newest. */
+const Deployment = ({ deploymentId, project }: { readonly deploymentId: string; readonly project: Project }) => {
+  const { projectId } = project
+  const { data } = useData("deployments.list", { projectId, limit: 100 })
+  const deployment = data?.deployments.find(({ id }) => id === deploymentId)
+  return (
+    <span class="row">
+      <Link to={orgPath(project.orgId, `/projects/${projectId}`)}>
+        {deployment === undefined ? deploymentId : `${deployment.branch} at ${shaOf(deployment)}`}
+      </Link>
+      {deploymentId !== project.currentDeploymentId && <span class="quiet">no longer current</span>}
+    </span>
+  )
+}
+
+/** Whether the documentation is stored, which one, and why not. */
+export const StoredDocs = ({ docs, project }: StoredDocsProps) => {
+  const may = useMay()
+  const { docsUrl, docsZipUrl, keepQuestions, public: isPublic, stored } = docs
+  const deploymentId = stored?.deploymentId ?? null
+  return (
+    <>
+      <Fault docs={docs} project={project} />
+      <Facts
+        of={{
+          Pages: stored === null ? "none yet" : numberText(stored.pages),
+          Size: stored === null ? undefined : bytesText(stored.bytes),
+          Fetched: stored === null ? undefined : <Time at={stored.at} isRelative />,
+          Deployment:
+            deploymentId === null || !may("deployments.list") ? undefined : (
+              <Deployment deploymentId={deploymentId} project={project} />
+            ),
+          Zip: <Copyable text={docsZipUrl} label="Copy the URL of the zip" />,
+          Site: docsUrl === null ? "none: sources are slugs" : <Copyable text={docsUrl} label="Copy the address" />,
+          Readers: isPublic ? "anyone" : "holders of a key of the project or the org",
+          Questions: keepQuestions ? "kept" : "not kept",
+        }}
+      />
+    </>
+  )
+}
+
+interface DocsFormProps {
+  readonly projectId: string
+  /** undefined: nothing is stored yet. */
+  readonly docs: Docs | undefined
+  readonly onClose: () => void
+}
+
+/** Where the documentation of a project is, who may read it, and whether questions are kept. */
+export const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
+  const call = useCall()
+  const [docsZipUrl, setZipUrl] = useState(docs?.docsZipUrl ?? "")
+  const [docsUrl, setDocsUrl] = useState(docs?.docsUrl ?? "")
+  const [isPublic, setPublic] = useState(docs?.public ?? false)
+  const [keepQuestions, setKeepQuestions] = useState(docs?.keepQuestions ?? false)
+  const save = async () => {
+    const site = docsUrl.trim() === "" ? null : docsUrl.trim()
+    await call("docs.put", {
+      projectId,
+      docsZipUrl: docsZipUrl.trim(),
+      docsUrl: site,
+      public: isPublic,
+      keepQuestions,
+    })
+    toast("The documentation is saved. Gatehouse fetches the zip.")
+    onClose()
+  }
+  return (
+    <Dialog title={docs === undefined ? "Store documentation" : "Change the documentation"} onClose={onClose}>
+      <Form submit="Save and fetch" isReady={docsZipUrl.trim() !== ""} onSubmit={save} onCancel={onClose}>
+        <Field
+          label="URL of the zip"
+          hint="A zip of .md and .mdx files. {sha} and {deployment} stand for the current deployment."
+        >
+          <Input
+            type="url"
+            name="docsZipUrl"
+            value={docsZipUrl}
+            onInput={setZipUrl}
+            required
+            maxLength={2048}
+            placeholder="https://docs.example.com/docs.zip"
+            autocomplete="off"
+            spellcheck={false}
+          />
+        </Field>
+        <Field label="Address of the site" hint="Makes the sources of answers links. Empty: sources are slugs.">
+          <Input
+            type="url"
+            name="docsUrl"
+            value={docsUrl}
+            onInput={setDocsUrl}
+            maxLength={2048}
+            placeholder="https://docs.example.com/"
+            autocomplete="off"
+            spellcheck={false}
+          />
+        </Field>
+        <Check isChecked={isPublic} onChange={setPublic}>
+          Anyone may read the stored pages, without a key
+        </Check>
+        <Check isChecked={keepQuestions} onChange={setKeepQuestions}>
+          Keep the questions that readers ask. Tell your readers.
+        </Check>
+      </Form>
+    </Dialog>
+  )
+}
+
+/** The name of the server in an assistant's configuration: letters, digits and hyphens. */
+const nameOf = ({ name }: Project) => {
+  const slug = name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-|-$/g, "")
+  return /(^|-)docs$/.test(slug) ? slug : `${slug || "project"}-docs`
+}
+
+/** How coding assistants and other clients read the stored pages. */
+export const Assistants = ({ docs, project }: { readonly docs: Docs; readonly project: Project }) => {
+  const address = `${location.origin}/api/v0/projects/${project.projectId}/docs`
+  const server = {
+    type: "http",
+    url: `${address}/mcp`,
+    ...(docs.public ? {} : { headers: { Authorization: "Bearer svc_…" } }),
+  }
+  return (
+    <>
+      <Facts
+        of={{
+          "MCP server": <Copyable text={`${address}/mcp`} label="Copy the address of the MCP server" />,
+          "llms.txt": <Copyable text={`${address}/llms.txt`} label="Copy the address of llms.txt" />,
+        }}
+      />
+      <Code
+        title="Configuration of an MCP client"
+        text={JSON.stringify({ mcpServers: { [nameOf(project)]: server } }, null, 2)}
+      />
+      <p class="quiet small">
+        {docs.public ? (
+          "Nobody needs a key: the pages are public."
+        ) : (
+          <>
+            Put a <Link to={orgPath(project.orgId, "/keys")}>key of the project</Link> in the place of svc_…, or let
+            anyone read the pages: press Change.
+          </>
+        )}
+        {docs.docsUrl === null && " Without an address of the site, the links are slugs."}
+      </p>
+    </>
+  )
+}

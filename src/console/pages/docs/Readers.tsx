@@ -1,13 +1,19 @@
-import { useState } from "preact/hooks"
-import { useCall } from "../../client/queries.ts"
+import { useMemo, useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
+import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
+import { type Column, Table } from "../../components/Table.tsx"
+import { Segments } from "../../components/Tabs.tsx"
+import { ago, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
+import { numberText } from "../../components/numbers.ts"
+import { useSearch } from "../../navigation/router.tsx"
 import type { Project } from "../projects/ProjectFrame.tsx"
 import { type Docs, settingsOf } from "./docs.ts"
-import { Questions } from "./Questions.tsx"
 
 interface ReadersProps {
   readonly project: Project
@@ -67,5 +73,150 @@ export const Readers = ({ docs, project }: ReadersProps) => {
         </Confirm>
       )}
     </Card>
+  )
+}
+
+const views = [
+  { value: "unanswered", label: "Found nothing" },
+  { value: "asked", label: "Most asked" },
+  { value: "down", label: "Not helpful" },
+  { value: "up", label: "Helpful" },
+  { value: "all", label: "All" },
+] as const
+const ranges = [
+  { value: "1", label: "Last day" },
+  { value: "7", label: "7 days" },
+  { value: "30", label: "30 days" },
+  { value: "all", label: "All" },
+] as const
+type View = (typeof views)[number]["value"]
+type Range = (typeof ranges)[number]["value"]
+
+/** One of a few values, in the address of the page. */
+const useChoice = <Value extends string>(
+  name: string,
+  options: ReadonlyArray<{ readonly value: Value }>,
+  usual: Value,
+) => {
+  const [text, setText] = useSearch(name)
+  const value = options.find((option) => option.value === text)?.value ?? usual
+  return [value, (next: Value) => setText(next === usual ? undefined : next)] as const
+}
+
+const dayMillis = 86_400_000
+const topics = 50
+const refetchMillis = 15_000
+
+type Topic = Answer<"docs.mostAsked">["questions"][number]
+type Question = Answer<"docs.questions">["questions"][number]
+type Since = { readonly since?: string }
+
+const text = {
+  title: "Question",
+  cell: ({ question }: { readonly question: string }) => <span class="anywhere">{question}</span>,
+}
+
+const topicColumns: ReadonlyArray<Column<Topic>> = [
+  text,
+  { title: "Times", align: "end", cell: ({ times }) => numberText(times) },
+  { title: "Found nothing", align: "end", cell: ({ notFound }) => numberText(notFound) },
+  { title: "Helpful", align: "end", cell: ({ thumbsUp }) => numberText(thumbsUp) },
+  { title: "Not helpful", align: "end", cell: ({ thumbsDown }) => numberText(thumbsDown) },
+  { title: "Last asked", align: "fit", cell: ({ lastAskedAt }) => <Time at={lastAskedAt} isRelative /> },
+]
+
+/** An answer without a source has hardly any feedback. */
+const unansweredColumns = topicColumns.filter(({ title }) => ["Question", "Times", "Last asked"].includes(title))
+
+const questionColumns: ReadonlyArray<Column<Question>> = [
+  text,
+  {
+    title: "Answer",
+    align: "fit",
+    cell: ({ found }) => (found ? <Badge tone="good">Has a source</Badge> : <Badge tone="warn">Found nothing</Badge>),
+  },
+  {
+    title: "Feedback",
+    align: "fit",
+    cell: ({ thumb }) =>
+      thumb === null ? <span class="quiet">none</span> : thumb === "up" ? "Helpful" : "Not helpful",
+  },
+  { title: "Asked", align: "fit", cell: ({ askedAt }) => <Time at={askedAt} isRelative /> },
+]
+
+/** Why a view has no row, and what to do. */
+const empties: Record<View, readonly [title: string, text: string]> = {
+  unanswered: [
+    "Every question found something",
+    "A question that finds nothing in the pages comes here. Write a page that answers it.",
+  ],
+  asked: ["Nobody has asked anything", "Connect the chat of your site, with a key of this project."],
+  down: ["No answer was rated not helpful", "Your site sends feedback by POST /api/svc/chat/feedback."],
+  up: ["No answer was rated helpful", "Your site sends feedback by POST /api/svc/chat/feedback."],
+  all: ["Nobody has asked anything", "Connect the chat of your site, with a key of this project."],
+}
+
+const Nothing = ({ isBounded, view }: { readonly view: View; readonly isBounded: boolean }) => (
+  <Empty icon="chat" title={`${empties[view][0]}${isBounded ? " in this time" : ""}`}>
+    <p>{empties[view][1]}</p>
+  </Empty>
+)
+
+interface ListProps {
+  readonly projectId: string
+  readonly range: Since
+  readonly view: View
+}
+
+/** Questions that are equal but for case and punctuation, counted. */
+const Topics = ({ projectId, range, view }: ListProps) => {
+  const args = { projectId, limit: topics, ...range, ...(view === "unanswered" ? { found: false } : {}) }
+  const { data, error, refetch } = useData("docs.mostAsked", args, { refetchMillis, keepsPrevious: true })
+  return (
+    <Table
+      caption={view === "unanswered" ? "Questions that found nothing" : "Questions, the most asked first"}
+      rows={data?.questions}
+      error={error}
+      refetch={refetch}
+      rowKey={({ lastAskedAt, question }) => `${question} ${lastAskedAt}`}
+      empty={<Nothing view={view} isBounded={range.since !== undefined} />}
+      columns={view === "unanswered" ? unansweredColumns : topicColumns}
+    />
+  )
+}
+
+/** Single questions, newest first. */
+const List = ({ projectId, range, view }: ListProps) => {
+  const pages = usePages(
+    "docs.questions",
+    { projectId, limit: 50, ...range, ...(view === "up" || view === "down" ? { thumb: view } : {}) },
+    ({ questions }) => questions,
+    { refetchMillis, keepsPrevious: true },
+  )
+  return (
+    <Table
+      caption="Questions"
+      {...pages}
+      rowKey={({ id }) => id}
+      empty={<Nothing view={view} isBounded={range.since !== undefined} />}
+      columns={questionColumns}
+    />
+  )
+}
+
+/** What readers have asked in a range of time: what found nothing, what is asked most, and what they say of answers. */
+const Questions = ({ projectId }: { readonly projectId: string }) => {
+  const [view, setView] = useChoice<View>("view", views, "unanswered")
+  const [days, setDays] = useChoice<Range>("days", ranges, "30")
+  const range = useMemo((): Since => (days === "all" ? {} : { since: ago(Number(days) * dayMillis) }), [days])
+  const props = { projectId, range, view }
+  return (
+    <>
+      <div class="card-tools">
+        <Segments label="Questions" value={view} options={views} onChange={setView} />
+        <Segments label="Range" value={days} options={ranges} onChange={setDays} />
+      </div>
+      {view === "unanswered" || view === "asked" ? <Topics key={view} {...props} /> : <List key={view} {...props} />}
+    </>
   )
 }

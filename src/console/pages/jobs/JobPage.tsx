@@ -1,20 +1,22 @@
+import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
+import { useCall, useData, usePages } from "../../client/queries.ts"
+import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
+import { Button, Copyable } from "../../components/Button.tsx"
 import { Json } from "../../components/Code.tsx"
-import { Copyable } from "../../components/Copy.tsx"
 import { Confirm } from "../../components/Dialog.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card, Facts, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Skeleton.tsx"
+import { Skeleton } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
-import { useCall, useData, usePages } from "../../client/queries.ts"
-import { useMay } from "../../client/session.tsx"
+import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { orgPath, useParam } from "../../navigation/router.tsx"
-import { isOpen, type Job } from "./job.ts"
-import { JobLife } from "./JobLife.tsx"
+import { Link, orgPath, useParam } from "../../navigation/router.tsx"
+import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
+import { shortUrl, useEndpoints } from "../webhooks/endpoints.ts"
+import { isDelayed, isOpen, type Job } from "./job.ts"
 
 const About = ({ job }: { readonly job: Job }) => (
   <Facts
@@ -112,3 +114,135 @@ export default () => {
     </Page>
   )
 }
+
+type Tone = "done" | "now" | "bad" | "open"
+
+interface StepProps {
+  readonly tone: Tone
+  readonly title: ComponentChildren
+  readonly at?: string | null
+  /** How long it took to come here. */
+  readonly after?: number | undefined
+  readonly children?: ComponentChildren
+}
+
+const Step = ({ after, at, children, title, tone }: StepProps) => (
+  <li class={`step ${tone}`} aria-current={tone === "now" ? "step" : undefined}>
+    <div class="row between">
+      <strong>{title}</strong>
+      <span class="quiet small">
+        {at !== null && at !== undefined && <Time at={at} isRelative />}
+        {after !== undefined && ` · after ${durationText(after)}`}
+      </span>
+    </div>
+    {children}
+  </li>
+)
+
+const Claims = ({ job }: { readonly job: Job }) => {
+  const { attempt, lease_expires_at, max_attempts, note, progress, status } = job
+  if (status === "queued") {
+    return isDelayed(job) ? (
+      <Step tone="now" title="Waits for its time">
+        <span>
+          No worker gets it before <Time at={job.run_at} />.
+        </span>
+      </Step>
+    ) : (
+      <Step tone="now" title="Waits for a worker">
+        <span class="quiet">
+          {attempt === 0
+            ? `A worker claims jobs of ${job.workflow}.`
+            : `Attempt ${attempt} of ${max_attempts} ended without an outcome.`}
+        </span>
+      </Step>
+    )
+  }
+  if (status === "running") {
+    return (
+      <Step tone="now" title={`Runs: attempt ${attempt} of ${max_attempts}`}>
+        {progress !== null && <meter class="bar" min={0} max={1} value={progress} aria-label="Progress" />}
+        <span>{note ?? <span class="quiet">The worker has sent no note.</span>}</span>
+        <span class="quiet small">
+          The lease ends <Time at={lease_expires_at} isRelative />; then the job is queued again.
+        </span>
+      </Step>
+    )
+  }
+  return <Step tone="done" title={attempt === 0 ? "Finished without a claim" : `Claimed ${counted(attempt, "time")}`} />
+}
+
+const endTitles = { completed: "Completed", failed: "Failed", canceled: "Canceled" } as const
+
+const End = ({ job }: { readonly job: Job }) => {
+  const { created_at, error, finished_at, status } = job
+  if (status === "queued" || status === "running") return <Step tone="open" title="Finished" />
+  const end = finished_at ?? job.updated_at
+  return (
+    <Step
+      tone={status === "failed" ? "bad" : "done"}
+      title={endTitles[status]}
+      at={end}
+      after={Date.parse(end) - Date.parse(created_at)}
+    >
+      {error !== null && <span class="anywhere">{error}</span>}
+    </Step>
+  )
+}
+
+const Delivered = ({ delivery, job }: { readonly delivery: Delivery; readonly job: Job }) => {
+  const orgId = useOrg()
+  const { byId } = useEndpoints()
+  const { attempts, delivery_id, state, updated_at, webhook_endpoint_id } = delivery
+  const endpoint = byId.get(webhook_endpoint_id ?? "")
+  const name =
+    webhook_endpoint_id === null
+      ? "the callback URL"
+      : endpoint === undefined
+        ? "a deleted endpoint"
+        : shortUrl(endpoint.url)
+  const tone = state === "delivered" ? "done" : state === "failed" ? "bad" : state === "pending" ? "now" : "open"
+  const after =
+    state === "delivered" && job.finished_at !== null ? Date.parse(updated_at) - Date.parse(job.finished_at) : 0
+  return (
+    <Step tone={tone} title={<Link to={orgPath(orgId, `/deliveries/${delivery_id}`)}>To {name}</Link>}>
+      <span class="row small">
+        <State of={shownState(delivery)} />
+        <span class="quiet">
+          {counted(attempts, "attempt")} · <Time at={updated_at} isRelative />
+          {after > 0 && ` · ${durationText(after)} after the job`}
+        </span>
+      </span>
+    </Step>
+  )
+}
+
+const Deliveries = ({ deliveries, job }: LifeProps) => {
+  if (job.status === "canceled") return <Step tone="open" title="No event: the job was canceled" />
+  if (job.finished_at === null) return <Step tone="open" title="Event and webhooks" />
+  if (job.skip_callbacks) return <Step tone="done" title="No webhooks: the job skips them" />
+  if (deliveries === undefined) return <Step tone="open" title="Webhooks…" />
+  if (deliveries.length === 0) return <Step tone="done" title="No webhooks: no endpoint wanted the event" />
+  return (
+    <>
+      {deliveries.map((delivery) => (
+        <Delivered key={delivery.delivery_id} delivery={delivery} job={job} />
+      ))}
+    </>
+  )
+}
+
+interface LifeProps {
+  readonly job: Job
+  readonly deliveries: ReadonlyArray<Delivery> | undefined
+}
+
+/** The life of a job in one picture: from its creation to each webhook. */
+export const JobLife = ({ deliveries, job }: LifeProps) => (
+  <ol class="life" aria-label="Life of the job">
+    <Step tone="done" title="Created" at={job.created_at} />
+    <Claims job={job} />
+    <End job={job} />
+    <Deliveries job={job} deliveries={deliveries} />
+  </ol>
+)

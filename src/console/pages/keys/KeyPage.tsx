@@ -1,18 +1,134 @@
-import { useEffect, useState } from "preact/hooks"
-import { useCall, usePages } from "../../client/queries.ts"
+import { useEffect, useMemo, useState } from "preact/hooks"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Skeleton.tsx"
-import { useNow } from "../../components/Time.tsx"
+import { Button, Copyable } from "../../components/Button.tsx"
+import { Chart, type Series } from "../../components/Chart.tsx"
+import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
+import { Field, Form, Input, Select } from "../../components/Form.tsx"
+import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
+import { Skeleton } from "../../components/Table.tsx"
+import { Segments } from "../../components/Tabs.tsx"
+import { durationText, Time, useNow } from "../../components/Time.tsx"
 import { toast } from "../../components/Toasts.tsx"
-import { orgPath, useParam } from "../../navigation/router.tsx"
-import { DeleteKey, DisableKey, EditKey, RotateKey } from "./KeyDialogs.tsx"
-import { KeyFacts, KeyNotices } from "./KeyFacts.tsx"
-import { isEnded, type Key, keyStateOf } from "./keyState.ts"
-import { KeyUsage } from "./KeyUsage.tsx"
+import { numberText } from "../../components/numbers.ts"
+import { Link, navigate, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
+import { useChanges } from "../audit/useChanges.tsx"
+import {
+  changedSettings,
+  isEnded,
+  isMetadata,
+  type Key,
+  keyStateOf,
+  rateLimitText,
+  SettingFields,
+  ShownOnce,
+  textsOf,
+} from "./keySettings.tsx"
+
+interface KeyDialogProps {
+  readonly orgId: string
+  readonly of: Key
+  readonly onClose: () => void
+}
+
+export const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+  const call = useCall()
+  const [before] = useState(() => textsOf(key))
+  const [texts, setTexts] = useState(before)
+  const [name, setName] = useState(key.name)
+  const changes = {
+    ...(name === key.name ? {} : { name }),
+    ...(isMetadata(texts.metadata) ? changedSettings(before, texts) : {}),
+  }
+  const save = async () => {
+    await call("keys.update", { orgId, id: key.id, ...changes })
+    toast("The key is saved. Every replica knows it.")
+    onClose()
+  }
+  const isReady = Object.keys(changes).length > 0 && isMetadata(texts.metadata)
+  return (
+    <Dialog title={`Change ${key.name}`} onClose={onClose}>
+      <Form submit="Save" isReady={isReady} onSubmit={save} onCancel={onClose}>
+        <Field label="Name">
+          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+        </Field>
+        <SettingFields texts={texts} onChange={setTexts} />
+      </Form>
+    </Dialog>
+  )
+}
+
+const overlaps = [
+  { value: "0", label: "No overlap: the old key ends at once" },
+  { value: "3600", label: "1 hour" },
+  { value: "86400", label: "1 day" },
+  { value: "604800", label: "7 days" },
+]
+
+export const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+  const call = useCall()
+  const [overlap, setOverlap] = useState("86400")
+  const [created, setCreated] = useState<{ readonly key: string; readonly id: string }>()
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const rotate = async () => {
+    const args = { orgId, id: key.id, overlapSeconds: Number(overlap) }
+    setCreated(await call("keys.rotate", args, idempotencyKey))
+  }
+  if (created !== undefined) {
+    const open = () => {
+      onClose()
+      navigate(orgPath(orgId, `/keys/${created.id}`))
+    }
+    return <ShownOnce title={`The new key of ${key.name}`} secret={created.key} onClose={open} />
+  }
+  return (
+    <Dialog title={`Rotate ${key.name}`} onClose={onClose}>
+      <p>
+        A new key with the same settings replaces this one. Both share one counter of the rate limit and of the credits.
+      </p>
+      <Form submit="Rotate key" onSubmit={rotate} onCancel={onClose}>
+        <Field label="The old key stays valid for" hint="Long enough to give the new one to everyone who uses it.">
+          <Select value={overlap} onInput={setOverlap} options={overlaps} />
+        </Field>
+      </Form>
+    </Dialog>
+  )
+}
+
+export const DisableKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+  const call = useCall()
+  const disable = async () => {
+    await call("keys.update", { orgId, id: key.id, enabled: false })
+    toast("The key is disabled. Every replica refuses it.")
+  }
+  return (
+    <Confirm title={`Disable ${key.name}?`} action="Disable key" isDangerous onConfirm={disable} onClose={onClose}>
+      <p>Every replica refuses the key at once, until it is enabled again.</p>
+    </Confirm>
+  )
+}
+
+export const DeleteKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
+  const call = useCall(() => navigate(orgPath(orgId, "/keys")))
+  const remove = async () => {
+    await call("keys.remove", { orgId, id: key.id })
+    toast(`${key.name} is deleted.`)
+  }
+  return (
+    <Confirm
+      title={`Delete ${key.name}`}
+      action="Delete key"
+      isDangerous
+      typed={key.name}
+      onConfirm={remove}
+      onClose={onClose}
+    >
+      <p>Every replica refuses the key at once. This cannot be undone; to stop it for a while, disable it.</p>
+    </Confirm>
+  )
+}
 
 /** A key of an org. No operation reads one key, so pages of the list are read until it is there. */
 const useKey = (orgId: string, id: string) => {
@@ -98,5 +214,160 @@ export default () => {
       )}
       {dialog}
     </Page>
+  )
+}
+
+const none = <span class="quiet">none</span>
+
+const Credits = ({ credits, refill }: Key) => {
+  if (credits === null) return <span class="quiet">no limit</span>
+  return (
+    <span class="stack tight">
+      <span>
+        {numberText(credits)} left
+        {refill !== null && `, refilled to ${numberText(refill.amount)} each ${refill.every} at 00:00 UTC`}
+      </span>
+      {refill !== null && (
+        <progress
+          class={`bar ${credits === 0 ? "bad" : credits < refill.amount * 0.1 ? "warn" : ""}`}
+          aria-label="Credits left"
+          value={Math.min(credits, refill.amount)}
+          max={Math.max(1, refill.amount)}
+        />
+      )}
+    </span>
+  )
+}
+
+/** How long the key is still valid, second by second. */
+const Countdown = ({ to }: { readonly to: string }) => {
+  const left = Date.parse(to) - useNow(1_000)
+  return <strong class="number">This key ends in {durationText(Math.max(0, Math.floor(left / 1_000) * 1_000))}.</strong>
+}
+
+/** What a reader has to know of a key first. */
+export const KeyNotices = ({ of: key }: { readonly of: Key }) => {
+  const state = keyStateOf(key, useNow(1_000))
+  if (state === "leaked") {
+    return (
+      <Notice tone="bad">
+        <strong>
+          This key was found in public <Time at={key.leakedAt} isRelative />. It is refused for good.
+        </strong>
+        <span>Create another key for whoever uses it, and look below for uses that were not theirs.</span>
+      </Notice>
+    )
+  }
+  if (state === "expiring") {
+    return (
+      <Notice tone="warn" icon="clock">
+        <Countdown to={key.expiresAt!} />
+        <span>
+          At <Time at={key.expiresAt} />. Rotated keys end after their overlap: give everyone the new key before that.
+        </span>
+      </Notice>
+    )
+  }
+  if (state === "expired") {
+    return (
+      <Notice tone="bad">
+        <strong>
+          This key has ended <Time at={key.expiresAt} isRelative />. It is refused.
+        </strong>
+      </Notice>
+    )
+  }
+  return state === "disabled" ? (
+    <Notice tone="calm" icon="pause">
+      <strong>This key is disabled. It is refused until somebody enables it.</strong>
+    </Notice>
+  ) : null
+}
+
+/** The project of a key, by its name once that is known. */
+const ProjectLink = ({ projectId }: { readonly projectId: string }) => {
+  const orgId = useParam("orgId")
+  const { data } = useData("projects.get", { projectId })
+  return <Link to={orgPath(orgId, `/projects/${projectId}`)}>{data?.name ?? projectId}</Link>
+}
+
+export const KeyFacts = ({ of: key }: { readonly of: Key }) => {
+  const orgId = useParam("orgId")
+  const changes = useChanges(key.id)
+  return (
+    <Facts
+      of={{
+        Id: <Copyable text={key.id} label="Copy the id" />,
+        For: key.projectId === null ? "the whole org" : <ProjectLink projectId={key.projectId} />,
+        ...(key.replacedBy !== null && {
+          "Replaced by": <Link to={orgPath(orgId, `/keys/${key.replacedBy}`)}>its replacement</Link>,
+        }),
+        Created: <Time at={key.createdAt} />,
+        "Last used": <Time at={key.lastUsedAt} isRelative none="never" />,
+        "Ends at": <Time at={key.expiresAt} none="never" />,
+        "Rate limit": rateLimitText(key) ?? <span class="quiet">no limit</span>,
+        Credits: <Credits {...key} />,
+        Permissions:
+          key.permissions.length === 0 ? (
+            none
+          ) : (
+            <ul class="row">
+              {key.permissions.map((permission) => (
+                <li key={permission}>
+                  <code>{permission}</code>
+                </li>
+              ))}
+            </ul>
+          ),
+        "External id": key.externalId ?? none,
+        "Audit log": changes,
+        Metadata: key.metadata === null ? none : <pre>{JSON.stringify(key.metadata, undefined, 2)}</pre>,
+      }}
+    />
+  )
+}
+
+const ranges = [
+  { value: "hour", label: "Last day" },
+  { value: "day", label: "Last 30 days" },
+] as const
+const dayMillis = 86_400_000
+const daysOf = { hour: 1, day: 30 }
+
+const validations = [
+  { name: "valid", label: "Valid", tone: "good" },
+  { name: "limited", label: "Limited", tone: "warn" },
+  { name: "forbidden", label: "Forbidden", tone: "bad" },
+] as const satisfies ReadonlyArray<Series>
+const costs = [{ name: "cost", label: "Cost", tone: "accent" }] as const satisfies ReadonlyArray<Series>
+
+/** How often a key was validated, and what it cost. */
+export const KeyUsage = ({ id, orgId }: { readonly orgId: string; readonly id: string }) => {
+  const [text, setText] = useSearch("every")
+  const every = text === "day" ? "day" : "hour"
+  const from = useMemo(
+    () => new Date(Date.now() - daysOf[every] * dayMillis + dayMillis / 24).toISOString(),
+    [every, id],
+  )
+  const { data, error, refetch } = useData(
+    "keys.usage",
+    { orgId, id, every, from },
+    { refetchMillis: 10_000, keepsPrevious: true },
+  )
+  return (
+    <>
+      <ErrorBox error={error} onRetry={refetch} />
+      <div class="grid-2">
+        <Card
+          title={`Validations by ${every}`}
+          actions={<Segments label="Range" value={every} options={ranges} onChange={setText} />}
+        >
+          <Chart title="Validations" every={every} series={validations} intervals={data?.usage} />
+        </Card>
+        <Card title={`Cost by ${every}`}>
+          <Chart title="Cost of valid validations" every={every} series={costs} intervals={data?.usage} />
+        </Card>
+      </div>
+    </>
   )
 }

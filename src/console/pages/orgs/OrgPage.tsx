@@ -1,18 +1,18 @@
+import type { Answer } from "../../client/Operations.ts"
 import { useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
-import { Copyable } from "../../components/Copy.tsx"
+import { Copyable } from "../../components/Button.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
-import { counted } from "../../components/numbers.ts"
 import { Card, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Skeleton.tsx"
+import { Skeleton } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
+import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
-import { Activity } from "../overview/Activity.tsx"
-import { ranges, useRange } from "../overview/range.ts"
+import { Activity, ranges, useRange } from "../overview/Activity.tsx"
 import { useEndpoints } from "../webhooks/endpoints.ts"
-import { LimitsUsed } from "./LimitsUsed.tsx"
+import { limitLabels, limitNames, limitText, limitTone } from "./limits.ts"
 
 /** Leads to the endpoints that receive nothing. Beside the title, so that no chart moves when they are read. */
 const Deactivated = ({ orgId }: { readonly orgId: string }) => {
@@ -52,3 +52,25 @@ export default () => {
     </Page>
   )
 }
+
+/** What an org uses of each limit. */
+export const LimitsUsed = ({ org: { limits, used } }: { readonly org: Answer<"orgs.get"> }) => (
+  <ul class="limits">
+    {limitNames.map((name) => (
+      <li key={name} class="stack tight">
+        <span class="row between small">
+          <span>{limitLabels[name]}</span>
+          <span class="quiet number">
+            {limitText(name, used[name])} of {limitText(name, limits[name])}
+          </span>
+        </span>
+        <progress
+          class={`bar ${limitTone(used[name], limits[name]) ?? ""}`}
+          aria-label={`${limitLabels[name]} used`}
+          value={Math.min(used[name], limits[name])}
+          max={Math.max(1, limits[name])}
+        />
+      </li>
+    ))}
+  </ul>
+)

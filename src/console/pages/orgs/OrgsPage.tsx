@@ -1,14 +1,15 @@
 import { useState } from "preact/hooks"
 import type { Answer } from "../../client/Operations.ts"
-import { useData, usePages } from "../../client/queries.ts"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
-import { numberText, shortNumber } from "../../components/numbers.ts"
+import { Dialog } from "../../components/Dialog.tsx"
+import { Field, Form, Input } from "../../components/Form.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { Table } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
-import { Link, orgPath } from "../../navigation/router.tsx"
-import { CreateOrg } from "./CreateOrg.tsx"
+import { numberText, shortNumber } from "../../components/numbers.ts"
+import { Link, navigate, orgPath } from "../../navigation/router.tsx"
 import { limitLabels, limitNames, limitTone } from "./limits.ts"
 
 type Overview = Answer<"activity.overview">
@@ -104,5 +105,25 @@ export default () => {
       </Card>
       {isCreating && <CreateOrg onClose={() => setCreating(false)} />}
     </Page>
+  )
+}
+
+export const CreateOrg = ({ onClose }: { readonly onClose: () => void }) => {
+  const [name, setName] = useState("")
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const call = useCall()
+  const create = async () => {
+    const { orgId } = await call("orgs.create", { name }, idempotencyKey)
+    onClose()
+    navigate(orgPath(orgId))
+  }
+  return (
+    <Dialog title="Create an org" onClose={onClose}>
+      <Form submit="Create org" onCancel={onClose} onSubmit={create}>
+        <Field label="Name" hint="People see it here. It need not be unique.">
+          <Input name="name" value={name} onInput={setName} required maxLength={255} autocomplete="off" />
+        </Field>
+      </Form>
+    </Dialog>
   )
 }

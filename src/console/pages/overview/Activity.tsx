@@ -1,9 +1,8 @@
 import { useData } from "../../client/queries.ts"
-import { Chart } from "../../components/Chart.tsx"
+import { Chart, type Series } from "../../components/Chart.tsx"
 import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Card } from "../../components/Page.tsx"
-import type { Every } from "./range.ts"
-import { deliverySeries, jobSeries, ownValidationSeries, validationSeries } from "./series.ts"
+import { useSearch } from "../../navigation/router.tsx"
 
 /** What happened in a range, as charts: in every org, or in one. */
 export const Activity = ({ every, orgId }: { readonly every: Every; readonly orgId?: string }) => {
@@ -34,4 +33,46 @@ export const Activity = ({ every, orgId }: { readonly every: Every; readonly org
       </div>
     </>
   )
+}
+
+/** What the charts of an overview count, each outcome in the colour of its meaning. */
+const deliverySeries = [
+  { name: "delivered", label: "Delivered", tone: "good" },
+  { name: "retried", label: "Retried", tone: "warn" },
+  { name: "failed", label: "Failed", tone: "bad" },
+] as const satisfies ReadonlyArray<Series>
+
+/** Validations of one org. Invalid keys belong to no org. */
+const ownValidationSeries = [
+  { name: "valid", label: "Valid", tone: "good" },
+  { name: "limited", label: "Limited", tone: "warn" },
+  { name: "forbidden", label: "Forbidden", tone: "calm" },
+] as const satisfies ReadonlyArray<Series>
+
+const validationSeries = [
+  ...ownValidationSeries,
+  { name: "invalid", label: "Invalid", tone: "bad" },
+] as const satisfies ReadonlyArray<Series>
+
+const jobSeries = [
+  { name: "completed", label: "Completed", tone: "good" },
+  { name: "canceled", label: "Canceled", tone: "calm" },
+  { name: "failed", label: "Failed", tone: "bad" },
+] as const satisfies ReadonlyArray<Series>
+
+export type Every = "minute" | "hour" | "day"
+
+/** The ranges of an overview, by the length of their intervals. */
+export const ranges: ReadonlyArray<{ readonly value: Every; readonly label: string }> = [
+  { value: "minute", label: "Last hour" },
+  { value: "hour", label: "Last day" },
+  { value: "day", label: "Last 30 days" },
+]
+const isEvery = (text: string | undefined): text is Every => ranges.some(({ value }) => value === text)
+
+/** The range in the address of the page. */
+export const useRange = (usual: Every) => {
+  const [text, setText] = useSearch("every")
+  const every = isEvery(text) ? text : usual
+  return [every, (value: Every) => setText(value === usual ? undefined : value)] as const
 }

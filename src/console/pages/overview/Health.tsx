@@ -2,11 +2,10 @@ import type { Answer } from "../../client/Operations.ts"
 import { GatehouseError } from "../../client/call.ts"
 import { useData } from "../../client/queries.ts"
 import { Notice } from "../../components/ErrorBox.tsx"
-import { shortNumber } from "../../components/numbers.ts"
-import { Stat } from "../../components/Page.tsx"
-import { Time, useNow } from "../../components/Time.tsx"
-import { type DatabaseState, databaseMillisOf, percentText, problemsOf, recentOf } from "./health.ts"
-import { Speed, useServiceState } from "./Speed.tsx"
+import { Card, Empty, Stat } from "../../components/Page.tsx"
+import { Table } from "../../components/Table.tsx"
+import { durationText, Time, useNow } from "../../components/Time.tsx"
+import { bytesText, counted, numberText, shortNumber } from "../../components/numbers.ts"
 
 type Overview = Answer<"activity.overview">
 const none = "–"
@@ -88,4 +87,247 @@ export const Health = () => {
       </div>
     </>
   )
+}
+
+/** The median and the 99th percentile of a replica. */
+const durations = (title: string, name: Measured) => ({
+  title,
+  align: "end" as const,
+  cell: ({ figures }: Replica) => {
+    const { p50Millis = null, p99Millis = null } = figures?.[name] ?? {}
+    if (p50Millis === null) return "–"
+    return (
+      <span class="stack tight" title="The median, and what 99 of 100 were faster than">
+        <span>{millisText(p50Millis)}</span>
+        <span class="quiet">{millisText(p99Millis)}</span>
+      </span>
+    )
+  },
+})
+
+/** Each process of the service, with how fast it was in the last five minutes: median and 99th percentile. */
+export const Replicas = () => {
+  const state = useServiceState()
+  return (
+    <Card
+      title="Replicas"
+      isPadded={false}
+      actions={<span class="quiet small">median, and below it the 99th percentile</span>}
+    >
+      <Table
+        caption="Replicas, with the median and the 99th percentile of what they measured"
+        rows={state?.replicas}
+        rowKey={({ replicaId }) => replicaId}
+        empty={<Empty icon="activity" title="No replica was seen in the last minute" />}
+        columns={[
+          {
+            title: "Replica",
+            cell: ({ replicaId }) => (
+              <code class="clip" title={replicaId}>
+                {replicaId}
+              </code>
+            ),
+          },
+          { title: "Started", align: "fit", cell: ({ startedAt }) => <Time at={startedAt} isRelative /> },
+          durations("Requests", "requests"),
+          durations("Validations", "validations"),
+          durations("Receivers", "attempts"),
+          durations("Database", "database"),
+          {
+            title: "In flight",
+            align: "end",
+            cell: ({ figures }) =>
+              figures === null ? (
+                "–"
+              ) : (
+                <span title="Operations of the database in flight, and the most connections">
+                  {figures.databaseInFlight} of {figures.databaseConnections}
+                </span>
+              ),
+          },
+        ]}
+      />
+    </Card>
+  )
+}
+
+type Replica = Answer<"activity.replicas">["replicas"][number]
+type Figures = NonNullable<Replica["figures"]>
+type Measured = "requests" | "validations" | "attempts" | "database"
+
+/** The replicas and the database, which say every 20 seconds how they are. */
+const useServiceState = () => useData("activity.replicas", {}, { isLive: false, refetchMillis: 20_000 }).data
+
+/** "1.2 ms", "340 ms", "2.5 s". */
+const millisText = (millis: number | null | undefined) => {
+  if (millis === null || millis === undefined) return none
+  return millis < 10 ? `${Number(millis.toPrecision(2))} ms` : durationText(millis)
+}
+
+/** The figures of all replicas together: durations of several cannot be added up, so they are those of the slowest. */
+const together = (all: ReadonlyArray<Figures>, name: Measured) => {
+  const largest = (share: "p50Millis" | "p99Millis") => {
+    const known = all.map((figures) => figures[name][share]).filter((millis) => millis !== null)
+    return known.length === 0 ? null : Math.max(...known)
+  }
+  const perMinute = all.reduce((sum, figures) => sum + figures[name].perMinute, 0)
+  return { p50: largest("p50Millis"), p99: largest("p99Millis"), perMinute }
+}
+
+const measures = [
+  { name: "requests", label: "Requests" },
+  { name: "validations", label: "Validations" },
+  { name: "attempts", label: "Receivers" },
+  { name: "database", label: "Database" },
+] as const
+
+const rate = (perMinute: number) => (perMinute > 0 && perMinute < 1 ? "under 1" : shortNumber(Math.round(perMinute)))
+
+/** How long things take, and the database, in five figures. */
+const Speed = () => {
+  const state = useServiceState()
+  const figures = state?.replicas.flatMap(({ figures }) => (figures === null ? [] : [figures])) ?? []
+  return (
+    <>
+      {measures.map(({ label, name }) => {
+        const { p50, p99, perMinute } = together(figures, name)
+        return (
+          <Stat
+            key={name}
+            label={`${label} p99`}
+            note={p50 === null ? "none in 5 minutes" : `median ${millisText(p50)}, ${rate(perMinute)} a minute`}
+          >
+            <span title="99 of 100 were faster, in the last five minutes, at the slowest replica">
+              {millisText(p99)}
+            </span>
+          </Stat>
+        )
+      })}
+      <Stat
+        label="Database size"
+        note={state === undefined ? none : state.database.writable ? "writable" : "read-only"}
+      >
+        {state === undefined || state.database.bytes === null ? none : bytesText(state.database.bytes)}
+      </Stat>
+    </>
+  )
+}
+
+type Failing = Answer<"activity.failing">["endpoints"][number]
+
+interface Problem {
+  readonly tone: "warn" | "bad"
+  readonly text: string
+  /** What to look at. */
+  readonly remedy: string
+}
+
+/** `silent`: the service answers, and its database does not. `unknown`: the service does not answer. */
+type DatabaseState = "writable" | "readOnly" | "silent" | "unknown"
+
+const databaseProblems: Readonly<Record<DatabaseState, Problem | undefined>> = {
+  writable: undefined,
+  readOnly: {
+    tone: "bad",
+    text: "The database is read-only.",
+    remedy: "Keys are validated; everything that writes is a 503. Look whether DATABASE_URL names a standby.",
+  },
+  silent: {
+    tone: "bad",
+    text: "The database does not answer.",
+    remedy: "Keys that a replica knows are validated; everything else is a 503. What is shown here is from before.",
+  },
+  unknown: {
+    tone: "bad",
+    text: "The service does not answer.",
+    remedy: "The process is down, or your network. What is shown here is from before.",
+  },
+}
+
+const recentMinutes = 10
+/** Shares and waits from which on they are a problem: the first needs a look, the second hurts receivers. */
+const shares = { warn: 0.05, bad: 0.25 }
+const waits = { warn: 60_000, bad: 300_000 }
+/** The median of the database's operations from which on everything is slow, in milliseconds. */
+const slowDatabase = { warn: 100, bad: 1_000 }
+/** Fewer attempts say nothing about a share. */
+const minimumAttempts = 10
+
+const sum = (numbers: ReadonlyArray<number>) => numbers.reduce((all, one) => all + one, 0)
+
+/** What happened in the last ten minutes of an overview by minute. */
+const recentOf = ({ deliveries, validations }: Overview) => {
+  const recent = deliveries.slice(-recentMinutes)
+  const delivered = sum(recent.map((one) => one.delivered))
+  const attempts = delivered + sum(recent.map(({ failed, retried }) => failed + retried))
+  return {
+    minutes: recent.length,
+    attempts,
+    failedShare: attempts === 0 ? 0 : (attempts - delivered) / attempts,
+    validations: sum(
+      validations
+        .slice(-recentMinutes)
+        .map(({ forbidden, invalid, limited, valid }) => forbidden + invalid + limited + valid),
+    ),
+    unavailable: sum(validations.slice(-recentMinutes).map((one) => one.unavailable)),
+  }
+}
+
+const toneOf = (value: number, from: { readonly warn: number; readonly bad: number }) =>
+  value >= from.bad ? "bad" : value >= from.warn ? "warn" : undefined
+
+/** The median of the database's operations at the slowest replica, in milliseconds. */
+const databaseMillisOf = (replicas: ReadonlyArray<Replica>) =>
+  Math.max(0, ...replicas.map(({ figures }) => figures?.database.p50Millis ?? 0))
+
+const percentText = (share: number) => `${Number((share * 100).toFixed(share < 0.1 ? 1 : 0))} %`
+
+/** What is wrong now, the worst first. */
+const problemsOf = (
+  overview: Overview,
+  failing: ReadonlyArray<Failing>,
+  database: { readonly state: DatabaseState; readonly millis: number },
+  now: number,
+): ReadonlyArray<Problem> => {
+  const { attempts, failedShare, unavailable } = recentOf(overview)
+  const wait = overview.oldestDueAt === null ? 0 : now - Date.parse(overview.oldestDueAt)
+  const waitTone = toneOf(wait, waits)
+  const shareTone = attempts < minimumAttempts ? undefined : toneOf(failedShare, shares)
+  const databaseTone = toneOf(database.millis, slowDatabase)
+  const ended = failing.filter(({ active, deactivatedReason }) => !active && deactivatedReason !== "by_request").length
+  const problems: Array<Problem | undefined> = [
+    databaseProblems[database.state],
+    unavailable === 0
+      ? undefined
+      : {
+          tone: "bad",
+          text: `${counted(unavailable, "validation")} had no answer in the last ${recentMinutes} minutes.`,
+          remedy: "The database did not answer in time. The log and /readyz say why.",
+        },
+    databaseTone && {
+      tone: databaseTone,
+      text: `Half of the operations of the database take ${durationText(database.millis)} or more.`,
+      remedy:
+        "See which replica below. Look at the load and the disk of the database, and at long transactions of others.",
+    },
+    shareTone && {
+      tone: shareTone,
+      text: `${percentText(failedShare)} of ${numberText(attempts)} attempts failed in the last ${recentMinutes} minutes.`,
+      remedy: "See below which endpoints fail, and of which orgs.",
+    },
+    waitTone && {
+      tone: waitTone,
+      text: `A delivery has been due for ${durationText(wait)}.`,
+      remedy: "Endpoints that are slow or fail have their own backlog. If all endpoints wait, start another replica.",
+    },
+    ended === 0
+      ? undefined
+      : {
+          tone: "warn",
+          text: `${counted(ended, "endpoint was", "endpoints were")} deactivated after failing.`,
+          remedy: "Tell its org: it receives nothing until it is active again.",
+        },
+  ]
+  const found = problems.filter((problem) => problem !== undefined)
+  return [...found.filter(({ tone }) => tone === "bad"), ...found.filter(({ tone }) => tone === "warn")]
 }

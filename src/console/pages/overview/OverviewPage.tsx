@@ -1,12 +1,16 @@
 import { useMemo } from "preact/hooks"
-import { Page } from "../../components/Page.tsx"
+import type { Answer } from "../../client/Operations.ts"
+import { useData, usePages } from "../../client/queries.ts"
+import { Badge } from "../../components/Badge.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
-import { ActiveOrgs } from "./ActiveOrgs.tsx"
-import { Activity } from "./Activity.tsx"
-import { FailingEndpoints } from "./FailingEndpoints.tsx"
-import { Health } from "./Health.tsx"
-import { Replicas } from "./Replicas.tsx"
-import { type Every, ranges, useRange } from "./range.ts"
+import { Time } from "../../components/Time.tsx"
+import { numberText, shortNumber } from "../../components/numbers.ts"
+import { Link, orgPath, useSearch } from "../../navigation/router.tsx"
+import { outcomeText } from "../deliveries/DeliveryTable.tsx"
+import { Activity, type Every, ranges, useRange } from "./Activity.tsx"
+import { Health, Replicas } from "./Health.tsx"
 
 const hourMillis = 3_600_000
 /** A minute less than the 30 days that the operation allows. */
@@ -27,5 +31,153 @@ export default () => {
       <Activity every={every} />
       <Replicas />
     </Page>
+  )
+}
+
+type Org = Answer<"activity.activeOrgs">["orgs"][number]
+type Measure = Exclude<keyof Org, "orgId" | "name">
+
+/** What orgs are ranked by, and the page of an org that has the cause. */
+const measures: ReadonlyArray<{ readonly value: Measure; readonly label: string; readonly page: string }> = [
+  { value: "attempts", label: "Attempts", page: "/deliveries" },
+  { value: "failedAttempts", label: "Failed", page: "/endpoints" },
+  { value: "validations", label: "Validations", page: "/keys" },
+  { value: "jobs", label: "Jobs", page: "/jobs" },
+]
+
+const column = ({ label, page, value }: (typeof measures)[number]): Column<Org> => ({
+  title: label,
+  align: "end",
+  cell: (org) => (org[value] === 0 ? "0" : <Link to={orgPath(org.orgId, page)}>{shortNumber(org[value])}</Link>),
+})
+
+/** Which orgs use most, by what the reader chooses. */
+export const ActiveOrgs = ({ since }: { readonly since: string }) => {
+  const [text, setText] = useSearch("by")
+  const by = measures.find(({ value }) => value === text)?.value ?? "attempts"
+  const pages = usePages(
+    "activity.activeOrgs",
+    { by, since, limit: 10 },
+    ({ orgs }) => orgs,
+    // A ranking of thousands of orgs takes some hundred milliseconds: neither live events nor many open pages ask for it often.
+    { isLive: false, refetchMillis: 60_000, keepsPrevious: true },
+  )
+  return (
+    <Card
+      title="Orgs that use most"
+      isPadded={false}
+      actions={
+        <Segments
+          label="Rank orgs by"
+          value={by}
+          options={measures}
+          onChange={(value) => setText(value === "attempts" ? undefined : value)}
+        />
+      }
+    >
+      <Table
+        caption="Orgs that use most"
+        {...pages}
+        rowKey={({ orgId }) => orgId}
+        empty={
+          <Empty icon="people" title={by === "failedAttempts" ? "No attempt has failed" : "No org has done this yet"}>
+            <p>Orgs are listed here by what they do, the most first. Counts arrive after a few seconds.</p>
+          </Empty>
+        }
+        columns={[
+          {
+            title: "Org",
+            cell: ({ name, orgId }) => (
+              <Link class="main" to={orgPath(orgId)}>
+                {name}
+              </Link>
+            ),
+          },
+          ...measures.map(column),
+        ]}
+      />
+    </Card>
+  )
+}
+
+type Endpoint = Answer<"activity.failing">["endpoints"][number]
+
+const reasons: Readonly<Record<string, string>> = {
+  gone: "The receiver said that it is gone (410)",
+  failing: "It failed for too long",
+  by_request: "Somebody turned it off",
+}
+
+const EndpointState = ({ active, deactivatedAt, deactivatedReason, failingSince }: Endpoint) => {
+  if (!active) {
+    return (
+      <span title={reasons[deactivatedReason ?? ""]}>
+        <Badge tone="bad">Deactivated</Badge> <Time at={deactivatedAt} isRelative />
+      </span>
+    )
+  }
+  if (failingSince === null) return <Badge tone="good">Works again</Badge>
+  return (
+    <span>
+      <Badge tone="warn">Failing</Badge> since <Time at={failingSince} isRelative />
+    </span>
+  )
+}
+
+const OrgName = ({ orgId }: { readonly orgId: string }) => {
+  const { data } = useData("orgs.get", { orgId }, { isLive: false })
+  const name = data?.name ?? orgId
+  return (
+    <Link class="clip" title={name} to={orgPath(orgId)}>
+      {name}
+    </Link>
+  )
+}
+
+/** Which endpoints fail most, and whose they are. */
+export const FailingEndpoints = ({ since }: { readonly since: string | undefined }) => {
+  const pages = usePages(
+    "activity.failing",
+    { limit: 10, ...(since === undefined ? {} : { since }) },
+    ({ endpoints }) => endpoints,
+    // Failed attempts are counted some seconds after the live event that announces them.
+    { refetchMillis: 10_000, keepsPrevious: true },
+  )
+  return (
+    <Card title="Endpoints that fail most" isPadded={false}>
+      <Table
+        caption="Endpoints that fail most"
+        {...pages}
+        rowKey={({ endpointId }) => endpointId}
+        empty={
+          <Empty icon="check" title="No attempt has failed">
+            <p>Endpoints whose attempts fail are listed here, with their orgs, the most failures first.</p>
+          </Empty>
+        }
+        columns={[
+          {
+            title: "Endpoint",
+            cell: ({ endpointId, host, orgId }) => (
+              <Link class="main clip wide" title={host} to={orgPath(orgId, `/endpoints/${endpointId}`)}>
+                {host}
+              </Link>
+            ),
+          },
+          { title: "Org", align: "words", cell: ({ orgId }) => <OrgName orgId={orgId} /> },
+          { title: "State", align: "words", cell: (endpoint) => <EndpointState {...endpoint} /> },
+          {
+            title: "Last failure",
+            align: "words",
+            cell: (endpoint) => (
+              <span>
+                {outcomeText({ failure: endpoint.lastFailure, status: endpoint.lastStatus })},{" "}
+                <Time at={endpoint.lastFailureAt} isRelative />
+              </span>
+            ),
+          },
+          { title: "Failed attempts", align: "end", cell: ({ failedAttempts }) => numberText(failedAttempts) },
+        ]}
+      />
+    </Card>
   )
 }

@@ -1,8 +1,6 @@
 import type { Answer } from "../../client/Operations.ts"
 import { Badge } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { CopyButton } from "../../components/Copy.tsx"
-import { Icon } from "../../components/Icon.tsx"
+import { Button, CopyButton, Icon } from "../../components/Button.tsx"
 import { Time } from "../../components/Time.tsx"
 
 export type Deployment = Answer<"deployments.list">["deployments"][number]

@@ -1,11 +1,10 @@
 import { useState } from "preact/hooks"
-import { Dialog } from "../../components/Dialog.tsx"
-import { Form } from "../../components/Form.tsx"
-import { toast } from "../../components/Toasts.tsx"
-import { useCall } from "../../client/queries.ts"
 import type { Args } from "../../client/Operations.ts"
-import { EndpointFields } from "./EndpointFields.tsx"
-import { changesOf, emptyFields, type Fields, fieldsOf } from "./endpointValues.ts"
+import { useCall, useData } from "../../client/queries.ts"
+import { Button, CopyButton } from "../../components/Button.tsx"
+import { Dialog } from "../../components/Dialog.tsx"
+import { Check, Field, Form, Input, Select, TextArea } from "../../components/Form.tsx"
+import { toast } from "../../components/Toasts.tsx"
 import { type EndpointDetail, newSecret } from "./endpoints.ts"
 
 interface CreateProps {
@@ -65,4 +64,271 @@ export const EditEndpoint = ({
       </Form>
     </Dialog>
   )
+}
+
+type Set = (change: Partial<Fields>) => void
+interface PartProps {
+  readonly fields: Fields
+  readonly set: Set
+}
+
+/** Which events the endpoint receives, with the types that the org has had. */
+const EventTypes = ({ fields, set }: PartProps) => {
+  const { data } = useData("events.types", {})
+  const chosen = fields.event_types.split(/\s+/).filter(Boolean)
+  const others = (data?.types ?? []).map(({ type }) => type).filter((type) => !chosen.includes(type))
+  return (
+    <div class="stack tight">
+      <Field
+        label="Event types"
+        hint="One on each line: a type, or a pattern such as invoice.*. Empty: all events, except those of Gatehouse itself."
+      >
+        <TextArea
+          class="input short"
+          value={fields.event_types}
+          onInput={(event_types) => set({ event_types })}
+          spellcheck={false}
+          placeholder={"invoice.*\njob.failed"}
+        />
+      </Field>
+      {others.length > 0 && (
+        <div class="row small">
+          <span class="quiet">Seen so far:</span>
+          {others.slice(0, 8).map((type) => (
+            <Button
+              key={type}
+              isSmall
+              icon="plus"
+              onClick={() => set({ event_types: [...chosen, type].join("\n") })}
+              aria-label={`Add ${type}`}
+            >
+              {type}
+            </Button>
+          ))}
+        </div>
+      )}
+    </div>
+  )
+}
+
+/** Extra headers. Their values are secret: a change replaces all of them. */
+const Headers = ({ fields, set, stored }: PartProps & { readonly stored: ReadonlyArray<string> }) => {
+  if (fields.headers === undefined) {
+    return (
+      <div class="field">
+        <span class="label">Extra headers</span>
+        <div class="row">
+          <span class="quiet">{stored.length === 0 ? "none" : stored.join(", ")}</span>
+          <Button isSmall onClick={() => set({ headers: [["", ""]] })}>
+            {stored.length === 0 ? "Add a header" : "Replace all"}
+          </Button>
+        </div>
+      </div>
+    )
+  }
+  const rows = fields.headers
+  const change = (i: number, row: readonly [string, string]) => set({ headers: rows.with(i, row) })
+  return (
+    <fieldset class="fieldset">
+      <legend>Extra headers</legend>
+      {rows.map(([name, value], i) => (
+        <div class="row nowrap" key={i}>
+          <Input
+            aria-label="Name"
+            placeholder="authorization"
+            value={name}
+            onInput={(text) => change(i, [text, value])}
+          />
+          <Input aria-label="Value" placeholder="Value" value={value} onInput={(text) => change(i, [name, text])} />
+          <Button
+            look="plain"
+            icon="trash"
+            aria-label={`Remove ${name || "the header"}`}
+            onClick={() => set({ headers: rows.toSpliced(i, 1) })}
+          />
+        </div>
+      ))}
+      <div class="row">
+        <Button isSmall icon="plus" disabled={rows.length >= 10} onClick={() => set({ headers: [...rows, ["", ""]] })}>
+          Add a header
+        </Button>
+        <span class="hint">Values are stored encrypted and never shown again.</span>
+      </div>
+    </fieldset>
+  )
+}
+
+const Delivering = ({ fields, set }: PartProps) => (
+  <fieldset class="fieldset">
+    <legend>Delivering</legend>
+    <Check isChecked={fields.ordered} onChange={(ordered) => set({ ordered })}>
+      In order: one delivery at a time. One that is retried holds the later ones back.
+    </Check>
+    <div class="grid-3">
+      <Field label="Most attempts a second" hint="1 to 1,000. Empty: no limit.">
+        <Input
+          type="number"
+          min={1}
+          max={1000}
+          value={fields.max_per_second}
+          onInput={(max_per_second) => set({ max_per_second })}
+        />
+      </Field>
+      <Field label="Waits before retries" hint="Seconds, with commas. Empty: the schedule of the service.">
+        <Input
+          value={fields.retry_delays}
+          onInput={(retry_delays) => set({ retry_delays })}
+          placeholder="5, 60, 600"
+          autocomplete="off"
+        />
+      </Field>
+      <Field label="Signature" hint="Ed25519 adds one that the public key of the org verifies.">
+        <Select
+          value={fields.signature}
+          onInput={(signature) => set({ signature: signature as Fields["signature"] })}
+          options={[
+            { value: "hmac", label: "HMAC-SHA256" },
+            { value: "ed25519", label: "HMAC-SHA256 and Ed25519" },
+          ]}
+        />
+      </Field>
+    </div>
+  </fieldset>
+)
+
+const Secret = ({ fields, isNew, set }: PartProps & { readonly isNew: boolean }) => (
+  <div class="stack tight">
+    <Field
+      label="Signing secret"
+      hint={
+        isNew
+          ? "Copy it into your receiver: it is never shown again."
+          : "Empty: it stays. A new secret signs beside the old one for 24 hours."
+      }
+    >
+      <Input
+        value={fields.signing_secret}
+        onInput={(signing_secret) => set({ signing_secret })}
+        required={isNew}
+        maxLength={512}
+        autocomplete="off"
+        spellcheck={false}
+      />
+    </Field>
+    <div class="row">
+      <Button isSmall onClick={() => set({ signing_secret: newSecret() })}>
+        Make a new secret
+      </Button>
+      {fields.signing_secret !== "" && <CopyButton text={fields.signing_secret} label="Copy the secret" />}
+    </div>
+  </div>
+)
+
+/** The controls of an endpoint, for a new one and for one that is stored. */
+const EndpointFields = ({ fields, set, stored }: PartProps & { readonly stored?: EndpointDetail }) => (
+  <>
+    <Field label="URL" hint="An absolute https URL. Redirects are not followed.">
+      <Input
+        name="url"
+        type="url"
+        required
+        maxLength={2048}
+        value={fields.url}
+        onInput={(url) => set({ url })}
+        placeholder="https://example.com/webhooks"
+        autocomplete="off"
+      />
+    </Field>
+    <Field label="Description">
+      <Input
+        value={fields.description}
+        onInput={(description) => set({ description })}
+        placeholder="Production"
+        autocomplete="off"
+      />
+    </Field>
+    <Secret fields={fields} set={set} isNew={stored === undefined} />
+    <EventTypes fields={fields} set={set} />
+    <details open={stored !== undefined}>
+      <summary>Order, rate, retries and headers</summary>
+      <div class="stack">
+        <Delivering fields={fields} set={set} />
+        <Headers fields={fields} set={set} stored={stored?.headers ?? []} />
+      </div>
+    </details>
+  </>
+)
+
+/** What the form of an endpoint holds: texts, as they are typed. */
+interface Fields {
+  readonly url: string
+  readonly description: string
+  readonly signing_secret: string
+  /** One on each line. */
+  readonly event_types: string
+  readonly ordered: boolean
+  readonly max_per_second: string
+  /** Seconds with commas. */
+  readonly retry_delays: string
+  readonly signature: "hmac" | "ed25519"
+  /** undefined: they stay as they are. */
+  readonly headers: ReadonlyArray<readonly [name: string, value: string]> | undefined
+}
+
+const emptyFields: Fields = {
+  url: "",
+  description: "",
+  signing_secret: "",
+  event_types: "",
+  ordered: false,
+  max_per_second: "",
+  retry_delays: "",
+  signature: "hmac",
+  headers: undefined,
+}
+
+const fieldsOf = (endpoint: EndpointDetail): Fields => ({
+  ...emptyFields,
+  url: endpoint.url,
+  description: endpoint.description ?? "",
+  event_types: endpoint.event_types?.join("\n") ?? "",
+  ordered: endpoint.ordered,
+  max_per_second: endpoint.max_per_second === null ? "" : String(endpoint.max_per_second),
+  retry_delays: endpoint.retry_delays === null ? "" : endpoint.retry_delays.join(", ") || "none",
+  signature: endpoint.signature,
+})
+
+const textOrNull = (text: string) => (text.trim() === "" ? null : text.trim())
+
+const listOf = (text: string) => {
+  const list = text.split(/[\s,]+/).filter(Boolean)
+  return list.length === 0 ? null : list
+}
+
+/** "none" is no retries; a number that is none is sent as it is typed, and the service says what is wrong with it. */
+const delaysOf = (text: string) => {
+  if (text.trim().toLowerCase() === "none") return []
+  return listOf(text)?.map((part) => (Number.isNaN(Number(part)) ? part : Number(part))) ?? null
+}
+
+const valuesOf = (fields: Fields) => ({
+  url: fields.url.trim(),
+  description: textOrNull(fields.description),
+  event_types: listOf(fields.event_types),
+  ordered: fields.ordered,
+  max_per_second: fields.max_per_second === "" ? null : Number(fields.max_per_second),
+  retry_delays: delaysOf(fields.retry_delays),
+  signature: fields.signature,
+})
+
+/** The fields of a request that differ from what is stored; from the defaults, when nothing is stored yet. */
+const changesOf = (fields: Fields, stored: EndpointDetail | undefined): Readonly<Record<string, unknown>> => {
+  const before: Readonly<Record<string, unknown>> = valuesOf(stored === undefined ? emptyFields : fieldsOf(stored))
+  const changes: Record<string, unknown> = Object.fromEntries(
+    Object.entries(valuesOf(fields)).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])),
+  )
+  if (fields.signing_secret !== "") changes["signing_secret"] = fields.signing_secret
+  const headers = fields.headers?.filter(([name]) => name.trim() !== "")
+  if (headers !== undefined) changes["headers"] = headers.length === 0 ? null : Object.fromEntries(headers)
+  return changes
 }

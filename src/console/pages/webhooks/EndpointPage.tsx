@@ -1,25 +1,33 @@
-import { useState } from "preact/hooks"
-import { State } from "../../components/Badge.tsx"
-import { Button } from "../../components/Button.tsx"
-import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
-import { numberText } from "../../components/numbers.ts"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Skeleton } from "../../components/Skeleton.tsx"
-import { Time } from "../../components/Time.tsx"
-import { useData, usePages } from "../../client/queries.ts"
+import { useEffect, useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
+import { Badge, State } from "../../components/Badge.tsx"
+import { Button, Copyable } from "../../components/Button.tsx"
+import { Chart } from "../../components/Chart.tsx"
+import { Code, pretty } from "../../components/Code.tsx"
+import { Confirm, Dialog } from "../../components/Dialog.tsx"
+import { ErrorBox, Notice } from "../../components/ErrorBox.tsx"
+import { useAction } from "../../components/Form.tsx"
+import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
+import { Skeleton } from "../../components/Table.tsx"
+import { durationText, Time, useNow } from "../../components/Time.tsx"
+import { toast } from "../../components/Toasts.tsx"
+import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
-import { Link, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
-import { DeliveryTable } from "../deliveries/DeliveryTable.tsx"
-import { deliveryStates } from "../deliveries/delivery.ts"
-import { Activate, DeleteEndpoint, Deactivate } from "./EndpointActions.tsx"
+import { Link, navigate, orgPath, useParam, useSearch } from "../../navigation/router.tsx"
+import { useChanges } from "../audit/useChanges.tsx"
+import {
+  type Delivery,
+  deliveryStates,
+  DeliveryTable,
+  hasSucceeded,
+  outcomeText,
+  shownState,
+} from "../deliveries/DeliveryTable.tsx"
 import { EditEndpoint } from "./EndpointForm.tsx"
-import { EndpointHealth } from "./EndpointHealth.tsx"
-import { EndpointSettings } from "./EndpointSettings.tsx"
-import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
-import { LatestFailure } from "./LatestFailure.tsx"
 import { Recover } from "./Recover.tsx"
-import { SendTest } from "./SendTest.tsx"
+import { type EndpointDetail, reasonText, shortUrl } from "./endpoints.ts"
 
 const stateOf = ({ active, failing_since }: EndpointDetail) =>
   !active ? "deactivated" : failing_since === null ? "active" : "failing"
@@ -178,3 +186,253 @@ export default () => {
     </Page>
   )
 }
+
+/** Brings an inactive endpoint back, and offers to resend what it missed. */
+export const Activate = ({ endpoint, onDone }: { readonly endpoint: EndpointDetail; readonly onDone: () => void }) => {
+  const call = useCall()
+  const { error, isRunning, run } = useAction()
+  const activate = () =>
+    run(async () => {
+      await call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: true })
+      toast("The endpoint is active again.")
+      onDone()
+    })
+  return (
+    <div class="stack tight">
+      <div>
+        <Button icon="play" onClick={activate} disabled={isRunning}>
+          Activate again
+        </Button>
+      </div>
+      <ErrorBox error={error} />
+    </div>
+  )
+}
+
+export const Deactivate = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
+  const call = useCall()
+  return (
+    <Confirm
+      title="Deactivate this endpoint?"
+      action="Deactivate"
+      onClose={onClose}
+      onConfirm={() => call("webhooks.update", { id, active: false })}
+    >
+      <p>It receives nothing from now on, and its pending deliveries are canceled.</p>
+      <p>New events are kept as skipped. When you activate it again, Recover sends what it missed.</p>
+    </Confirm>
+  )
+}
+
+export const DeleteEndpoint = ({
+  endpoint,
+  onClose,
+}: {
+  readonly endpoint: EndpointDetail
+  readonly onClose: () => void
+}) => {
+  const call = useCall()
+  const orgId = useOrg()
+  const { pending } = endpoint.deliveries
+  return (
+    <Confirm
+      title="Delete this endpoint?"
+      action="Delete endpoint"
+      isDangerous
+      onClose={onClose}
+      onConfirm={async () => {
+        await call("webhooks.delete", { id: endpoint.webhook_endpoint_id })
+        toast("The endpoint is deleted.")
+        navigate(orgPath(orgId, "/endpoints"))
+      }}
+    >
+      <p class="anywhere">
+        <code>{endpoint.url}</code> receives nothing from now on.
+        {pending > 0 && ` ${numberText(pending)} pending deliveries are canceled.`}
+      </p>
+      <p>Finished deliveries stay readable. This cannot be undone.</p>
+    </Confirm>
+  )
+}
+
+type Result = Answer<"webhooks.test">
+
+const Found = ({ result }: { readonly result: Result }) => (
+  <>
+    <Notice tone={result.delivered ? "good" : "bad"}>
+      <strong>
+        {result.delivered ? "The receiver took it" : "The receiver did not take it"}
+        {result.status !== null && `: HTTP ${result.status}`}
+      </strong>
+      {result.error !== null && <span>{result.error}</span>}
+      {!result.delivered && result.status !== null && <span>Only a 2xx status counts as delivered.</span>}
+    </Notice>
+    {result.body !== null && result.body !== "" && <Code title="Its answer" text={pretty(result.body)} />}
+  </>
+)
+
+/** Sends a signed test event, and shows what the receiver answers. */
+export const SendTest = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }) => {
+  const call = useCall()
+  const [result, setResult] = useState<Result>()
+  const { error, isRunning, run } = useAction()
+  const send = () => run(async () => setResult(await call("webhooks.test", { id })))
+  useEffect(() => void send(), [])
+  return (
+    <Dialog title="Test of the endpoint" onClose={onClose}>
+      <p class="quiet">A signed job.completed with made-up ids. It is no delivery, and in no list.</p>
+      <ErrorBox error={error} />
+      {isRunning ? <Skeleton lines={2} /> : result !== undefined && <Found result={result} />}
+      <div class="actions">
+        <Button onClick={send} disabled={isRunning}>
+          {isRunning ? "Waiting for the answer…" : "Send again"}
+        </Button>
+      </div>
+    </Dialog>
+  )
+}
+
+const series = [
+  { name: "delivered", label: "Delivered", tone: "good" },
+  { name: "pending", label: "Pending", tone: "accent" },
+  { name: "retrying", label: "Retrying", tone: "warn" },
+  { name: "failed", label: "Failed", tone: "bad" },
+  { name: "unsent", label: "Not sent", tone: "calm" },
+] as const
+
+/** The newest deliveries of an endpoint over time, by what became of them. */
+export const EndpointHealth = ({ id }: { readonly id: string }) => {
+  const now = useNow(60_000)
+  const { rows } = usePages("deliveries.list", { webhook_endpoint_id: id, limit: 100 }, ({ deliveries }) => deliveries)
+  if (rows === undefined) return <span class="skeleton block" />
+  const { every, intervals } = intervalsOf(rows, now)
+  const shown = series.filter(({ name }) => name === "delivered" || intervals.some((interval) => interval[name] > 0))
+  return (
+    <div class="stack tight">
+      <Chart
+        title={rows.length < 100 ? "All deliveries" : "The newest 100 deliveries"}
+        every={every}
+        series={shown}
+        intervals={intervals}
+      />
+      <span class="quiet small">A delivery counts once, as it is now. Its failed attempts are on its own page.</span>
+    </div>
+  )
+}
+
+const millisOf = { minute: 60_000, hour: 3_600_000, day: 86_400_000 } as const
+type Every = keyof typeof millisOf
+
+export interface HealthInterval {
+  readonly at: string
+  delivered: number
+  pending: number
+  retrying: number
+  failed: number
+  unsent: number
+}
+
+/** Columns of a chart at most, so that each can be seen. */
+const maxIntervals = 48
+const minIntervals = 24
+
+const nameOf = (delivery: Delivery) => {
+  const state = shownState(delivery)
+  return state === "canceled" || state === "skipped" ? "unsent" : state
+}
+
+/** Counts deliveries by the time of their creation, until now: by minute, hour or day, as fits in a chart. */
+export const intervalsOf = (deliveries: ReadonlyArray<Delivery>, now: number) => {
+  const times = deliveries.map(({ created_at }) => Date.parse(created_at))
+  const first = Math.min(now, ...times)
+  const every: Every =
+    (["minute", "hour", "day"] as const).find((every) => (now - first) / millisOf[every] < maxIntervals) ?? "day"
+  const length = millisOf[every]
+  const end = Math.floor(Math.max(now, ...times) / length)
+  const count = Math.min(maxIntervals, Math.max(minIntervals, end - Math.floor(first / length) + 1))
+  const intervals: Array<HealthInterval> = Array.from({ length: count }, (_, i) => ({
+    at: new Date((end - count + 1 + i) * length).toISOString(),
+    ...{ delivered: 0, pending: 0, retrying: 0, failed: 0, unsent: 0 },
+  }))
+  for (const [i, delivery] of deliveries.entries()) {
+    const interval = intervals[count - 1 - (end - Math.floor(times[i]! / length))]
+    if (interval !== undefined) interval[nameOf(delivery)]++
+  }
+  return { every, intervals }
+}
+
+/** What the receiver answered last, when that was no success, with the delivery that shows all of it. */
+export const LatestFailure = ({ id }: { readonly id: string }) => {
+  const orgId = useOrg()
+  // The same list as the chart of the health, so that it is read once.
+  const { rows = [] } = usePages(
+    "deliveries.list",
+    { webhook_endpoint_id: id, limit: 100 },
+    ({ deliveries }) => deliveries,
+  )
+  const [newest] = rows
+    .filter(({ attempts, state }) => attempts > 0 && state !== "delivered")
+    .toSorted((a, b) => Date.parse(b.updated_at) - Date.parse(a.updated_at))
+  const { data } = useData(
+    "deliveries.get",
+    { delivery_id: newest?.delivery_id ?? "" },
+    { enabled: newest !== undefined, keepsPrevious: true },
+  )
+  const attempt = data?.attempt_log.at(-1)
+  if (data === undefined || attempt === undefined || hasSucceeded(attempt)) return null
+  return (
+    <span>
+      Latest failure: {outcomeText(attempt)}, <Time at={attempt.started_at} isRelative />.{" "}
+      <Link to={orgPath(orgId, `/deliveries/${data.delivery_id}`)}>Show the delivery</Link>
+    </span>
+  )
+}
+
+/** The keys of the org that verify its Ed25519 signatures, the newest first. */
+const PublicKeys = () => {
+  const { data } = useData("webhooks.publicKey", {})
+  if (data === undefined) return <span class="skeleton w-70" />
+  return (
+    <>
+      {data.public_keys.map((key) => (
+        <Copyable key={key} text={key} label="Copy the public key" />
+      ))}
+    </>
+  )
+}
+
+/** The settings of an endpoint, without its secrets. */
+export const EndpointSettings = ({ endpoint }: { readonly endpoint: EndpointDetail }) => (
+  <Facts
+    of={{
+      URL: <Copyable text={endpoint.url} label="Copy the URL" />,
+      Id: <Copyable text={endpoint.webhook_endpoint_id} label="Copy the id" />,
+      Events:
+        endpoint.event_types === null ? (
+          "all, except those of Gatehouse itself"
+        ) : (
+          <span class="row">
+            {endpoint.event_types.map((type) => (
+              <Badge key={type} isPlain>
+                {type}
+              </Badge>
+            ))}
+          </span>
+        ),
+      Order: endpoint.ordered ? "one at a time, in the order of the events" : "any",
+      Rate: endpoint.max_per_second === null ? "no limit" : `at most ${endpoint.max_per_second} attempts a second`,
+      Retries:
+        endpoint.retry_delays === null
+          ? "the schedule of the service"
+          : endpoint.retry_delays.length === 0
+            ? "none"
+            : `after ${endpoint.retry_delays.map((seconds) => durationText(seconds * 1000)).join(", ")}`,
+      Signature: endpoint.signature === "hmac" ? "HMAC-SHA256" : "HMAC-SHA256 and Ed25519",
+      "Public key": endpoint.signature === "ed25519" ? <PublicKeys /> : undefined,
+      Headers: endpoint.headers?.join(", ") ?? "none",
+      Created: <Time at={endpoint.created_at} />,
+      Changed: <Time at={endpoint.updated_at} />,
+      "Audit log": useChanges(endpoint.webhook_endpoint_id),
+    }}
+  />
+)

@@ -1,20 +1,19 @@
 import { useState } from "preact/hooks"
-import { Button } from "../../components/Button.tsx"
-import { State } from "../../components/Badge.tsx"
-import { Field, Input, Select } from "../../components/Form.tsx"
-import { NoMatch } from "../../components/NoMatch.tsx"
-import { Card, Empty, Page } from "../../components/Page.tsx"
-import { Table } from "../../components/Table.tsx"
-import { Time } from "../../components/Time.tsx"
 import { contains, useMatches } from "../../client/matches.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
+import { State } from "../../components/Badge.tsx"
+import { Button } from "../../components/Button.tsx"
+import { Field, Input, Select } from "../../components/Form.tsx"
+import { Card, Empty, Page } from "../../components/Page.tsx"
+import { NoMatch, Table } from "../../components/Table.tsx"
+import { Time } from "../../components/Time.tsx"
+import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useSearch } from "../../navigation/router.tsx"
-import type { Delivery } from "../deliveries/delivery.ts"
+import { type Delivery, shownState } from "../deliveries/DeliveryTable.tsx"
 import { CreateEndpoint } from "./EndpointForm.tsx"
 import { type Endpoint, shortUrl } from "./endpoints.ts"
-import { Strip } from "./Strip.tsx"
 
 const states = [
   { value: "", label: "All" },
@@ -126,5 +125,42 @@ export default () => {
         />
       )}
     </Page>
+  )
+}
+
+const maxShown = 24
+
+const tones: Readonly<Record<string, string>> = {
+  delivered: "series-good",
+  retrying: "series-warn",
+  failed: "series-bad",
+  pending: "series-accent",
+}
+
+/** One small column for each of the newest deliveries, the newest at the right. */
+export const Strip = ({ deliveries }: { readonly deliveries: ReadonlyArray<Delivery> }) => {
+  if (deliveries.length === 0) return <span class="quiet">none lately</span>
+  const shown = deliveries.slice(0, maxShown).toReversed()
+  const count = (state: string) => shown.filter((delivery) => shownState(delivery) === state).length
+  const parts = ["delivered", "retrying", "failed"].filter((state) => count(state) > 0)
+  const summary = parts.map((state) => `${count(state)} ${state}`).join(", ")
+  return (
+    <svg
+      class="strip"
+      viewBox={`0 0 ${maxShown * 6} 18`}
+      role="img"
+      aria-label={`${counted(shown.length, "delivery", "deliveries")}${summary === "" ? "" : `: ${summary}`}`}
+    >
+      {shown.map((delivery, i) => (
+        <rect
+          key={delivery.delivery_id}
+          class={tones[shownState(delivery)] ?? "series-calm"}
+          x={(maxShown - shown.length + i) * 6}
+          width={4}
+          height={18}
+          rx={1}
+        />
+      ))}
+    </svg>
   )
 }

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
-import { ago, DateTime, LastTimes } from "../../components/DateTime.tsx"
+import { ago, DateTime, LastTimes } from "../../components/Time.tsx"
 import { Dialog } from "../../components/Dialog.tsx"
 import { Form } from "../../components/Form.tsx"
 import { counted, numberText } from "../../components/numbers.ts"

@@ -1,9 +1,57 @@
-import type { ReadRun } from "../CiRun.ts"
-import { bitbucketIssuer, readBitbucket } from "./bitbucket.ts"
-import { readBuildkite } from "./buildkite.ts"
-import { readCircleCI } from "./circleci.ts"
-import { readGitHub } from "./github.ts"
-import { readGitLab } from "./gitlab.ts"
+import { Result, Schema } from "effect"
+import type { Unauthorized } from "../../Errors.ts"
+import type { ClaimedRun, ReadRun } from "../CiRun.ts"
+import * as Claims from "./claims.ts"
+
+/** A UUID of Bitbucket, which its tokens write in braces. */
+const Uuid = Claims.claimText(/^\{?[0-9a-fA-F-]{32,36}\}?$/, "a UUID")
+
+/**
+ * The claims of a Bitbucket Pipelines token that the service uses. They name no commit, no event and no person.
+ * Source: Atlassian's "Integrate Pipelines with resource servers using OIDC".
+ */
+const BitbucketClaims = Schema.Struct({
+  workspaceUuid: Uuid,
+  repositoryUuid: Uuid,
+  pipelineUuid: Uuid,
+  branchName: Schema.optionalKey(Schema.NullOr(Claims.Ref)),
+  deploymentEnvironmentUuid: Schema.optionalKey(Schema.NullOr(Uuid)),
+})
+
+const bare = (uuid: string) => uuid.replace(/[{}]/g, "").toLowerCase()
+
+/** The issuer of a workspace; its name is the owner. */
+const bitbucketIssuer = /\/workspaces\/([\w.-]{1,100})\/pipelines-config\/identity\/oidc$/
+
+/**
+ * Reads the run of a Bitbucket token. The workspace's name comes from the issuer, and the repository is named by its UUID,
+ * because the token has no name of it. A run on a branch counts as a push. A run without a branch (a tag) is refused.
+ */
+const readBitbucket = (issuer: string): ReadRun => {
+  const workspace = bitbucketIssuer.exec(issuer)?.[1]
+  return Claims.reader(BitbucketClaims, ({ branchName, ...claims }) => {
+    const branch = Claims.orNull(branchName)
+    if (branch === null) return Claims.refuse(`The token's claim "branchName" names no branch.`)
+    return Result.succeed({
+      owner: workspace ?? bare(claims.workspaceUuid),
+      repo: bare(claims.repositoryUuid),
+      ownerId: bare(claims.workspaceUuid),
+      repositoryId: bare(claims.repositoryUuid),
+      branch,
+      ref: `refs/heads/${branch}`,
+      sha: "",
+      preview: false,
+      pullRequest: null,
+      runId: bare(claims.pipelineUuid),
+      runAttempt: 1,
+      workflow: null,
+      workflowFile: null,
+      actor: null,
+      eventName: "push",
+      environment: claims.deploymentEnvironmentUuid ? bare(claims.deploymentEnvironmentUuid) : null,
+    })
+  })
+}
 
 /** How the service reads the tokens of a known provider. */
 interface Preset {
@@ -25,7 +73,7 @@ const anyIssuer = () => true
 /** The path of GitHub's keys under its issuer, and of those of issuers without a discovery document. */
 export const keysPath = "/.well-known/jwks"
 
-export const presets = {
+const presets = {
   github: {
     issuer: "https://token.actions.githubusercontent.com",
     example: "https://github.example.com/_services/token",
@@ -68,6 +116,275 @@ export const presets = {
   },
 } satisfies Record<string, Preset>
 
-export type PresetName = keyof typeof presets
+type PresetName = keyof typeof presets
 export const presetNames = Object.keys(presets) as ReadonlyArray<PresetName>
 export const presetOf = (name: PresetName): Preset => presets[name]
+
+/**
+ * The claims of a GitHub Actions OIDC token that the service uses. `head_ref` is an empty string outside pull requests.
+ * Source: GitHub's "OpenID Connect reference", the token's payload.
+ */
+export const GitHubClaims = Schema.Struct({
+  repository: Claims.claimText(/^[\w./-]{1,201}$/, "a string of the form owner/name"),
+  repository_id: Claims.Digits,
+  repository_owner: Claims.claimText(/^[\w.-]{1,100}$/, "the name of the repository's owner"),
+  repository_owner_id: Schema.optionalKey(Claims.Digits),
+  ref: Claims.Ref,
+  sha: Claims.Sha,
+  event_name: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the name of an event"),
+  run_id: Claims.Digits,
+  run_attempt: Claims.Attempt,
+  head_ref: Schema.optionalKey(Claims.Ref),
+  workflow: Schema.optionalKey(Claims.Label),
+  workflow_ref: Schema.optionalKey(Claims.Label),
+  job_workflow_ref: Schema.optionalKey(Claims.Label),
+  actor: Schema.optionalKey(Claims.Label),
+  environment: Schema.optionalKey(Claims.Label),
+})
+export type GitHubClaims = typeof GitHubClaims.Type
+
+const repositoryForm = /^([\w.-]{1,100})\/([\w.-]{1,100})$/
+const pullRequestRef = /^refs\/pull\/([1-9][0-9]{0,8})\/(?:merge|head)$/
+
+/**
+ * The run of a GitHub token. Fails when `repository` and `repository_owner` disagree, for `pull_request_target`, and for a
+ * run without a branch or tag. Every run but a push to a branch is a preview: its ref can be chosen by a stranger, or is not
+ * a branch.
+ * Source of the claims' meaning: GitHub's "OpenID Connect reference" and "Events that trigger workflows".
+ */
+export const runFromGitHub = (claims: GitHubClaims): Result.Result<ClaimedRun, Unauthorized> => {
+  const { event_name: eventName, ref, sha } = claims
+  const [, owner, repo] = repositoryForm.exec(claims.repository) ?? []
+  if (owner === undefined || repo === undefined || repo === "." || repo === "..") {
+    return Claims.refuse(`The token's claim "repository" must have the form owner/name.`)
+  }
+  if (owner !== claims.repository_owner) {
+    return Claims.refuse(`The token's claims "repository" and "repository_owner" name different owners.`)
+  }
+  if (eventName === "pull_request_target") {
+    // Its ref is the default branch, but it can build the code of a stranger.
+    return Claims.refuse("Runs of the event pull_request_target are not registered; use pull_request.")
+  }
+
+  const headRef = Claims.orNull(claims.head_ref)
+  const pullRequest = pullRequestRef.exec(ref)
+  const isPullRequest = eventName.startsWith("pull_request") || pullRequest !== null
+  if (eventName === "pull_request" && headRef === null) {
+    return Claims.refuse(`The token is from a pull request and its claim "head_ref" is missing.`)
+  }
+  const branch = isPullRequest && headRef !== null ? headRef : Claims.branchOf(ref)
+  if (branch === "") return Claims.refuse(`The token's claim "ref" names no branch or tag.`)
+
+  return Result.succeed({
+    owner,
+    repo,
+    ownerId: Claims.orNull(claims.repository_owner_id),
+    repositoryId: claims.repository_id,
+    branch,
+    ref,
+    sha,
+    preview: !(eventName === "push" && Claims.isBranchRef(ref)),
+    pullRequest: isPullRequest && pullRequest !== null ? Number(pullRequest[1]) : null,
+    runId: claims.run_id,
+    runAttempt: Number(claims.run_attempt),
+    workflow: Claims.orNull(claims.workflow),
+    workflowFile: Claims.fileOfReference(claims.job_workflow_ref || claims.workflow_ref, [ref, sha]),
+    actor: Claims.orNull(claims.actor),
+    eventName,
+    environment: Claims.orNull(claims.environment),
+  })
+}
+
+export const readGitHub = Claims.reader(GitHubClaims, runFromGitHub)
+
+/**
+ * The claims of a GitLab ID token that the service uses, of GitLab.com and of self-managed GitLab from 16.0.
+ * Source: GitLab's "OpenID Connect (OIDC) Authentication Using ID Tokens", the token's payload.
+ */
+const GitLabClaims = Schema.Struct({
+  namespace_id: Claims.Digits,
+  namespace_path: Claims.claimText(/^[\w./-]{1,255}$/, "the path of a group or user"),
+  project_id: Claims.Digits,
+  project_path: Claims.claimText(/^[\w./-]{3,356}$/, "a string of the form group/project"),
+  pipeline_id: Claims.Digits,
+  pipeline_source: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the source of a pipeline"),
+  ref: Claims.Ref,
+  ref_type: Claims.claimText(/^(?:branch|tag)$/, "branch or tag"),
+  ref_path: Schema.optionalKey(Claims.Ref),
+  sha: Claims.Sha,
+  user_login: Schema.optionalKey(Claims.Label),
+  ci_config_ref_uri: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+  environment: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+})
+type GitLabClaims = typeof GitLabClaims.Type
+
+const mergeRequestRef = /^refs\/merge-requests\/([1-9][0-9]{0,8})\/(?:head|merge|train)$/
+/** The configuration of a pipeline: `gitlab.com/group/project//.gitlab-ci.yml`. */
+const configForm = /^[^/]+\/(.+?)\/\/(.+)$/
+
+/** The file of a pipeline's configuration as `group/project/path`; `null` when it is not in a repository. */
+const configFile = ({ ci_config_ref_uri: uri }: GitLabClaims, refPath: string, sha: string) => {
+  const file = Claims.fileOfReference(uri ?? undefined, [refPath, sha])
+  const [, project, path] = file === null ? [] : (configForm.exec(file) ?? [])
+  return project === undefined ? null : `${project}/${path}`
+}
+
+/**
+ * The run of a GitLab token: a pipeline. A merge request, a tag, a schedule, and a pipeline that a person, a trigger or
+ * another pipeline started are previews. The pipeline of a merge request from a fork names the fork as its project.
+ */
+const runFromGitLab = (claims: GitLabClaims): Result.Result<ClaimedRun, Unauthorized> => {
+  const { namespace_path: owner, pipeline_source: eventName, ref, ref_type: refType, sha } = claims
+  const repository = Claims.splitRepository(claims.project_path)
+  if (repository === undefined) {
+    return Claims.refuse(`The token's claim "project_path" must have the form group/project.`)
+  }
+  if (repository.owner !== owner) {
+    return Claims.refuse(`The token's claims "project_path" and "namespace_path" name different groups.`)
+  }
+  if (ref === "") return Claims.refuse(`The token's claim "ref" names no branch or tag.`)
+  const refPath = Claims.orNull(claims.ref_path) ?? `refs/${refType === "tag" ? "tags" : "heads"}/${ref}`
+  const mergeRequest = mergeRequestRef.exec(refPath)
+  const isPush = eventName === "push" && refType === "branch" && refPath === `refs/heads/${ref}`
+  return Result.succeed({
+    ...repository,
+    ownerId: claims.namespace_id,
+    repositoryId: claims.project_id,
+    branch: ref,
+    ref: refPath,
+    sha,
+    preview: !isPush,
+    pullRequest: mergeRequest === null ? null : Number(mergeRequest[1]),
+    runId: claims.pipeline_id,
+    runAttempt: 1,
+    workflow: null,
+    workflowFile: configFile(claims, refPath, sha),
+    actor: Claims.orNull(claims.user_login),
+    eventName,
+    environment: Claims.orNull(claims.environment),
+  })
+}
+
+const readGitLab = Claims.reader(GitLabClaims, runFromGitLab)
+
+const claim = <const Name extends string>(name: Name) => `oidc.circleci.com/${name}` as const
+
+/**
+ * The claims of CircleCI's `$CIRCLE_OIDC_TOKEN_V2` that the service uses. They name no commit and no event.
+ * Source: CircleCI's "Using OpenID Connect tokens in jobs", the format of the token.
+ */
+const CircleCIClaims = Schema.Struct({
+  iat: Schema.Int,
+  [claim("project-id")]: Claims.OpaqueId,
+  [claim("vcs-origin")]: Claims.claimText(/^[\w./:-]{1,400}$/, "the address of a repository"),
+  [claim("vcs-ref")]: Claims.Ref,
+  [claim("ssh-rerun")]: Schema.optionalKey(Schema.Boolean),
+  [claim("workflow-id")]: Schema.optionalKey(Claims.OpaqueId),
+  [claim("pipeline-id")]: Schema.optionalKey(Claims.OpaqueId),
+  [claim("pipeline-definition-id")]: Schema.optionalKey(Claims.OpaqueId),
+})
+type CircleCIClaims = typeof CircleCIClaims.Type
+
+/** `github.com/owner/name`, also as a URL. */
+const originForm = /^(?:https?:\/\/)?[\w.:-]+\/(.+?)(?:\.git)?$/
+const changeRequestRef = /^refs\/(?:pull|merge-requests)\/([1-9][0-9]{0,8})\//
+
+/**
+ * The run of a CircleCI token. Builds of forks run in the same CircleCI project and differ by the repository, so both make
+ * up the identity. A run on a branch counts as a push. A job that a person reran with SSH is refused: anyone with access to
+ * the job's machine can use its token.
+ */
+const runFromCircleCI = (claims: CircleCIClaims): Result.Result<ClaimedRun, Unauthorized> => {
+  const origin = claims[claim("vcs-origin")]
+  const ref = claims[claim("vcs-ref")]
+  if (claims[claim("ssh-rerun")] === true) {
+    return Claims.refuse("Jobs that were rerun with SSH are not registered: a person can use their token.")
+  }
+  const [, path] = originForm.exec(origin) ?? []
+  const repository = path === undefined ? undefined : Claims.splitRepository(path)
+  if (repository === undefined) {
+    return Claims.refuse(`The token's claim "${claim("vcs-origin")}" must have the form host/owner/name.`)
+  }
+  const branch = Claims.branchOf(ref)
+  if (branch === "") return Claims.refuse(`The token's claim "${claim("vcs-ref")}" names no branch or tag.`)
+  const pullRequest = changeRequestRef.exec(ref)
+  return Result.succeed({
+    ...repository,
+    ownerId: null,
+    repositoryId: `${claims[claim("project-id")]} ${origin.toLowerCase()}`,
+    branch,
+    ref,
+    sha: "",
+    preview: !Claims.isBranchRef(ref),
+    pullRequest: pullRequest === null ? null : Number(pullRequest[1]),
+    runId: claims[claim("workflow-id")] ?? claims[claim("pipeline-id")] ?? `issued-${claims.iat}`,
+    runAttempt: 1,
+    workflow: null,
+    workflowFile: claims[claim("pipeline-definition-id")] ?? null,
+    actor: null,
+    eventName: Claims.isBranchRef(ref) ? "push" : "other",
+    environment: null,
+  })
+}
+
+const readCircleCI = Claims.reader(CircleCIClaims, runFromCircleCI)
+
+const Slug = Claims.claimText(/^[\w.-]{1,100}$/, "a slug of letters, digits, dots, hyphens or underscores")
+
+/**
+ * The claims of a Buildkite token that the service uses. `organization_id` and `pipeline_id` are optional in Buildkite:
+ * slugs can be reused, so the service needs the ids.
+ * Source: Buildkite's "buildkite-agent oidc", claims and optional claims.
+ */
+const BuildkiteClaims = Schema.Struct({
+  organization_slug: Slug,
+  organization_id: Claims.OpaqueId,
+  pipeline_slug: Slug,
+  pipeline_id: Claims.OpaqueId,
+  build_number: Schema.Union([
+    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
+    Claims.Digits,
+  ]),
+  build_branch: Claims.Ref,
+  build_tag: Schema.optionalKey(Schema.NullOr(Claims.Ref)),
+  build_commit: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+  build_source: Claims.claimText(/^[a-z][a-z0-9_]{0,63}$/, "the source of a build"),
+  step_key: Schema.optionalKey(Schema.NullOr(Claims.Label)),
+})
+type BuildkiteClaims = typeof BuildkiteClaims.Type
+
+const commitForm = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/
+
+/**
+ * The run of a Buildkite token: a build. The pipeline is the repository, because the token names no other. Only a build that
+ * a webhook started for a branch is no preview. A branch with a colon is a fork's (`stranger:main`).
+ */
+const runFromBuildkite = (claims: BuildkiteClaims): Result.Result<ClaimedRun, Unauthorized> => {
+  const { build_branch: branch, build_source: eventName } = claims
+  const tag = Claims.orNull(claims.build_tag)
+  if (branch === "" && tag === null) return Claims.refuse(`The token's claim "build_branch" names no branch.`)
+  // A git branch has no colon: Buildkite writes one between the owner of a fork and its branch.
+  const isPush = eventName === "webhook" && tag === null && !branch.includes(":")
+  const commit = claims.build_commit ?? ""
+  return Result.succeed({
+    owner: claims.organization_slug,
+    repo: claims.pipeline_slug,
+    ownerId: claims.organization_id,
+    repositoryId: claims.pipeline_id,
+    branch: tag ?? branch,
+    ref: tag === null ? `refs/heads/${branch}` : `refs/tags/${tag}`,
+    // A build of HEAD has no hash yet.
+    sha: commitForm.test(commit) ? commit : "",
+    preview: !isPush,
+    pullRequest: null,
+    runId: `${claims.build_number}`,
+    runAttempt: 1,
+    workflow: Claims.orNull(claims.step_key),
+    workflowFile: Claims.orNull(claims.step_key),
+    actor: null,
+    eventName,
+    environment: null,
+  })
+}
+
+const readBuildkite = Claims.reader(BuildkiteClaims, runFromBuildkite)

@@ -1,7 +1,161 @@
-import type { JsonSchema } from "./JsonSchema.ts"
-import { mapValues, schemaRef } from "./JsonSchema.ts"
-import { webhookHeaders } from "./headers.ts"
-import { serviceEvents } from "./serviceEvents.ts"
+import type { ServiceEventType } from "../../../domain/webhooks/EventPatterns.ts"
+import { type JsonSchema, mapValues, schemaRef } from "./JsonSchema.ts"
+
+/** An event of the service's own: its `data` by field, each with its schema and an example. */
+interface ServiceEvent {
+  readonly summary: string
+  readonly data: Readonly<Record<string, readonly [schema: JsonSchema, example: unknown]>>
+}
+
+const ulid = "01KAF8ZJ3N5YQ2R7W9B4C6D8EF"
+const id = (description: string) => [{ type: "string", description }, ulid] as const
+const serviceText = (description: string, example: string) => [{ type: "string", description }, example] as const
+const orNull = (description: string, example: string | null) =>
+  [{ type: ["string", "null"], description }, example] as const
+const number = (description: string, example: number) => [{ type: "integer", description }, example] as const
+
+const reasons = ["gone", "failing", "by_request"]
+const prefix = serviceText("The first 12 characters of the new key.", "svc_4fJq2Lxz")
+
+/** The events of the service's own. Endpoints receive those that their `event_types` name. */
+export const serviceEvents: Readonly<Record<ServiceEventType, ServiceEvent>> = {
+  "endpoint.deactivated": {
+    summary: "An endpoint is inactive from now on",
+    data: {
+      webhook_endpoint_id: id("The endpoint."),
+      reason: [
+        {
+          type: "string",
+          description: `Why. Known values: ${reasons.join(", ")}. Later versions may have more.`,
+          "x-extensible-enum": reasons,
+        },
+        "gone",
+      ],
+    },
+  },
+  "delivery.failed": {
+    summary: "A delivery has no attempt left",
+    data: {
+      delivery_id: id("The delivery."),
+      event_id: id("The event that was not delivered."),
+      event: serviceText("The type of that event.", "invoice.paid"),
+      webhook_endpoint_id: orNull("The endpoint. null: the callback of a job.", ulid),
+      attempts: number("How many attempts were made.", 10),
+      last_status: [
+        { type: ["integer", "null"], description: "The status of the last answer. null: there was none." },
+        503,
+      ],
+      last_error: orNull("Why there was no answer, in a sentence. null: there was one.", null),
+    },
+  },
+  "deployment.registered": {
+    summary: "A CI run registered a deployment",
+    data: {
+      deployment_id: id("The deployment."),
+      project_id: id("Its project."),
+      provider: serviceText("The CI provider, such as github.", "github"),
+      repository: serviceText("The repository, with its owner.", "octo-org/docs"),
+      run_id: serviceText("The id of the run at its provider.", "19204821377"),
+      run_attempt: number("The attempt of the run, from 1.", 1),
+      branch: serviceText("The branch or tag.", "main"),
+      ref: serviceText("The git ref.", "refs/heads/main"),
+      sha: serviceText(
+        "The commit. Empty for providers that do not name it.",
+        "1e3b6c5d8f2a4907b6c1d0e9f8a7b6c5d4e3f2a1",
+      ),
+      actor: orNull("Who started the run. null: unknown.", "octocat"),
+    },
+  },
+  "deployment.promoted": {
+    summary: "A deployment was made current by hand",
+    data: { deployment_id: id("The deployment."), project_id: id("Its project.") },
+  },
+  "key.created": {
+    summary: "A key was created",
+    data: {
+      key_id: id("The key."),
+      project_id: orNull("The project of a project key. null: an org key.", null),
+      name: serviceText("The name of the key.", "ci"),
+      prefix: serviceText("The first 12 characters of the key.", "svc_4fJq2Lxz"),
+      expires_at: [
+        { type: ["string", "null"], format: "date-time", description: "When the key expires. null: never." },
+        null,
+      ],
+    },
+  },
+  "key.rotated": {
+    summary: "A key was replaced",
+    data: {
+      key_id: id("The new key."),
+      prefix,
+      replaced_key_id: id("The key that it replaces."),
+      replaced_key_valid_until: [
+        { type: "string", format: "date-time", description: "When the replaced key ends." },
+        "2026-11-21T17:00:00.000Z",
+      ],
+    },
+  },
+  "key.deleted": { summary: "A key was deleted", data: { key_id: id("The key.") } },
+  "key.leaked": {
+    summary: "A key was found in public, and is disabled",
+    data: {
+      key_id: id("The key."),
+      url: orNull("Where it was found. null: unknown.", "https://github.com/octo-org/docs"),
+    },
+  },
+}
+
+/** The headers of answers, which operations refer to. */
+export const answerHeaders = {
+  "x-request-id": {
+    description: "The id of the request: the request's own if it has one, else a new one. The log has it.",
+    required: true,
+    schema: { type: "string", maxLength: 128, examples: ["3d1f6c1e-6d3b-4a6e-9a58-0c1f3a3a7e02"] },
+  },
+  "retry-after": {
+    description: "How many seconds to wait before the next try.",
+    schema: { type: "integer", format: "int32", minimum: 0, examples: [1] },
+  },
+  "www-authenticate": {
+    description: "How to send a credential.",
+    schema: { type: "string", examples: ["Bearer"] },
+  },
+  "idempotency-replayed": {
+    description: "true: this is the stored answer of an earlier request with the same Idempotency-Key.",
+    schema: { type: "string", enum: ["true"] },
+  },
+} as const
+
+/** The headers of a webhook. */
+export const webhookHeaders = [
+  {
+    name: "webhook-id",
+    description: "The id of the delivery, the same for all attempts. Ignore a delivery that you have processed.",
+    schema: { type: "string", examples: ["01KAF8ZJ4V2M6T8Q0R1S2T3V4W"] },
+  },
+  {
+    name: "webhook-timestamp",
+    description: "The time of this attempt, in seconds since 1970. Refuse one that is older than five minutes.",
+    schema: { type: "integer", format: "int64", minimum: 0, examples: [1763658000] },
+  },
+  {
+    name: "webhook-signature",
+    description:
+      "`v1,` and the base64 HMAC-SHA256 of `{webhook-id}.{webhook-timestamp}.{body}` (Standard Webhooks 1.0). Several " +
+      "signatures are separated by spaces; one match is enough.",
+    schema: { type: "string", examples: ["v1,KqdiZ0gvCf4BYeUVuBWrJbYgXsKET9spbWDLuGyEeC8="] },
+  },
+  {
+    name: "x-webhook-signature",
+    description: "The HMAC-SHA256 of the body alone, in lower-case hex. It covers no time.",
+    schema: { type: "string", examples: ["09b27a9a8fb8a45a478a19218637418e16bba4b89b8503ab2c40570ef1d9a5d3"] },
+  },
+  {
+    name: "x-event-type",
+    description: "The type of the event. It is not signed: decide by `event` of the body.",
+    schema: { type: "string", examples: ["job.completed"] },
+  },
+].map((header) => ({ ...header, in: "header", required: true }))
 
 /** An event that the service sends to endpoints and callbacks. */
 interface WebhookEvent {

@@ -2,12 +2,10 @@ import { Effect, Layer, type Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { StartupError } from "../../StartupError.ts"
-import { schemaOf } from "../buckets.ts"
 import * as Migrations from "../Migrations.ts"
 import * as PostgresDatabase from "../PostgresDatabase.ts"
-import { moveRows, ofTenants } from "./moveRows.ts"
+import { bucketSql, schemaOf } from "../buckets.ts"
 import { distributionOf } from "./placements.ts"
-import { tenantTables } from "./tables.ts"
 
 /** What `distribute` is going to do, or has left to do. */
 export interface Plan {
@@ -193,3 +191,85 @@ export const run = (
     ),
     Effect.catchTag("SqlError", ({ reason }) => refuse(`The database cannot be distributed: ${String(reason.cause)}`)),
   )
+
+/** SQL: whether a row belongs in a bucket. Sweeps that erase an org or a project begin on the platform, and stay there. */
+export const ofTenants = (sql: SqlClient.SqlClient, table: string) =>
+  table === "sweeps" ? sql`kind <> 'erase'` : sql`true`
+
+/** The columns of a table that can be inserted. */
+const columnsOf = Effect.fnUntraced(function* (table: string) {
+  const sql = yield* SqlClient.SqlClient
+  const columns = yield* sql<{ name: string }>`
+    SELECT attname AS name FROM pg_attribute
+    WHERE attrelid = to_regclass(${`public.${table}`}) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+    ORDER BY attnum`
+  return sql.literal(columns.map(({ name }) => `"${name}"`).join(", "))
+})
+
+/**
+ * Moves the rows of a table of the platform's schema into the buckets, each bucket in one transaction; copies those of `orgs`.
+ * A row that an interrupted run has copied and not deleted is not copied again. A temporary index finds the rows of each bucket:
+ * without it, the whole table is read for each of them.
+ */
+export const moveRows = Effect.fnUntraced(function* (table: string, buckets: number) {
+  const sql = yield* SqlClient.SqlClient
+  const columns = yield* columnsOf(table)
+  const from = sql(`public.${table}`)
+  const index = `gatehouse_bucket_of_${table}`
+  const bucketOfRow = sql.literal(bucketSql(table === "orgs" ? "id" : "org_id", buckets))
+  const move = Effect.fnUntraced(function* (bucket: number) {
+    const isOfBucket = sql`${bucketOfRow} = ${sql.literal(String(bucket))} AND ${ofTenants(sql, table)}`
+    yield* sql`LOCK TABLE ${from} IN SHARE ROW EXCLUSIVE MODE`
+    yield* sql`
+      INSERT INTO ${sql(`${schemaOf(bucket)}.${table}`)} (${columns}) SELECT ${columns} FROM ${from} WHERE ${isOfBucket}
+      ON CONFLICT DO NOTHING`
+    if (table !== "orgs") yield* sql`DELETE FROM ${from} WHERE ${isOfBucket}`
+  })
+  yield* sql`CREATE INDEX IF NOT EXISTS ${sql(index)} ON ${from} (${bucketOfRow})`
+  for (let bucket = 0; bucket < buckets; bucket++) yield* sql.withTransaction(move(bucket))
+  yield* sql`DROP INDEX ${sql(`public.${index}`)}`
+})
+
+/**
+ * The tables of tenants, which lie in buckets. `test/infrastructure/database/citus` compares both lists with the catalog, so
+ * that a new table is in one of them.
+ */
+export const tenantTables = [
+  "webhook_endpoints",
+  "org_signing_keys",
+  "endpoint_paces",
+  "jobs",
+  "job_schedules",
+  "events",
+  "deliveries",
+  "delivery_attempts",
+  "pending_deliveries",
+  "failing_callbacks",
+  "sweeps",
+  "org_usage",
+] as const
+
+/**
+ * The tables of the platform, which lie in the schema `public` of the coordinator. Their names in a bucket are empty tables,
+ * so that a migration is the same everywhere; but for `orgs`, which has a copy of the orgs of the bucket with their limits, and
+ * `audit_log`, which has the entries of changes in the bucket.
+ */
+export const platformTables = [
+  "gatehouse_migrations",
+  "orgs",
+  "org_owners",
+  "projects",
+  "api_keys",
+  "key_counters",
+  "key_usage",
+  "deployments",
+  "project_docs",
+  "docs_pages",
+  "docs_questions",
+  "idempotency_keys",
+  "audit_log",
+  "sessions",
+  "activity_counts",
+  "endpoint_failures",
+  "replicas",
+] as const

@@ -2,7 +2,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
-import { make } from "#src/infrastructure/database/citus/nodeWatch.ts"
+import { nodeWatch } from "#src/infrastructure/database/citus/DistributedClient.ts"
 import { poolConfig } from "#src/infrastructure/database/PostgresDatabase.ts"
 import { freshPostgres } from "../../../support/databases.ts"
 import { proxied } from "../../../support/proxy.ts"
@@ -13,7 +13,7 @@ const watched = Effect.gen(function* () {
   const proxy = yield* proxied(yield* freshPostgres())
   const url = Redacted.make(proxy.url)
   const { hostname: host, port } = new URL(proxy.url)
-  const watch = yield* make(url, { host, port: Number(port) })
+  const watch = yield* nodeWatch(url, { host, port: Number(port) })
   const sql = yield* PgClient.make({ ...poolConfig(url), stream: watch.stream, minConnections: 0, maxConnections: 1 })
   const untilAnswers = (answers: boolean) =>
     until(`check, ${answers}`, Effect.exit(watch.check), (exit) => Exit.isSuccess(exit) === answers)

@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { bucketOf, bucketSql } from "#src/infrastructure/database/buckets.ts"
-import { platformTables, tenantTables } from "#src/infrastructure/database/citus/tables.ts"
+import { platformTables, tenantTables } from "#src/infrastructure/database/citus/distribute.ts"
 import { databases } from "../../../support/databases.ts"
 
 layer(databases.postgres, { excludeTestServices: true })("buckets", (it) => {

@@ -1,0 +1,54 @@
+import { Config, Console, Effect, Option, Redacted, Stdio, Stream } from "effect"
+import { Prompt } from "effect/cli"
+import { randomBytes } from "node:crypto"
+import { standardKey } from "../domain/webhooks/Signatures.ts"
+
+/** Standard Webhooks 1.0 recommends keys of 24 to 64 bytes. */
+const minRecommendedBytes = 24
+
+/** A new signing secret: 24 random bytes in the format of Standard Webhooks. */
+export const newSecret = Effect.sync(() =>
+  Redacted.make(`whsec_${randomBytes(minRecommendedBytes).toString("base64")}`),
+)
+
+/**
+ * Calls `store` with the signing secret of an endpoint: GATEHOUSE_WEBHOOK_SECRET, the prompt or standard input, else a new
+ * one. Prints a new secret on standard error after it is stored. Warns about a short one.
+ */
+export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
+  store: (secret: string) => Effect.Effect<A, E, R>,
+) {
+  const given = yield* readSecret("The signing secret (empty: make a new one)", "GATEHOUSE_WEBHOOK_SECRET")
+  const secret = Redacted.value(given ?? (yield* newSecret))
+  const bytes = Buffer.byteLength(standardKey(secret))
+  if (bytes < minRecommendedBytes) {
+    yield* Console.error(
+      `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
+    )
+  }
+  yield* store(secret)
+  if (given === undefined) {
+    yield* Console.error(
+      `This is the new signing secret. It is shown only once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`,
+    )
+  }
+})
+
+/**
+ * Reads a secret from the environment variable, if it is set; else from a hidden prompt at a terminal; else from standard
+ * input. Returns `undefined` if there is none. Never from an argument: arguments appear in the process list and in the
+ * shell's history.
+ *
+ * @param prompt the label of the prompt
+ */
+export const readSecret = Effect.fnUntraced(function* (prompt: string, variable?: string) {
+  if (variable !== undefined) {
+    const set = yield* Effect.orDie(Config.option(Config.Redacted(variable)))
+    if (Option.isSome(set) && Redacted.value(set.value) !== "") return set.value
+  }
+  const stdio = yield* Stdio.Stdio
+  const text = (yield* stdio.stdinIsTerminal)
+    ? Redacted.value(yield* Prompt.run(Prompt.Hidden({ message: `${prompt}:` })))
+    : yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdio.stdin)))
+  return text.trim() === "" ? undefined : Redacted.make(text.trim())
+})

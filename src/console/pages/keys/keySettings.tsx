@@ -1,0 +1,227 @@
+import { useState } from "preact/hooks"
+import type { Answer } from "../../client/Operations.ts"
+import { Button, CopyButton } from "../../components/Button.tsx"
+import { Dialog } from "../../components/Dialog.tsx"
+import { Notice } from "../../components/ErrorBox.tsx"
+import { Check, Field, Input, Select, TextArea } from "../../components/Form.tsx"
+
+/** The settings of a key as a form has them: texts. */
+interface SettingTexts {
+  readonly expiresAt: string
+  readonly limit: string
+  readonly window: string
+  readonly credits: string
+  readonly refill: string
+  readonly every: string
+  readonly permissions: string
+  readonly externalId: string
+  readonly metadata: string
+}
+
+const two = (value: number) => String(value).padStart(2, "0")
+
+/** A time as an input of the reader's zone has it. */
+const localTime = (iso: string) => {
+  const at = new Date(iso)
+  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
+  return `${date}T${two(at.getHours())}:${two(at.getMinutes())}`
+}
+
+export const emptyTexts: SettingTexts = {
+  expiresAt: "",
+  limit: "",
+  window: "60",
+  credits: "",
+  refill: "",
+  every: "month",
+  permissions: "",
+  externalId: "",
+  metadata: "",
+}
+
+export const textsOf = (key: Key): SettingTexts => ({
+  expiresAt: key.expiresAt === null ? "" : localTime(key.expiresAt),
+  limit: key.rateLimit === null ? "" : String(key.rateLimit.limit),
+  window: key.rateLimit === null ? "60" : String(key.rateLimit.window),
+  credits: key.credits === null ? "" : String(key.credits),
+  refill: key.refill === null ? "" : String(key.refill.amount),
+  every: key.refill?.every ?? "month",
+  permissions: key.permissions.join("\n"),
+  externalId: key.externalId ?? "",
+  metadata: key.metadata === null ? "" : JSON.stringify(key.metadata, undefined, 2),
+})
+
+const linesOf = (text: string) => text.split(/[\s,]+/).filter((line) => line !== "")
+
+/** The JSON of a text, or undefined when it is no object. */
+const objectOf = (text: string) => {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === "object" && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+export const isMetadata = (text: string) => text.trim() === "" || objectOf(text) !== undefined
+
+const creditsOf = ({ credits, every, refill }: SettingTexts) =>
+  credits === ""
+    ? null
+    : {
+        remaining: Number(credits),
+        ...(refill === ""
+          ? {}
+          : { refill: { amount: Number(refill), every: every === "day" ? "day" : "month" } as const }),
+      }
+
+/** The settings that a form asks for; null: none. */
+const settingsOf = (texts: SettingTexts) => ({
+  expiresAt: texts.expiresAt === "" ? null : new Date(texts.expiresAt).toISOString(),
+  rateLimit: texts.limit === "" ? null : { limit: Number(texts.limit), window: Number(texts.window) },
+  credits: creditsOf(texts),
+  permissions: texts.permissions.trim() === "" ? null : linesOf(texts.permissions),
+  externalId: texts.externalId.trim() === "" ? null : texts.externalId.trim(),
+  metadata: texts.metadata.trim() === "" ? null : objectOf(texts.metadata)!,
+})
+type Settings = ReturnType<typeof settingsOf>
+
+const fieldsOf: Record<keyof Settings, ReadonlyArray<keyof SettingTexts>> = {
+  expiresAt: ["expiresAt"],
+  rateLimit: ["limit", "window"],
+  credits: ["credits", "refill", "every"],
+  permissions: ["permissions"],
+  externalId: ["externalId"],
+  metadata: ["metadata"],
+}
+
+/** The settings whose fields differ from before. A field that was not touched is not sent: credits are used meanwhile. */
+export const changedSettings = (before: SettingTexts, texts: SettingTexts): Partial<Settings> => {
+  const names = (Object.keys(fieldsOf) as ReadonlyArray<keyof Settings>).filter((name) =>
+    fieldsOf[name].some((field) => before[field] !== texts[field]),
+  )
+  if (names.length === 0) return {}
+  const settings = settingsOf(texts)
+  return Object.fromEntries(names.map((name) => [name, settings[name]]))
+}
+
+type GivenSettings = { readonly [Name in keyof Settings]?: NonNullable<Settings[Name]> }
+
+/** The settings of a new key: those that are given. */
+export const newSettings = (texts: SettingTexts): GivenSettings =>
+  Object.fromEntries(Object.entries(settingsOf(texts)).filter(([, value]) => value !== null))
+
+const refills = [
+  { value: "month", label: "each month" },
+  { value: "day", label: "each day" },
+]
+
+interface SettingFieldsProps {
+  readonly texts: SettingTexts
+  readonly onChange: (texts: SettingTexts) => void
+}
+
+/** The optional settings of a key. */
+export const SettingFields = ({ onChange, texts }: SettingFieldsProps) => {
+  const set = (name: keyof SettingTexts) => (text: string) => onChange({ ...texts, [name]: text })
+  const control = (name: keyof SettingTexts) => ({
+    name,
+    value: texts[name],
+    onInput: set(name),
+    autocomplete: "off" as const,
+  })
+  const number = (name: keyof SettingTexts, min: number) => (
+    <Input type="number" min={min} step={1} {...control(name)} />
+  )
+  return (
+    <>
+      <Field label="Ends at" hint="In your time zone. Empty: never.">
+        <Input type="datetime-local" {...control("expiresAt")} />
+      </Field>
+      <div class="grid-fields">
+        <Field label="Rate limit" hint="Validations. Empty: no limit.">
+          {number("limit", 1)}
+        </Field>
+        <Field label="in so many seconds">{number("window", 1)}</Field>
+      </div>
+      <div class="grid-fields">
+        <Field label="Credits" hint="Empty: no limit.">
+          {number("credits", 0)}
+        </Field>
+        <Field label="refilled to" hint="Empty: never.">
+          {number("refill", 0)}
+        </Field>
+        <Field label="When">
+          <Select {...control("every")} options={refills} />
+        </Field>
+      </div>
+      <Field label="Permissions" hint="One on each line, such as models.gpt-5.use or files.*. Empty: none.">
+        <TextArea {...control("permissions")} spellcheck={false} rows={3} />
+      </Field>
+      <Field label="External id" hint="Your own id of whoever holds the key.">
+        <Input {...control("externalId")} maxLength={255} />
+      </Field>
+      <Field
+        label="Metadata"
+        hint="A JSON object of your own, at most 4 KiB."
+        error={isMetadata(texts.metadata) ? undefined : 'Enter a JSON object, such as {"plan": "pro"}.'}
+      >
+        <TextArea {...control("metadata")} spellcheck={false} rows={3} />
+      </Field>
+    </>
+  )
+}
+
+interface ShownOnceProps {
+  readonly title: string
+  readonly secret: string
+  readonly onClose: () => void
+}
+
+/** A new key. It is not stored, so the dialog closes only after the reader says that they have it. */
+export const ShownOnce = ({ onClose, secret, title }: ShownOnceProps) => {
+  const [isKept, setKept] = useState(false)
+  return (
+    <Dialog title={title} onClose={onClose} isEasyToClose={false}>
+      <Notice tone="warn">
+        <strong>Copy the key now. It is not shown again.</strong>
+        <span>Gatehouse stores only its hash. Whoever has the key may use it.</span>
+      </Notice>
+      <div class="secret">
+        <code data-secret>{secret}</code>
+        <CopyButton text={secret} label="Copy the key" />
+      </div>
+      <Check isChecked={isKept} onChange={setKept}>
+        I have copied the key to a safe place.
+      </Check>
+      <div class="actions">
+        <Button look="primary" disabled={!isKept} onClick={onClose}>
+          Done
+        </Button>
+      </div>
+    </Dialog>
+  )
+}
+
+export type Key = Answer<"keys.list">["keys"][number]
+
+const weekMillis = 7 * 86_400_000
+
+/** What holds for a key now: the first of these that does. */
+export const keyStateOf = ({ enabled, expiresAt, leakedAt }: Key, now: number) => {
+  if (leakedAt !== null) return "leaked"
+  const left = expiresAt === null ? Infinity : Date.parse(expiresAt) - now
+  if (left <= 0) return "expired"
+  if (!enabled) return "disabled"
+  return left < weekMillis ? "expiring" : "active"
+}
+
+export const isEnded = (key: Key, now: number) => ["leaked", "expired"].includes(keyStateOf(key, now))
+
+/** "600 in 60 s". */
+export const rateLimitText = ({ rateLimit }: Key) =>
+  rateLimit === null
+    ? undefined
+    : `${rateLimit.limit.toLocaleString("en")} ${rateLimit.window === 1 ? "a second" : rateLimit.window === 60 ? "a minute" : rateLimit.window === 3_600 ? "an hour" : `in ${rateLimit.window} s`}`

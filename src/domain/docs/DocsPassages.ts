@@ -1,0 +1,267 @@
+import type MiniSearch from "minisearch"
+import type { Language } from "./docsWords.ts"
+
+/** A page of documentation, in markdown. */
+export interface Page {
+  readonly slug: string
+  readonly markdown: string
+}
+
+/** A section of a page, or a part of it. The search returns passages; answers quote them. */
+export interface Passage {
+  readonly slug: string
+  /** The title of the page. */
+  readonly title: string
+  /** The headings above the passage, the page's title first. */
+  readonly heading: string
+  /** Markdown as it is in the page: about 270 words, or a whole list, table or example. */
+  readonly text: string
+}
+
+/** The maximum length of a passage of prose, in characters. Not every script has spaces, so words cannot be counted. */
+const maxPassageLength = 1_600
+/** The maximum length of a list, a table or an example in one passage. A longer one is cut between its lines. */
+const maxBlockLength = 6_400
+
+const frontMatter = /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)/
+
+/** Splits a markdown file into its front matter and its body. */
+export const splitFrontMatter = (markdown: string): { readonly matter: string; readonly body: string } => {
+  const text = markdown.startsWith("\uFEFF") ? markdown.slice(1) : markdown
+  const [whole, matter] = frontMatter.exec(text) ?? ["", ""]
+  return { matter: matter!, body: text.slice(whole.length) }
+}
+
+const titleLine = /^title:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
+
+const headingStart = /^ {0,3}(#{1,6})[ \t]+/
+const fence = /^ {0,3}(`{3,}|~{3,})/
+/** Whether a line is an import or export of MDX, and not a sentence that begins with the same word. */
+const isModuleLine = (line: string) =>
+  (line.startsWith("import ") && /["'];?$/.test(line.trimEnd())) ||
+  /^export (?:const|let|function|default|async|\{|\*)/.test(line)
+
+const headingText = (line: string) => {
+  let text = line.replace(headingStart, "").trimEnd()
+  while (text.endsWith("#")) text = text.slice(0, -1)
+  return text.replaceAll("`", "").trim()
+}
+
+/** Whether a paragraph is a list, a table or an example, which is hard to read in parts. */
+const isBlock = (paragraph: string) => /^ {0,3}(?:[-*+] |\d+[.)] |\||```|~~~)/.test(paragraph)
+const listStart = /^ {0,3}(?:[-*+]|\d+[.)]) /
+/** Whether a paragraph continues a list: another item, or an indented paragraph of one. */
+const continuesList = (paragraph: string) => listStart.test(paragraph) || /^(?: {2}|\t)/.test(paragraph)
+
+/**
+ * Cuts a text into pieces of at most `length` characters, at a separator when possible. Each piece is a part of the text, and no
+ * other copy of it is made: a text can have megabytes.
+ */
+const cutAt = (text: string, length: number, separators: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const pieces: Array<string> = []
+  const skipped = separators.includes(" ") ? /[ \n]*/y : /\n*/y
+  let start = 0
+  while (text.length - start > length) {
+    const next = text.slice(start, start + length + 1)
+    const end = Math.max(...separators.map((separator) => next.lastIndexOf(separator)))
+    const at = end > length / 2 ? end : length
+    pieces.push(next.slice(0, at).toWellFormed())
+    skipped.lastIndex = start + at
+    skipped.test(text)
+    start = skipped.lastIndex
+  }
+  return [...pieces, text.slice(start)]
+}
+const cut = (paragraph: string): ReadonlyArray<string> => {
+  if (!isBlock(paragraph)) return cutAt(paragraph, maxPassageLength, [" ", "\n"])
+  return paragraph.length <= maxBlockLength
+    ? [paragraph]
+    : cutAt(paragraph, maxBlockLength, ["\n"]).flatMap((piece) =>
+        piece.includes("\n") ? [piece] : cutAt(piece, maxPassageLength, [" "]),
+      )
+}
+
+/** Joins consecutive paragraphs that fit into one passage. An introduction that ends with a colon stays with what it introduces. */
+const gather = (paragraphs: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const texts: Array<string> = []
+  for (const piece of paragraphs.flatMap(cut)) {
+    const last = texts.at(-1)
+    const fits = last !== undefined && last.length + piece.length + 2 <= maxPassageLength
+    const introduced = last !== undefined && isBlock(piece) && last.endsWith(":") && last.length <= maxPassageLength
+    if (fits || introduced) texts[texts.length - 1] = `${last}\n\n${piece}`
+    else texts.push(piece)
+  }
+  return texts
+}
+
+interface Section {
+  readonly headings: ReadonlyArray<string>
+  readonly paragraphs: Array<string>
+}
+
+/** The sections of a page: the paragraphs under each heading. */
+const sectionsOf = (body: string): ReadonlyArray<Section> => {
+  const sections: Array<Section> = [{ headings: [], paragraphs: [] }]
+  let headings: ReadonlyArray<string> = []
+  let lines: Array<string> = []
+  let closing: string | undefined
+  const endParagraph = () => {
+    const paragraph = lines.join("\n").trimEnd()
+    const { paragraphs } = sections.at(-1)!
+    lines = []
+    if (paragraph.trim() === "") return
+    const last = paragraphs.at(-1)
+    const isWhole = last !== undefined && listStart.test(last) && continuesList(paragraph)
+    if (isWhole && last.length + paragraph.length < maxBlockLength)
+      paragraphs[paragraphs.length - 1] = `${last}\n\n${paragraph}`
+    else paragraphs.push(paragraph)
+  }
+  for (const line of body.split(/\r?\n/)) {
+    const [, mark] = fence.exec(line) ?? []
+    if (closing !== undefined) {
+      lines.push(line)
+      if (mark?.startsWith(closing)) closing = undefined
+    } else if (mark !== undefined) {
+      lines.push(line)
+      closing = mark
+    } else if (headingStart.test(line)) {
+      endParagraph()
+      const level = headingStart.exec(line)![1]!.length
+      headings = [...headings.slice(0, level - 1), ...Array.from({ length: level - 1 - headings.length }, () => "")]
+      headings = [...headings, headingText(line)]
+      sections.push({ headings: headings.filter((heading) => heading !== ""), paragraphs: [] })
+    } else if (line.trim() === "") {
+      endParagraph()
+    } else if (!isModuleLine(line)) {
+      lines.push(line)
+    }
+  }
+  endParagraph()
+  return sections
+}
+
+const descriptionLine = /^description:[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\n]*))$/m
+const fieldOf = (line: RegExp, matter: string) => {
+  const [, double, single, plain] = line.exec(matter) ?? []
+  return (double ?? single ?? plain)?.trim() ?? ""
+}
+
+/** The description of a page in its front matter. */
+export const descriptionOf = ({ markdown }: Page): string => fieldOf(descriptionLine, splitFrontMatter(markdown).matter)
+
+/** The title of a page: in its front matter, or its first heading, or its slug. */
+export const titleOf = ({ slug, markdown }: Page): string => {
+  const { matter, body } = splitFrontMatter(markdown)
+  const [heading = ""] = /^ {0,3}#{1,6}[ \t]+\S[^\n]*$/m.exec(body) ?? []
+  return fieldOf(titleLine, matter) || headingText(heading) || slug
+}
+
+/**
+ * The passages of a page, in order. A heading without text has no passage; it appears in the headings below it. A page
+ * that has only a title is one passage, with its description or title as the text.
+ */
+export const passagesOf = ({ slug, markdown }: Page): ReadonlyArray<Passage> => {
+  const { matter, body } = splitFrontMatter(markdown)
+  const sections = sectionsOf(body)
+  const firstHeading = sections.find(({ headings }) => headings.length > 0)?.headings[0]
+  const named = fieldOf(titleLine, matter) || firstHeading
+  const title = named || slug
+  const passages = sections.flatMap(({ headings, paragraphs }) => {
+    const above = headings[0] === title ? headings : [title, ...headings]
+    return gather(paragraphs).map((text) => ({ slug, title, heading: above.join(" › "), text }))
+  })
+  if (passages.length > 0 || !named) return passages
+  return [{ slug, title, heading: title, text: fieldOf(descriptionLine, matter) || title }]
+}
+
+/** A passage of an index. */
+export interface Stored extends Passage {
+  readonly id: number
+  /** The normalized slug of its page. */
+  readonly page: string
+  readonly language: Language
+}
+
+/** How much a passage is about a name. */
+export const nameStrength = { mentioned: 0, inRow: 1, inReference: 2, inHeading: 3, isHeading: 4, isPage: 5 }
+
+/** An index of passages. */
+export interface Indexed {
+  readonly search: Pick<MiniSearch<Stored & { readonly more: string }>, "search">
+  readonly passages: ReadonlyArray<Stored>
+  /** In how many passages each word is. */
+  readonly vocabulary: ReadonlyMap<string, number>
+  /** The passages of each name: id × 8, plus how much the passage is about it (`nameStrength`). */
+  readonly names: ReadonlyMap<string, ReadonlyArray<number>>
+  readonly languages: ReadonlySet<Language>
+}
+
+/** Tags that only lay out a page. Their text stays. */
+const htmlTags =
+  "a|abbr|article|aside|b|br|center|cite|code|dd|details|div|dl|dt|em|figcaption|figure|footer|h[1-6]|header|hr|i|iframe|img|kbd|" +
+  "li|main|mark|nav|ol|p|picture|pre|s|section|small|source|span|strong|sub|summary|sup|svg|table|tbody|td|th|thead|tr|u|ul|video"
+/** A component of JSX or a tag of HTML, with attributes in quotes or braces. `Promise<string>` and `<orgId>` are none. */
+const tag = new RegExp(
+  String.raw`(?:(?<!\w)<[A-Z][\w.]*|</[A-Z][\w.]*|</?(?:${htmlTags})(?=[\s/>]))(?:\s+[\w:.-]+(?:=(?:"[^"]*"|'[^']*'|\{(?:[^{}]|\{[^{}]*\})*\}))?|\s*\{\.\.\.[^{}]*\})*\s*/?>`,
+  "g",
+)
+const comment = /<!--[\s\S]*?-->|\{\/\*[\s\S]*?\*\/\}/g
+/** Examples and inline code, which stay as they are. */
+const code = /(^ {0,3}(`{3,}|~{3,})[^\n]*\n[\s\S]*?(?:^ {0,3}\2[`~]*[ \t]*$|(?![\s\S]))|`+[^`\n]*`+)/m
+
+/** Applies a change to the text between examples and inline code. */
+const outsideCode = (text: string, change: (prose: string) => string) =>
+  text
+    .split(new RegExp(code.source, "gm"))
+    .map((piece, at) => (at % 3 === 0 ? change(piece) : at % 3 === 1 ? piece : ""))
+    .join("")
+
+const link = /(!?\[[^\]\n]*\]\()([^()\s]+)((?:\s+"[^"\n]*")?\))/g
+const reference = /^( {0,3}\[[^\]\n]+\]:\s*)(\S+)/gm
+
+/** The origin of links while the site is unknown. It is removed again. */
+const nowhere = "http://docs.invalid"
+
+const rootOf = (docsUrl = nowhere) => (docsUrl.endsWith("/") ? docsUrl : `${docsUrl}/`)
+const asLink = ({ href, origin }: URL) => (origin === nowhere ? href.slice(nowhere.length) : href)
+const urlOf = (slug: string, docsUrl: string | undefined) => {
+  const path = slug.replace(/^\/+/, "")
+  // `index` is the slug of the page at the root.
+  return new URL(path === "index" ? "" : path.split("/").map(encodeURIComponent).join("/"), rootOf(docsUrl))
+}
+
+/** The address of a page: on the site of the documentation if that is known, otherwise a path from its root. */
+export const pageUrl = (slug: string, docsUrl: string | undefined): string => asLink(urlOf(slug, docsUrl))
+
+/** A link of a page as an absolute address, without the extension of a markdown file. */
+const absolute = (target: string, slug: string, docsUrl: string | undefined) => {
+  const isFromRoot = target.startsWith("/") && !target.startsWith("//")
+  const [path, base] = isFromRoot ? [target.slice(1), rootOf(docsUrl)] : [target, urlOf(slug, docsUrl).href]
+  if (/^[a-z][a-z\d+.-]*:/i.test(target) || !URL.canParse(path, base)) return target
+  const url = new URL(path, base)
+  url.pathname = url.pathname.replace(/(?:\/index)?\.mdx?$/i, "")
+  return asLink(url)
+}
+
+/**
+ * A passage as people read it: without JSX, HTML tags and comments, and with absolute links. Examples and inline code stay
+ * byte for byte.
+ */
+export const readable = ({ slug, text }: Passage, docsUrl?: string): string => {
+  const absoluteLink = (_: string, start: string, target: string, end = "") =>
+    start + absolute(target, slug, docsUrl) + end
+  const joined = outsideCode(text, (prose) => prose.replace(comment, "").replace(tag, ""))
+  return linksIn(joined, absoluteLink)
+    .replace(/^[ \t]+$/gm, "")
+    .replace(/\n{3,}/g, "\n\n")
+    .trim()
+}
+
+/** Replaces links. The text of a link can contain inline code, so only examples are left out. */
+const linksIn = (text: string, change: (...match: Array<string>) => string) =>
+  text
+    .split(/(^ {0,3}(?:```|~~~)[\s\S]*?(?:^ {0,3}(?:```|~~~)[ \t]*$|(?![\s\S])))/m)
+    .map((piece, at) =>
+      at % 2 === 1 ? piece : piece.replace(link, change).replace(reference, (m, a, b) => change(m, a, b)),
+    )
+    .join("")

@@ -1,0 +1,458 @@
+import MiniSearch from "minisearch"
+import type { SearchResult } from "minisearch"
+import {
+  descriptionOf,
+  type Indexed,
+  nameStrength,
+  type Page,
+  type Passage,
+  passagesOf,
+  type Stored,
+} from "./DocsPassages.ts"
+import {
+  definedIn,
+  formsOf,
+  isCertainName,
+  isGeneral,
+  isStopWord,
+  isWithin,
+  type Language,
+  languageOf,
+  nameKey,
+  namesIn,
+  type ParsedQuestion,
+  parseQuestion,
+  stem,
+  wholeName,
+  wordsOf,
+} from "./docsWords.ts"
+
+/** Documentation to search and to read. */
+export interface DocsIndex {
+  /** The best passages for a question, best first; none when nothing fits. Those of the reader's page rank higher. */
+  readonly search: (question: string, options: SearchOptions) => ReadonlyArray<Passage>
+  /** A page by its slug. Ignores slashes at both ends, and the file extension. */
+  readonly page: (slug: string) => Page | undefined
+  /** The approximate memory of the index, in bytes. */
+  readonly bytes: number
+  /** Whether all passages are indexed. `false` when they would exceed the memory limit. */
+  readonly isWhole: boolean
+}
+
+export interface SearchOptions {
+  /** The reader's current page. */
+  readonly pageSlug?: string | undefined
+  /** The reader's questions before this one, oldest first. */
+  readonly before?: ReadonlyArray<string>
+  readonly limit: number
+}
+
+const normalize = (slug: string) =>
+  slug
+    .replace(/^\/+/, "")
+    .replace(/\/+$/, "")
+    .replace(/\.(?:mdx?|html?)$/i, "")
+    .replace(/(^|\/)index$/i, "")
+
+/**
+ * The different words of an index. English documentation has about ten thousand. In a text that never repeats a word, an
+ * index would need a hundred bytes of memory for each byte of the text.
+ */
+const maxVocabulary = 150_000
+/** The different names of an index. */
+const maxIndexedNames = 100_000
+/** A table or list that begins with at least so many names is a reference. */
+const minReference = 5
+/** The memory of an index: when empty, and for each character, word and passage. Measured by `bench/chat.ts`. */
+const emptyBytes = 10_000
+const bytesPerCharacter = 8
+const bytesPerWord = 600
+const bytesPerPassage = 800
+const bytesPerName = 150
+const bytesPerNamed = 16
+
+/** The length of the text of these pages. */
+export const textCharacters = (pages: ReadonlyArray<Page>) =>
+  pages.reduce((sum, { slug, markdown }) => sum + slug.length + markdown.length, 0)
+
+/** The bytes of a text in V8: one for each character, or two when a character is outside Latin-1. */
+const bytesOf = (text: string) => (/[\u0100-\uffff]/.test(text) ? 2 * text.length : text.length)
+
+/** The memory of the text of these pages, in bytes. */
+export const textBytes = (pages: ReadonlyArray<Page>) =>
+  pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
+
+/** The estimated memory of the index of a text in bytes, before its words and passages are counted. */
+export const expectedBytes = (characters: number) => characters * bytesPerCharacter
+
+/** Searches and reads indexed pages. */
+const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {
+  /** The name of the page with a slug. The slug of a site can lack the upper folders of the zip. */
+  const nameOf = (slug: string) => {
+    const name = normalize(slug)
+    if (byName.has(name)) return name
+    return name === "" ? undefined : [...byName.keys()].find((other) => other.endsWith(`/${name}`))
+  }
+
+  return {
+    page: (slug) => {
+      const name = nameOf(slug)
+      return name === undefined ? undefined : byName.get(name)
+    },
+    search: (question, { pageSlug, before, limit }) =>
+      rank(index, question, { page: pageSlug === undefined ? undefined : nameOf(pageSlug), before })
+        .slice(0, limit)
+        .map(({ slug, title, heading, text }) => ({ slug, title, heading, text })),
+  }
+}
+
+/** An empty index, and the function that adds a passage to it. */
+const makeIndexed = () => {
+  /** In how many passages each word is. */
+  const vocabulary = new Map<string, number>()
+  const names = new Map<string, Array<number>>()
+  const languages = new Set<Language>()
+  const passages: Array<Stored> = []
+  let named = 0
+  let language: Language = "english"
+  let seen = new Set<string>()
+
+  const termOf = (word: string) => {
+    if (isStopWord(word, language)) return null
+    const term = stem(word, language)
+    const count = vocabulary.get(term)
+    if (count === undefined && vocabulary.size >= maxVocabulary) return null
+    if (!seen.has(term)) vocabulary.set(term, (count ?? 0) + 1)
+    seen.add(term)
+    return term
+  }
+  const search = new MiniSearch<Stored & { readonly more: string }>({
+    fields: ["heading", "title", "slug", "text", "more"],
+    tokenize: wordsOf,
+    processTerm: termOf,
+    autoVacuum: false,
+  })
+
+  /** Adds the names of a passage, with how much it is about each. */
+  const addNames = ({ id, slug, title, heading, text }: Stored) => {
+    const last = heading.slice(heading.lastIndexOf("›") + 1).trim()
+    const defined = definedIn(text)
+    const inRow = defined.size < minReference ? nameStrength.inRow : nameStrength.inReference
+    const strengths = new Map<string, number>()
+    const add = (found: Iterable<string>, strength: number) => {
+      for (const name of found) strengths.set(nameKey(name), strength)
+    }
+    add(namesIn(text), nameStrength.mentioned)
+    add(defined, inRow)
+    add(namesIn(last), nameStrength.inHeading)
+    add(wholeName(last), nameStrength.isHeading)
+    if (last === title)
+      add([...wholeName(title), ...wholeName(slug.slice(slug.lastIndexOf("/") + 1))], nameStrength.isPage)
+    for (const [name, strength] of strengths) {
+      const ids = names.get(name)
+      if (ids === undefined && names.size >= maxIndexedNames) continue
+      if (ids === undefined) names.set(name, [id * 8 + strength])
+      else ids.push(id * 8 + strength)
+      named++
+    }
+  }
+
+  return {
+    indexed: { search, passages, vocabulary, names, languages } satisfies Indexed,
+    begin: (page: Page) => {
+      language = languageOf(wordsOf(page.markdown.slice(0, 4_000)))
+      languages.add(language)
+      return language
+    },
+    add: (stored: Stored, more: string) => {
+      seen = new Set()
+      passages.push(stored)
+      search.add({ ...stored, more })
+      addNames(stored)
+    },
+    bytes: () =>
+      emptyBytes +
+      vocabulary.size * bytesPerWord +
+      passages.length * bytesPerPassage +
+      names.size * bytesPerName +
+      named * bytesPerNamed,
+  }
+}
+
+/**
+ * Indexes documentation, and yields after each short step so that other work can run. Passages beyond `maxBytes` of memory
+ * are not indexed; their pages can still be read.
+ */
+export function* indexing(pages: ReadonlyArray<Page>, maxBytes: number): Generator<undefined, DocsIndex> {
+  const byName = new Map(pages.map((page) => [normalize(page.slug), page]))
+  const { indexed, begin, add, bytes } = makeIndexed()
+  const text = textBytes(pages)
+  const bytesPerUnit = text / Math.max(textCharacters(pages), 1)
+  let characters = 0
+  /** The memory of the index, and of the text that is not indexed. */
+  const totalBytes = () => bytes() + characters * bytesPerCharacter + Math.max(text - characters * bytesPerUnit, 0)
+  let isWhole = true
+  for (const page of pages) {
+    const name = normalize(page.slug)
+    let more = descriptionOf(page)
+    const language = begin(page)
+    for (const passage of passagesOf(page)) {
+      characters += passage.text.length + passage.heading.length
+      isWhole = totalBytes() < maxBytes
+      if (!isWhole) break
+      add({ ...passage, id: indexed.passages.length, page: name, language }, more)
+      more = ""
+      yield
+    }
+    if (!isWhole) break
+  }
+  return { ...reader(indexed, byName), bytes: totalBytes(), isWhole }
+}
+
+/** Indexes documentation without a pause. */
+export const make = (pages: ReadonlyArray<Page>, maxBytes = Infinity): DocsIndex => {
+  const steps = indexing(pages, maxBytes)
+  let step = steps.next()
+  while (!step.done) step = steps.next()
+  return step.value
+}
+
+/** The weights of fields. */
+const fieldBoost = { heading: 2, title: 1.5, slug: 1.5, more: 1.5 }
+/** The weight of the reader's page, which is above that of any field. */
+const pageBoost = 4
+/** The lowest score of a result, as a share of the best score. */
+const minScoreShare = 0.15
+/** The share of a question's words, by their rarity, that a passage and its page must have. */
+const minCoverage = 0.48
+/** How much the words on the rest of the page count for it. */
+const pageShare = 0.25
+/** The weight of a passage in the language of the question. */
+const sameLanguage = 1.5
+/** How much a title that the question has raises a passage, and what each further passage of a page counts. */
+const titleWeight = 0.5
+const repeatedPage = 0.6
+/** The passages in which groups of words of the question are looked for. */
+const maxComparedPassages = 30
+interface Scored {
+  readonly passage: Stored
+  readonly score: number
+}
+
+/** How much of a title the question has, from 0 to 1. */
+const titleShare = ({ title, language }: Stored, forms: ReadonlyMap<string, number>) => {
+  const words = wordsOf(title).filter((word) => !isStopWord(word, language))
+  const found = words.reduce((sum, word) => sum + (forms.get(stem(word, language)) ?? 0), 0)
+  return words.length === 0 ? 0 : found / words.length
+}
+
+/** Raises the best passages whose title the question has, or that have three words of the question in its order. */
+const compare = (scored: ReadonlyArray<Scored>, words: ReadonlyArray<string>, forms: ReadonlyMap<string, number>) => {
+  const phrases = words.slice(2, maxComparedPassages).map((word, at) => `${words[at]} ${words[at + 1]} ${word}`)
+  const sorted = scored.toSorted((a, b) => b.score - a.score)
+  return sorted.map(({ passage, score }, at): Scored => {
+    if (at >= maxComparedPassages) return { passage, score }
+    const text = ` ${wordsOf(`${passage.heading} ${passage.text}`).join(" ")} `
+    const found = phrases.filter((phrase) => text.includes(` ${phrase} `)).length
+    const raised = 1 + found / Math.max(phrases.length, 1) + titleWeight * titleShare(passage, forms)
+    return { passage, score: score * raised }
+  })
+}
+
+/** Lowers the second and later passages of a page, so that an answer shows more than one page. */
+const spread = (ranked: ReadonlyArray<Scored>): ReadonlyArray<Scored> => {
+  const seen = new Map<string, number>()
+  return ranked
+    .toSorted((a, b) => b.score - a.score)
+    .map(({ passage, score }) => {
+      const before = seen.get(passage.page) ?? 0
+      seen.set(passage.page, before + 1)
+      return { passage, score: score * repeatedPage ** before }
+    })
+}
+
+const isHeading = (fields: ReadonlyArray<string> = []) => fields.includes("heading") || fields.includes("title")
+
+/** The passages with the words of a question. None when no page has enough of them. */
+const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefined): ReadonlyArray<Scored> => {
+  const { words, context, language } = question
+  const own = words.map((word) => termOf(index, word, true))
+  const terms = [...own, ...context.map((word) => termOf(index, word, false))]
+  const weights = heaviest(terms.flatMap(({ forms }) => [...forms]))
+  if (weights.size === 0) return []
+  const results: ReadonlyArray<SearchResult> = index.search.search([...weights.keys()].join(" "), {
+    tokenize: (text) => text.split(" "),
+    processTerm: (term) => term,
+    boost: fieldBoost,
+    boostTerm: (term) => weights.get(term) ?? 1,
+  })
+  /** The words of the question on each page. */
+  const onPage = new Map<string, Set<string>>()
+  for (const { id, match } of results) {
+    const { page } = index.passages[id as number]!
+    const found = onPage.get(page) ?? new Set()
+    for (const form of Object.keys(match)) found.add(form)
+    onPage.set(page, found)
+  }
+  const required = own.length > 0 ? own : terms
+  const pageCoverage = new Map(
+    [...onPage].map(([name, found]) => [name, coverage(required, (form) => found.has(form))] as const),
+  )
+  /** The pages with a passage that has enough of the words. */
+  const fitting = new Set<string>()
+  for (const { id, match } of results) {
+    const { page } = index.passages[id as number]!
+    const fit = (1 - pageShare) * coverage(required, (form) => form in match) + pageShare * pageCoverage.get(page)!
+    if (fit >= minCoverage) fitting.add(page)
+  }
+  const scored = results.flatMap(({ id, match, score }) => {
+    const passage = index.passages[id as number]!
+    const ofPage = pageCoverage.get(passage.page)!
+    if (!fitting.has(passage.page)) return []
+    const ofPassage = coverage(terms, (form) => form in match)
+    const ofHeading = coverage(terms, (form) => isHeading(match[form]))
+    const fit = (0.3 + ofPassage) * (0.3 + ofPage) * (2 + ofHeading)
+    const preferred = (passage.page === page ? pageBoost : 1) * (passage.language === language ? sameLanguage : 1)
+    return [{ passage, score: score * fit * preferred }]
+  })
+  return spread(compare(scored, question.all, weights))
+}
+
+/**
+ * The passages that answer a question, best first. Those with a name of the question come first, then those with its
+ * words. A name that the documentation does not have, or too few of the words, finds nothing.
+ */
+const rank = (
+  index: Indexed,
+  question: string,
+  options: { readonly page?: string | undefined; readonly before?: ReadonlyArray<string> | undefined },
+): ReadonlyArray<Stored> => {
+  const { page, before } = options
+  const parsed = parseQuestion(question, before)
+  if (parsed.asksForPage && page !== undefined) return index.passages.filter((passage) => passage.page === page)
+  const named = byNames(index, parsed)
+  const unknown = parsed.names.filter((name) => isCertainName(name) && !index.names.has(nameKey(name)))
+  if (named.size === 0 && unknown.length > 0) return []
+  const scores = new Map(byWords(index, parsed, page).map(({ passage, score }) => [passage.id, score]))
+  for (const id of named.keys()) scores.set(id, scores.get(id) ?? 0)
+  const best = Math.max(...scores.values(), 0)
+  return [...scores]
+    .filter(([id, score]) =>
+      named.size > 0 ? named.has(id) || score >= best * minScoreShare : score >= best * minScoreShare,
+    )
+    .sort(([a, scoreA], [b, scoreB]) => (named.get(b) ?? 0) - (named.get(a) ?? 0) || scoreB - scoreA || a - b)
+    .map(([id]) => index.passages[id]!)
+}
+
+/** The weight of a word that is only a part of a word of the index, and of one of an earlier question. */
+const part = 0.3
+const earlier = 0.5
+/** A word that the index does not have is rarer than one that a single passage has. It counts as one of so many passages. */
+const unknownCount = 0.4
+/** How much a word of most questions counts, as a share of another one. */
+const generalShare = 0.5
+/** The most words of the index that one misspelled word can mean. */
+const maxCorrections = 6
+
+/** A word of the question: the words of the index that it can mean, with their weights. */
+interface Term {
+  readonly forms: ReadonlyMap<string, number>
+  /** How rare it is. A word that the index does not have is the rarest. */
+  readonly rarity: number
+}
+
+/** How many changes make another word of a misspelled one. */
+const changesIn = (word: string) => (word.length < 3 ? 0 : word.length < 8 ? 1 : 2)
+
+const single = (word: string) => word.replace(/(.)\1/gu, "$1")
+const sorted = (word: string) => [...word].sort().join("")
+
+/** How certain it is that a misspelled word means another: letters in another order or doubled are common errors. */
+const certainty = (form: string, word: string) =>
+  single(form) === single(word) || sorted(form) === sorted(word)
+    ? 0.8
+    : form.length > 5
+      ? 0.7
+      : form.length > 3
+        ? 0.4
+        : 0.3
+
+/** Stems, and those that end with i instead of y: a word without a vowel, such as "prxy", keeps its y. */
+const withEndings = (forms: Iterable<string>) => new Set([...forms].flatMap((form) => [form, form.replace(/y$/, "i")]))
+
+/** The words of the index that a word which it does not have can mean: written otherwise, begun, or a part of a compound. */
+const corrections = ({ vocabulary }: Indexed, forms: ReadonlySet<string>) => {
+  const found: Array<readonly [word: string, weight: number, count: number]> = []
+  for (const form of forms) {
+    const changes = changesIn(form)
+    for (const [word, count] of vocabulary) {
+      // Few people get the first letter wrong, and "bread" is not "read".
+      const isSimilar = word[0] === form[0] && changes > 0 && isWithin(form, word, changes)
+      const isPart =
+        form.length > 3 &&
+        (word.startsWith(form) ||
+          (form.length > 4 && word.endsWith(form)) ||
+          (word.length > 3 && word.length > form.length / 2 && form.startsWith(word)))
+      if (isSimilar) found.push([word, certainty(form, word), count])
+      else if (isPart) found.push([word, part, count])
+    }
+  }
+  return found.sort((a, b) => b[1] - a[1] || b[2] - a[2]).slice(0, maxCorrections)
+}
+
+/** Words with the largest of their weights: two forms of a misspelled word can mean the same word. */
+const heaviest = (weights: Iterable<readonly [word: string, weight: number]>): ReadonlyMap<string, number> => {
+  const all = new Map<string, number>()
+  for (const [word, weight] of weights) all.set(word, Math.max(weight, all.get(word) ?? 0))
+  return all
+}
+
+const termOf = (index: Indexed, word: string, isOwn: boolean): Term => {
+  const { vocabulary, passages, languages } = index
+  const forms = formsOf(word, languages)
+  const known = [...forms].filter((form) => vocabulary.has(form))
+  const meant =
+    known.length > 0 ? known.map((form) => [form, 1] as const) : corrections(index, withEndings([...forms, word]))
+  const count = known.reduce((most, form) => Math.max(most, vocabulary.get(form)!), 0) || unknownCount
+  const rareness = Math.log(1 + (passages.length - count + 0.5) / (count + 0.5))
+  const rarity = isGeneral(word) ? rareness * generalShare : rareness
+  const weights = meant.map(([form, weight]) => [form, isOwn ? weight : weight * earlier] as const)
+  return { forms: heaviest(weights), rarity }
+}
+
+/**
+ * How much of the terms a text has, from 0 to 1. Each term counts by its rarity. `has` says whether the text contains a
+ * form.
+ */
+const coverage = (terms: ReadonlyArray<Term>, has: (form: string) => boolean) => {
+  let all = 0
+  let found = 0
+  for (const { forms, rarity } of terms) {
+    all += rarity
+    const best = [...forms].reduce((most, [form, weight]) => (has(form) ? Math.max(most, weight) : most), 0)
+    found += rarity * best
+  }
+  return all === 0 ? 0 : found / all
+}
+
+/** The share of passages above which a possible name is a common word. */
+const commonName = 0.05
+
+/** The passages with the names of a question, and how much each says about them: more for one that explains the name. */
+const byNames = ({ names, passages }: Indexed, asked: ParsedQuestion): ReadonlyMap<number, number> => {
+  const strengths = new Map<number, number>()
+  for (const name of asked.names) {
+    const found = names.get(nameKey(name)) ?? []
+    const parts = new Set(wordsOf(name))
+    // "How does the built-in fetch differ?" is about more than its name.
+    const isSubject = isCertainName(name) || asked.words.filter((word) => !parts.has(word)).length <= 1
+    const isCommon = !isCertainName(name) && found.length > Math.max(3, passages.length * commonName)
+    for (const entry of isSubject ? found : []) {
+      const strength = entry % 8
+      if (isCommon && strength < nameStrength.inHeading) continue
+      const id = (entry - strength) / 8
+      strengths.set(id, (strengths.get(id) ?? 0) + 1 + strength)
+    }
+  }
+  return strengths
+}

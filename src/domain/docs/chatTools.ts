@@ -1,0 +1,106 @@
+import { Effect } from "effect"
+import type { SearchableDocs } from "./DocsIndexes.ts"
+import { pageUrl, type Passage } from "./DocsPassages.ts"
+import type { Skill } from "./Documents.ts"
+import type { ModelTool } from "./LanguageModel.ts"
+
+/** The characters of all tool results of one chat. They are part of every later prompt. */
+const maxResultLength = 120_000
+/** The characters of one result. A longer one is cut. */
+const maxPageLength = 24_000
+/** The passages of one search. */
+const maxFoundPassages = 6
+
+const cut = (text: string, length: number) =>
+  text.length <= length ? text : `${text.slice(0, length).toWellFormed()}\n\n[The rest is left out.]`
+
+const show =
+  (docsUrl: string | undefined) =>
+  ({ heading, slug, text }: Passage) => {
+    const url = docsUrl === undefined ? "" : `url: ${pageUrl(slug, docsUrl)}\n`
+    return `slug: ${slug}\n${url}heading: ${heading}\n\n${text}`
+  }
+
+/** Whatever a tool is used for: its name, and what it takes. */
+export type ToolDefinition = Omit<ModelTool, "run">
+
+/** The tools that search and read documentation. */
+export const docsToolDefinitions = {
+  search: {
+    name: "search_docs",
+    description: "Searches the documentation. Gives the best passages with the slugs of their pages.",
+    parameter: { name: "query", description: "What to look for: a few words, as the documentation would say it." },
+  },
+  read: {
+    name: "read_page",
+    description: "Reads a whole page of the documentation.",
+    parameter: { name: "slug", description: "The slug of the page, as search_docs gives it." },
+  },
+} satisfies Record<string, ToolDefinition>
+
+interface DocsToolOptions {
+  readonly docs: SearchableDocs
+  readonly pageSlug?: string | undefined
+  /** The address of the documentation's site. With it, results have URLs. */
+  readonly docsUrl?: string | undefined
+  /** Cuts a result. */
+  readonly limited?: (text: string) => string
+}
+
+const lost = () => Effect.succeed("The documentation cannot be looked at any more. Answer from what you have.")
+
+/** The tools that search and read documentation. */
+export const docsTools = ({
+  docs,
+  docsUrl,
+  limited = (text) => cut(text, maxPageLength),
+  pageSlug,
+}: DocsToolOptions): ReadonlyArray<ModelTool> => [
+  {
+    ...docsToolDefinitions.search,
+    run: (query) =>
+      docs.search(query, { pageSlug, limit: maxFoundPassages }).pipe(
+        Effect.map((found) =>
+          limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show(docsUrl)).join("\n\n---\n\n")),
+        ),
+        Effect.catchTag("Unavailable", lost),
+      ),
+  },
+  {
+    ...docsToolDefinitions.read,
+    run: (slug) =>
+      docs.page(slug).pipe(
+        Effect.map((page) => limited(page?.markdown ?? "There is no page of this slug. Search for it.")),
+        Effect.catchTag("Unavailable", lost),
+      ),
+  },
+]
+
+/** The tools of the model for one chat. Without documentation or skills, their tools are left out. */
+export const chatTools = (options: {
+  readonly docs: SearchableDocs | undefined
+  readonly pageSlug: string | undefined
+  readonly skills: ReadonlyArray<Skill>
+}): ReadonlyArray<ModelTool> => {
+  const { docs, pageSlug, skills } = options
+  let left = maxResultLength
+  const limited = (text: string) => {
+    if (left <= 0) return "There is no room for more. Answer from what you have."
+    const result = cut(text, Math.min(left, maxPageLength))
+    left -= result.length
+    return result
+  }
+  const tools = docs === undefined ? [] : [...docsTools({ docs, pageSlug, limited })]
+  if (skills.length > 0) {
+    tools.push({
+      name: "read_skill",
+      description: "Reads a skill: how something is done, step by step.",
+      parameter: { name: "name", description: "The name of the skill." },
+      run: (name) =>
+        Effect.sync(() =>
+          limited(skills.find((skill) => skill.name === name)?.markdown ?? "There is no skill of this name."),
+        ),
+    })
+  }
+  return tools
+}

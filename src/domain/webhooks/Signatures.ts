@@ -1,0 +1,215 @@
+import { Context, DateTime, Effect, Layer, Redacted, Result } from "effect"
+import { Base64 } from "effect/encoding"
+import { Cipher } from "../Cipher.ts"
+import type { Unauthorized, Unavailable } from "../Errors.ts"
+import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
+import type { AuditEntry } from "../audit/AuditEntry.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import type { StoredSecret } from "./DeliveryQueue.ts"
+
+/** The `user-agent` of every request to a receiver. */
+export const userAgent = "Gatehouse/0.1.0"
+
+/** HMAC-SHA256 (RFC 2104). It is a plain function because Effect's `Mac` costs eight times the digest. */
+export class Hmac extends Context.Service<
+  Hmac,
+  {
+    /** Prepares a key, and returns a function that digests messages. Text stands for its UTF-8 bytes. */
+    readonly sha256: (key: string | Uint8Array) => (message: string, encoding: "hex" | "base64") => string
+  }
+>()("gatehouse/domain/Signature/Hmac") {}
+
+/** Ed25519 (RFC 8032). */
+export class Ed25519 extends Context.Service<
+  Ed25519,
+  {
+    /** A new key pair: the 32 bytes of the public key in base64, and the private key as text for `sign`. */
+    readonly generate: Effect.Effect<{ readonly publicKey: string; readonly privateKey: string }>
+    /** Prepares a private key, and returns a function that signs messages, in base64. */
+    readonly sign: (privateKey: string) => (message: string) => string
+  }
+>()("gatehouse/domain/Signature/Ed25519") {}
+
+/** The parts of an attempt that are signed. */
+export interface Signable {
+  readonly deliveryId: string
+  /** The type of the event. */
+  readonly event: string
+  /** The exact request body. */
+  readonly body: string
+  /** The time of this attempt, in whole seconds since 1970. */
+  readonly timestamp: number
+}
+
+const prefix = "whsec_"
+// With or without padding: the reference libraries accept both.
+const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=?|[A-Za-z0-9+/]{2}(?:==)?)$/
+
+/**
+ * The key of `webhook-signature`. A secret of `whsec_` and base64 is the decoded base64; any other secret is its own
+ * UTF-8 bytes, including one that continues after `whsec_` with something else. Never empty, because no secret is.
+ */
+export const standardKey = (secret: string): string | Uint8Array => {
+  const rest = secret.slice(prefix.length)
+  if (!secret.startsWith(prefix) || !base64.test(rest)) return secret
+  return Result.getOrThrow(Base64.decode(rest.padEnd(Math.ceil(rest.length / 4) * 4, "=")))
+}
+
+/** Makes the headers of one attempt. */
+export type Sign = (attempt: Signable) => Readonly<Record<string, string>>
+
+/** Signs webhooks. */
+export class Signer extends Context.Service<
+  Signer,
+  {
+    /**
+     * Prepares secrets for any number of attempts: the current secret, then the previous one during its overlap.
+     * `x-webhook-signature` is the hex HMAC of the body with the characters of the current secret as the key.
+     * `webhook-signature` has one signature for each secret, and one for each Ed25519 key (Standard Webhooks 1.0). No secret
+     * is a defect.
+     */
+    readonly prepare: (
+      secrets: ReadonlyArray<Redacted.Redacted<string>>,
+      signingKeys?: ReadonlyArray<Redacted.Redacted<string>>,
+    ) => Effect.Effect<Sign>
+  }
+>()("gatehouse/domain/Signature/Signer") {
+  static readonly layer = Layer.effect(
+    Signer,
+    Effect.gen(function* () {
+      const { sha256 } = yield* Hmac
+      const ed25519 = yield* Ed25519
+      const prepare: Signer["Service"]["prepare"] = (secrets, signingKeys = []) =>
+        Effect.sync((): Sign => {
+          const [current] = secrets
+          if (current === undefined) throw new Error("A delivery has no secret")
+          const plain = sha256(Redacted.value(current))
+          const standard = secrets.map((secret) => sha256(standardKey(Redacted.value(secret))))
+          const keys = signingKeys.map((key) => ed25519.sign(Redacted.value(key)))
+          return ({ body, deliveryId, event, timestamp }) => {
+            const content = `${deliveryId}.${timestamp}.${body}`
+            return {
+              "content-type": "application/json",
+              "user-agent": userAgent,
+              "x-webhook-signature": plain(body, "hex"),
+              "x-event-type": event,
+              "webhook-id": deliveryId,
+              "webhook-timestamp": String(timestamp),
+              "webhook-signature": [
+                ...standard.map((digest) => `v1,${digest(content, "base64")}`),
+                ...keys.map((sign) => `v1a,${sign(content)}`),
+              ].join(" "),
+            }
+          }
+        })
+      return Signer.of({ prepare })
+    }),
+  )
+}
+
+/** A key pair of an org. The private key is encrypted for the org. */
+export interface SigningKey {
+  /** 32 bytes in base64. */
+  readonly publicKey: string
+  readonly privateKey: string
+}
+
+/** The Ed25519 keys of orgs. */
+export class SigningKeyRepository extends Context.Service<
+  SigningKeyRepository,
+  {
+    /** The public keys that sign now, the newest first; empty for an org without a key. */
+    readonly find: (orgId: string, now: DateTime.Utc) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+    /** Stores the first key of an org. Keeps a key that the org has already. */
+    readonly insert: (orgId: string, key: SigningKey, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
+    /** Replaces the key of an org. The old key signs beside the new one until `previousUntil`. */
+    readonly rotate: (
+      orgId: string,
+      key: SigningKey,
+      previousUntil: DateTime.Utc,
+      now: DateTime.Utc,
+      entry: AuditEntry,
+    ) => Effect.Effect<void, Unavailable>
+  }
+>()("gatehouse/domain/webhooks/SigningKeys/SigningKeyRepository") {}
+
+/** How long a replaced key also signs. */
+const keyOverlapHours = 24
+
+/** The prefix of a public key: Standard Webhooks 1.0. */
+const publicKeyPrefix = "whpk_"
+
+/** The Ed25519 keys of the current tenant, which sign for endpoints with `signature: "ed25519"`. */
+export class SigningKeys extends Context.Service<
+  SigningKeys,
+  {
+    /** Makes the org's first key if it has none. */
+    readonly ensure: Effect.Effect<void, Unauthorized | Unavailable, CurrentPrincipal>
+    /** The public keys, the newest first. Makes the first key if there is none. */
+    readonly list: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
+    /** Replaces the key. The old key signs beside the new one for 24 hours. Returns the public keys, the newest first. */
+    readonly rotate: Effect.Effect<ReadonlyArray<string>, Unauthorized | Unavailable, CurrentPrincipal>
+  }
+>()("gatehouse/domain/webhooks/SigningKeys") {
+  static readonly layer = Layer.effect(
+    SigningKeys,
+    Effect.gen(function* () {
+      const repository = yield* SigningKeyRepository
+      const ed25519 = yield* Ed25519
+      const cipher = yield* Cipher
+      const audit = yield* AuditLog
+
+      const make = Effect.fnUntraced(function* (orgId: string) {
+        const { privateKey, publicKey } = yield* ed25519.generate
+        return { publicKey, privateKey: yield* cipher.encrypt(Redacted.make(privateKey), orgId) }
+      })
+      const find = Effect.fnUntraced(function* (orgId: string) {
+        return yield* repository.find(orgId, yield* DateTime.now)
+      })
+      const shown = Effect.map((keys: ReadonlyArray<string>) => keys.map((key) => `${publicKeyPrefix}${key}`))
+
+      const ensure = Effect.gen(function* () {
+        const orgId = yield* currentTenant
+        if ((yield* find(orgId)).length > 0) return
+        yield* repository.insert(orgId, yield* make(orgId), yield* DateTime.now)
+      }).pipe(Effect.withSpan("SigningKeys.ensure"))
+
+      const list = Effect.andThen(ensure, Effect.flatMap(currentTenant, find)).pipe(shown)
+
+      const rotate = Effect.gen(function* () {
+        const orgId = yield* currentTenant
+        const now = yield* DateTime.now
+        const previousUntil = DateTime.add(now, { hours: keyOverlapHours })
+        const key = yield* make(orgId)
+        const details = { publicKey: `${publicKeyPrefix}${key.publicKey}` }
+        const entry = yield* audit.entry({ action: "signing_key.rotate", target: orgId, details })
+        yield* repository.rotate(orgId, key, previousUntil, now, entry)
+        return yield* find(orgId)
+      }).pipe(shown, Effect.withSpan("SigningKeys.rotate"))
+
+      return SigningKeys.of({ ensure, list, rotate })
+    }),
+  )
+}
+
+/** What the requests to a receiver are made with, encrypted. */
+interface StoredSigning {
+  readonly secrets: ReadonlyArray<StoredSecret>
+  readonly signingKeys: ReadonlyArray<StoredSecret>
+  readonly headers: StoredSecret | null
+}
+
+/** Decrypts the secrets, keys and extra headers of a receiver. Returns what makes the headers of an attempt. */
+export const prepareSign = Effect.fnUntraced(function* <E>(
+  signer: Signer["Service"],
+  decrypt: (stored: ReadonlyArray<StoredSecret>) => Effect.Effect<ReadonlyArray<Redacted.Redacted<string>>, E>,
+  { headers, secrets, signingKeys }: StoredSigning,
+) {
+  const sign = yield* signer.prepare(yield* decrypt(secrets), yield* decrypt(signingKeys))
+  if (headers === null) return sign
+  const [text] = yield* decrypt([headers])
+  const extra = JSON.parse(Redacted.value(text!)) as Readonly<Record<string, string>>
+  // The service's own headers last: an extra header never replaces one of them.
+  const signWithExtra: Sign = (attempt) => ({ ...extra, ...sign(attempt) })
+  return signWithExtra
+})

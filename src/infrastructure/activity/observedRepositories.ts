@@ -1,0 +1,205 @@
+import { Context, Effect, Layer, Stream } from "effect"
+import { SqlClient } from "effect/sql"
+import { OrgScope } from "../../domain/Principal.ts"
+import { ActivityRecorder } from "../../domain/activity/ActivityRecorder.ts"
+import { LiveChannel, LiveFeed } from "../../domain/activity/LiveFeed.ts"
+import { DeploymentRepository } from "../../domain/deployments/DeploymentRepository.ts"
+import type { JobStatus } from "../../domain/jobs/Job.ts"
+import { JobRepository } from "../../domain/jobs/JobRepository.ts"
+import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
+import { ProjectRepository } from "../../domain/projects/Projects.ts"
+import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
+import type { RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
+import { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
+import { Notifications } from "../database/Notifications.ts"
+import { texts } from "../database/fragments.ts"
+import { orUnavailableWithin } from "../database/orUnavailable.ts"
+
+const states: Record<RetryDecision["_tag"], string> = {
+  Delivered: "delivered",
+  Retry: "pending",
+  Exhausted: "failed",
+  Deactivate: "failed",
+}
+
+const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
+  topic: "delivery" as const,
+  orgId: delivery.orgId,
+  data: {
+    deliveryId: delivery.deliveryId,
+    endpointId: delivery.endpointId,
+    state: states[decision._tag],
+    attempts: delivery.attempts + 1,
+    status: outcome.status,
+    failure: outcome.failure?.kind ?? null,
+  },
+})
+
+/** Decorates the delivery queue: publishes recorded attempts to the live feed. */
+export const liveDeliveries = Layer.effect(
+  DeliveryQueue,
+  Effect.gen(function* () {
+    const queue = yield* DeliveryQueue
+    const feed = yield* LiveFeed
+    const publish = (records: ReadonlyArray<AttemptRecord>) => {
+      if (feed.isWatched()) feed.publish(records.map(deliveryOf))
+    }
+    return DeliveryQueue.of({
+      ...queue,
+      record: (records, now) => Effect.tap(queue.record(records, now), () => Effect.sync(() => publish(records))),
+    })
+  }),
+)
+
+/** Decorates the jobs: publishes changes of their state to the live feed. */
+export const liveJobs = Layer.effect(
+  JobRepository,
+  Effect.gen(function* () {
+    const repository = yield* JobRepository
+    const { isWatched, publish } = yield* LiveFeed
+    const changed = (orgId: string, jobId: string, status: string) =>
+      Effect.sync(() => isWatched() && publish([{ topic: "job", orgId, data: { jobId, status } }]))
+    return JobRepository.of({
+      ...repository,
+      insert: (job) => Effect.tap(repository.insert(job), (id) => changed(job.orgId, id, "queued")),
+      claim: (orgId, claim) =>
+        Effect.tap(repository.claim(orgId, claim), (claimed) =>
+          Effect.forEach(claimed, ({ job_id }) => changed(orgId, job_id, "running"), { discard: true }),
+        ),
+      release: (orgId, liveJobs, now) =>
+        Effect.tap(repository.release(orgId, liveJobs, now), () =>
+          Effect.forEach(liveJobs, ({ job_id }) => changed(orgId, job_id, "queued"), { discard: true }),
+        ),
+      report: (end, report) =>
+        Effect.tap(repository.report(end, report), ({ status }) =>
+          status === null ? Effect.void : changed(end.orgId, end.jobId, status),
+        ),
+    })
+  }),
+)
+
+/** Decorates the endpoints: publishes their changes to the live feed. */
+export const endpoints = Layer.effect(
+  WebhookEndpointRepository,
+  Effect.gen(function* () {
+    const repository = yield* WebhookEndpointRepository
+    const { isWatched, publish } = yield* LiveFeed
+    const changed = (orgId: string, endpointId: string, change: string) =>
+      Effect.sync(() => isWatched() && publish([{ topic: "endpoint", orgId, data: { endpointId, change } }]))
+    return WebhookEndpointRepository.of({
+      ...repository,
+      insert: (endpoint, entry) =>
+        Effect.tap(repository.insert(endpoint, entry), () => changed(endpoint.orgId, endpoint.id, "created")),
+      update: (orgId, id, changes, entry) =>
+        Effect.tap(repository.update(orgId, id, changes, entry), () => changed(orgId, id, "updated")),
+      deactivate: (orgId, id, now, entry) =>
+        Effect.tap(repository.deactivate(orgId, id, now, entry), () => changed(orgId, id, "deactivated")),
+      remove: (orgId, id, now, entry) =>
+        Effect.tap(repository.remove(orgId, id, now, entry), () => changed(orgId, id, "deleted")),
+    })
+  }),
+)
+
+/** Decorates the deployments: publishes those that CI registers or somebody promotes to the live feed. */
+export const deployments = Layer.effect(
+  DeploymentRepository,
+  Effect.gen(function* () {
+    const repository = yield* DeploymentRepository
+    const projects = yield* ProjectRepository
+    const { isWatched, publish } = yield* LiveFeed
+    const changed = (orgId: string, projectId: string, deploymentId: string) =>
+      publish([{ topic: "deployment", orgId, data: { projectId, deploymentId } }])
+    const registered = (projectId: string, deploymentId: string) =>
+      projects.find(OrgScope.EveryOrg(), projectId).pipe(
+        Effect.map(({ orgId }) => changed(orgId, projectId, deploymentId)),
+        Effect.ignore,
+      )
+    return DeploymentRepository.of({
+      ...repository,
+      register: (deployment) =>
+        Effect.tap(repository.register(deployment), (outcome) =>
+          outcome._tag === "Registered" && isWatched()
+            ? registered(outcome.projectId, deployment.deploymentId)
+            : Effect.void,
+        ),
+      promote: (scope, projectId, deploymentId, now, entry) =>
+        Effect.tap(repository.promote(scope, projectId, deploymentId, now, entry), ({ orgId }) =>
+          Effect.sync(() => isWatched() && changed(orgId, projectId, deploymentId)),
+        ),
+    })
+  }),
+)
+
+const channel = "gatehouse_live"
+
+/** The notifications of the database. Every replica gets all messages in the same order. */
+export const layer = Layer.effect(
+  LiveChannel,
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const notifications = yield* Notifications
+    return LiveChannel.of({
+      send: (payloads) =>
+        sql`SELECT pg_notify(${channel}, payload) FROM unnest(${texts(payloads)}) AS payload`.pipe(
+          Effect.asVoid,
+          orUnavailableWithin("sweep"),
+        ),
+      news: Stream.filter(notifications.listen(channel), (news) => news._tag !== "Proof"),
+    })
+  }),
+)
+
+const outcomes: Record<RetryDecision["_tag"], "delivered" | "retried" | "failed"> = {
+  Delivered: "delivered",
+  Retry: "retried",
+  Exhausted: "failed",
+  Deactivate: "failed",
+}
+
+/** Decorates the delivery queue: counts recorded attempts. */
+export const countedDeliveries = Layer.effect(
+  DeliveryQueue,
+  Effect.gen(function* () {
+    const queue = yield* DeliveryQueue
+    const recorder = yield* ActivityRecorder
+    const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
+      recorder.count(orgId, "deliveries", outcomes[decision._tag])
+      if (decision._tag === "Delivered" || endpointId === null) return
+      recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
+    }
+    return DeliveryQueue.of({
+      ...queue,
+      record: (records, now) => Effect.tap(queue.record(records, now), () => Effect.sync(() => records.forEach(count))),
+    })
+  }),
+)
+
+/** Decorates the jobs: counts those that end. A retry, and a report that changes nothing, are not counted. */
+export const countedJobs = Layer.effect(
+  JobRepository,
+  Effect.gen(function* () {
+    const repository = yield* JobRepository
+    const recorder = yield* ActivityRecorder
+    const count = (orgId: string, status: JobStatus | null) => {
+      if (status === "completed" || status === "failed" || status === "canceled") recorder.count(orgId, "jobs", status)
+    }
+    return JobRepository.of({
+      ...repository,
+      report: (end, report) =>
+        Effect.tap(repository.report(end, report), ({ status }) => Effect.sync(() => count(end.orgId, status))),
+    })
+  }),
+)
+
+/** Decorates the counter of validations. */
+export const validations = Layer.effect(
+  ValidationCounter,
+  Effect.gen(function* () {
+    const count = yield* ValidationCounter
+    const recorder = yield* ActivityRecorder
+    return ((outcome, source, orgId) => {
+      count(outcome, source)
+      recorder.count(orgId, "validations", outcome)
+    }) as Context.Service.Shape<typeof ValidationCounter>
+  }),
+)

@@ -1,0 +1,58 @@
+import { Context, Data, Effect, Layer } from "effect"
+import type { Unavailable } from "../../domain/Errors.ts"
+import { limits } from "../../domain/docs/Chat.ts"
+import type { Page } from "../../domain/docs/DocsPassages.ts"
+import type { Archive } from "../../domain/docs/Documents.ts"
+import type { ZipBatch, ZipTask, ZipThreadData } from "./ZipThread.ts"
+import * as WorkerThread from "./workerThread.ts"
+
+/** Heap of the thread. The bytes of zips and pages are outside of it. */
+const maxHeapMiB = 48
+
+/** The zip is refused. `message` follows the URL in a sentence. */
+export class ZipFault extends Data.TaggedError("ZipFault")<{ readonly message: string }> {}
+
+/** The text of a file: in UTF-8, or in UTF-16 when a byte order mark says so. */
+const textOf = (content: Uint8Array) => {
+  const [first, second] = content
+  const encoding =
+    first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8"
+  return new TextDecoder(encoding).decode(content)
+}
+
+/** Unpacks zips in a thread of its own, so that other requests continue. */
+export class ZipReader extends Context.Service<
+  ZipReader,
+  {
+    /** Returns the markdown pages of a zip and the digest of the zip. */
+    readonly read: (bytes: Uint8Array) => Effect.Effect<Archive, ZipFault | Unavailable>
+  }
+>()("gatehouse/infrastructure/ZipReader") {
+  static readonly layer = Layer.effect(
+    ZipReader,
+    Effect.gen(function* () {
+      const thread = yield* WorkerThread.make<ZipTask>({
+        module: "ZipThread",
+        workerData: { maxPages: limits.pages } satisfies ZipThreadData,
+        resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
+        lost: "The zip could not be unpacked; try again.",
+      })
+      let ids = 0
+
+      const read = Effect.fn("Documents.unpack")(function* (bytes: Uint8Array) {
+        const id = ids++
+        yield* Effect.addFinalizer(() => Effect.sync(() => thread.sendIfRunning(id, { op: "close" })))
+        const version = yield* thread.ask<string>(id, { op: "open", bytes })
+        const pages: Array<Page> = []
+        for (;;) {
+          const batch = yield* thread.ask<ZipBatch>(id, { op: "next" })
+          if (batch.fault !== undefined) return yield* new ZipFault({ message: batch.fault })
+          if (batch.pages.length === 0) return { version, pages }
+          for (const { slug, content } of batch.pages) pages.push({ slug, markdown: textOf(content) })
+        }
+      }, Effect.scoped)
+
+      return ZipReader.of({ read })
+    }),
+  )
+}

@@ -1,0 +1,195 @@
+import { isUtf8 } from "node:buffer"
+import { createHash } from "node:crypto"
+import { on } from "node:events"
+import type { Readable } from "node:stream"
+import { promisify } from "node:util"
+import { parentPort, workerData } from "node:worker_threads"
+import { crc32, inflateRawSync } from "node:zlib"
+import { type Entry, fromBuffer, getFileNameLowLevel, type Options, type ZipFile } from "yauzl"
+import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread.ts"
+
+export interface ZipThreadData {
+  /** Limit of the pages of a zip. */
+  readonly maxPages: number
+}
+
+/** A task for the zip of an id. `close` has no answer. */
+export type ZipTask =
+  | { readonly op: "open"; readonly bytes: Uint8Array }
+  | { readonly op: "next" }
+  | { readonly op: "close" }
+
+/** The next pages of a zip, none at its end; or what is wrong with it. */
+export type ZipBatch =
+  | { readonly pages: ReadonlyArray<ZippedPage>; readonly fault?: never }
+  | { readonly fault: string; readonly pages?: never }
+
+/** The bytes of a batch; each batch holds up other requests while it is decoded. */
+const batchLength = 256 * 1024
+
+lowerPriority()
+const { maxPages } = workerData as ZipThreadData
+const readers = new Map<number, AsyncGenerator<ZippedPage>>()
+
+const nextBatch = async (reader: AsyncGenerator<ZippedPage>): Promise<ZipBatch> => {
+  const pages: Array<ZippedPage> = []
+  try {
+    for (let length = 0; length < batchLength;) {
+      const { done, value } = await reader.next()
+      if (done === true) break
+      pages.push(value)
+      length += value.content.length
+    }
+    return { pages }
+  } catch (error) {
+    return { fault: refusalOf(error) }
+  }
+}
+
+const reply = (message: ThreadReply, transfer: ReadonlyArray<ArrayBuffer> = []) =>
+  parentPort!.postMessage(message, [...transfer])
+
+parentPort!.on("message", async ({ call, id, task }: ThreadCall<ZipTask>) => {
+  if (task.op === "close") {
+    const reader = readers.get(id)
+    readers.delete(id)
+    await reader?.return(undefined)
+    return
+  }
+  if (task.op === "open") {
+    readers.set(id, readPages(task.bytes, maxPages))
+    return reply({ call, value: createHash("sha256").update(task.bytes).digest("hex") })
+  }
+  const reader = readers.get(id)
+  if (reader === undefined) return reply({ call, lost: true })
+  const batch = await nextBatch(reader)
+  reply(
+    { call, value: batch },
+    batch.pages?.map(({ content }) => content.buffer),
+  )
+})
+
+/** Limit of the unpacked bytes of all pages of a zip (contract 6). */
+const maxUnpackedBytes = 50 * 1024 * 1024
+/** Limit of the entries of a zip for each page that it may have: other files and folders count, too. */
+const entriesPerPage = 50
+/** Limit of the characters of a path. */
+const maxPathLength = 512
+
+/** A page as the zip has it. */
+interface ZippedPage {
+  readonly slug: string
+  readonly content: Uint8Array<ArrayBuffer>
+}
+
+/** The zip is refused. `message` follows the URL in a sentence. */
+class RefusedZip extends Error {}
+const fault = (message: string) => new RefusedZip(message)
+const broken = fault("is not a zip, or is damaged")
+
+const tooLarge = fault("is larger than 50 MiB unpacked")
+
+const isMarkdown = (path: string) => /\.mdx?$/i.test(path)
+/** Files of macOS and of version control. */
+const isHidden = (path: string) => path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX")
+
+/** Nothing is written to disk, but a path that leaves its folder cannot be a slug. */
+const isForbidden = (path: string) =>
+  path.length > maxPathLength ||
+  /^\/|\\|^[A-Za-z]:|\p{Cc}/u.test(path) ||
+  path.split("/").some((part) => part === ".." || part === ".")
+
+/** The slug of a path: `docs/guide/index.md` is the page `docs/guide`. */
+const slugOf = (path: string) => {
+  const name = path.replace(/\.mdx?$/i, "").replace(/\/index$/i, "")
+  return name === "" ? "index" : name
+}
+
+const open = promisify<Buffer, Options, ZipFile>(fromBuffer)
+
+/** The entries of the central directory. A file that was removed from it is not read, even if its bytes are still there. */
+async function* entriesOf(zip: ZipFile) {
+  const entries = on(zip, "entry", { close: ["end"] }) as AsyncIterable<[Entry]>
+  zip.readEntry()
+  for await (const [entry] of entries) {
+    yield entry
+    zip.readEntry()
+  }
+}
+
+/** Zips without the flag for UTF-8 often have it nevertheless. */
+const utf8Flag = 0x800
+/** The path of an entry, in UTF-8 or the encoding of DOS. */
+const pathOf = ({ extraFields, fileName, generalPurposeBitFlag: flags }: Entry) => {
+  const name = fileName as unknown as Buffer
+  return getFileNameLowLevel(isUtf8(name) ? flags | utf8Flag : flags & ~utf8Flag, name, extraFields, true)
+}
+
+/** Whether an entry is a symbolic link of Unix. Its bytes are the path of its target. */
+const isLink = ({ externalFileAttributes, versionMadeBy }: Entry) =>
+  versionMadeBy >>> 8 === 3 && externalFileAttributes >>> 28 === 0o12
+
+/** The bytes of an entry as they are in the zip. */
+const packedBytes = async (zip: ZipFile, entry: Entry) => {
+  const stream = await promisify<Entry, { decodeFileData: false }, Readable>((each, how, done) =>
+    zip.openReadStream(each, how, done),
+  )(entry, { decodeFileData: false })
+  return Buffer.concat((await stream.toArray()) as Array<Buffer>)
+}
+
+const inflate = (packed: Buffer, maxBytes: number) => {
+  try {
+    return inflateRawSync(packed, { maxOutputLength: Math.max(maxBytes, 1) })
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE" ? tooLarge : broken
+  }
+}
+
+/**
+ * Unpacks a file. Counts the bytes and checks them, because the sizes in a zip can be wrong. Does it in this thread: the threads
+ * for Node's asynchronous work have other work.
+ */
+const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number) => {
+  if ((entry.generalPurposeBitFlag & 1) !== 0 || ![0, 8].includes(entry.compressionMethod))
+    throw fault("is encrypted, or uses an unsupported compression")
+  const packed = await packedBytes(zip, entry)
+  const content = entry.compressionMethod === 0 ? packed : inflate(packed, maxBytes)
+  if (content.length > maxBytes) throw tooLarge
+  if (crc32(content) !== entry.crc32 || content.length !== entry.uncompressedSize) throw broken
+  // In memory of its own, which can be transferred to another thread.
+  return new Uint8Array(content)
+}
+
+/**
+ * The markdown pages of a zip, each unpacked when it is asked for. Other files are not unpacked and count toward no limit but
+ * that of the entries. Throws when the zip is refused: `refusalOf`.
+ *
+ * @param maxPages limit of the pages
+ */
+async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<ZippedPage> {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const zip = await open(buffer, { lazyEntries: true, autoClose: false, decodeStrings: false })
+  const paths = new Set<string>()
+  const slugs = new Set<string>()
+  let entries = 0
+  let left = maxUnpackedBytes
+  for await (const entry of entriesOf(zip)) {
+    const path = pathOf(entry)
+    if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
+    if (isForbidden(path)) throw fault(`has a path that is not allowed: ${JSON.stringify(path.slice(0, 100))}`)
+    if (!isMarkdown(path) || isHidden(path) || isLink(entry)) continue
+    if (paths.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
+    paths.add(path)
+    if (paths.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
+    const content = await unpack(zip, entry, left)
+    left -= content.length
+    const slug = slugOf(path)
+    if (slugs.has(slug)) continue
+    slugs.add(slug)
+    yield { slug, content }
+  }
+  if (paths.size === 0) throw fault("has no .md or .mdx files")
+}
+
+/** Why a zip is refused, from what reading it threw. */
+const refusalOf = (error: unknown): string => (error instanceof RefusedZip ? error : broken).message

@@ -1,0 +1,113 @@
+import { Deferred, Effect } from "effect"
+import { getPriority, setPriority } from "node:os"
+import { type ResourceLimits, Worker } from "node:worker_threads"
+import { Unavailable } from "../../domain/Errors.ts"
+
+/** A call of a task. A task without an answer has the call -1. */
+export interface ThreadCall<Task> {
+  readonly call: number
+  /** What the task is for. */
+  readonly id: number
+  readonly task: Task
+}
+/** The answer to a call; `lost` if the thread has nothing with the id, `fault` if the task threw: where it did. */
+export type ThreadReply =
+  | { readonly call: number; readonly value: unknown }
+  | { readonly call: number; readonly lost: true }
+  | { readonly call: number; readonly fault: string }
+
+interface ThreadOptions {
+  /** The module of the thread, without its extension, beside this file. */
+  readonly module: string
+  readonly workerData?: unknown
+  readonly resourceLimits: ResourceLimits
+  /** The error of the calls that a thread did not answer. */
+  readonly lost: string
+  /** Called after a thread has ended. */
+  readonly onEnd?: () => void
+}
+
+/**
+ * A thread that does tasks. The first task starts it, and the scope ends it. If it runs out of memory it ends, its calls fail
+ * with a 503, and the next task starts a new thread.
+ */
+export const make = Effect.fnUntraced(function* <Task>(options: ThreadOptions) {
+  const { module, workerData, resourceLimits, onEnd = () => {} } = options
+  const source = new URL(`./${module}.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url)
+  const lost = Effect.fail(new Unavailable({ error: options.lost }))
+  const outcomeOf = (reply: ThreadReply) => {
+    if ("value" in reply) return Effect.succeed(reply.value)
+    return "lost" in reply ? lost : Effect.andThen(Effect.logError(`A task of ${module} failed`, reply.fault), lost)
+  }
+  let thread: Worker | undefined
+  let calls = 0
+  // Bounded by the number of chats: each has one task at a time.
+  const waiting = new Map<number, Deferred.Deferred<unknown, Unavailable>>()
+
+  const makeThread = () => {
+    const worker = new Worker(source, { workerData, resourceLimits })
+    worker.on("message", (reply: ThreadReply) => {
+      const answer = waiting.get(reply.call)
+      if (answer === undefined) return
+      Deferred.doneUnsafe(answer, outcomeOf(reply))
+    })
+    // Without a listener the error would be an uncaught exception. `exit` follows.
+    worker.on("error", () => {})
+    worker.on("exit", () => {
+      thread = undefined
+      for (const answer of waiting.values()) Deferred.doneUnsafe(answer, lost)
+      onEnd()
+    })
+    worker.unref()
+    return worker
+  }
+  const running = () => (thread ??= makeThread())
+  const post = (message: ThreadCall<Task>) => running().postMessage(message)
+
+  yield* Effect.addFinalizer(() => Effect.promise(async () => thread?.terminate()))
+
+  return {
+    /** Starts the thread if it does not run. Its first task need not wait for that. */
+    start: () => void running(),
+    /** Sends a task to the thread and waits for its answer. */
+    ask: <A>(id: number, task: Task): Effect.Effect<A, Unavailable> =>
+      Effect.suspend(() => {
+        const call = calls++
+        const answer = Deferred.makeUnsafe<unknown, Unavailable>()
+        waiting.set(call, answer)
+        post({ call, id, task })
+        // The process does not end while a call waits.
+        thread?.ref()
+        return Effect.ensuring(
+          Deferred.await(answer) as Effect.Effect<A, Unavailable>,
+          Effect.sync(() => {
+            waiting.delete(call)
+            if (waiting.size === 0) thread?.unref()
+          }),
+        )
+      }),
+    /** Sends a task that has no answer. */
+    send: (id: number, task: Task) => post({ call: -1, id, task }),
+    /** Sends a task that has no answer and that a thread without anything need not get. */
+    sendIfRunning: (id: number, task: Task) => thread?.postMessage({ call: -1, id, task } satisfies ThreadCall<Task>),
+  }
+})
+
+/** How much nicer a thread of background work is. Ten steps leave it a tenth of the CPU time that a busy other thread has. */
+const steps = 10
+/** The lowest priority that Linux has. */
+const nicest = 19
+
+/**
+ * Lowers the priority of this thread, so that it uses only CPU time that others leave. Without it, a process with one core
+ * answers late while it unpacks or indexes: each such thread counts as much as the one that answers. Only Linux has priorities
+ * of threads; elsewhere they would be those of the process.
+ */
+export const lowerPriority = () => {
+  if (process.platform !== "linux") return
+  try {
+    setPriority(Math.min(getPriority() + steps, nicest))
+  } catch {
+    // A sandbox may forbid it. The work is the same.
+  }
+}

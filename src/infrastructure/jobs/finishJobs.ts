@@ -1,0 +1,378 @@
+import { DateTime, Effect, Result } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { SqlClient, type Statement } from "effect/sql"
+import type { Conflict, NotFound } from "../../domain/Errors.ts"
+import {
+  attemptBit,
+  decide,
+  type JobDecision,
+  type JobEnd,
+  type JobOutcome,
+  type JobReport,
+  type JobState,
+  type ReportedChange,
+  statusAfter,
+} from "../../domain/jobs/JobEnd.ts"
+import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
+import { eventBody, eventType } from "../../domain/webhooks/Event.ts"
+import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
+import { callbackLane } from "../../domain/webhooks/Slots.ts"
+import * as Batches from "../database/Batches.ts"
+import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
+import { inOrg } from "../database/buckets.ts"
+import { inBatch, orAlone, type RunTogether } from "../database/changeBatches.ts"
+import { orUnavailable } from "../database/orUnavailable.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
+import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { inlineReceivers, insertDeliveries, wantsType } from "../webhooks/insertEvents.ts"
+
+/** Reports of an org that share a statement. */
+const maxReports = 64
+/** Reports with a longer text run alone, so that a batch holds a few MiB. */
+const maxSharedLength = 32 * 1024
+
+const isShort = (value: unknown) => value === null || JSON.stringify(value).length <= maxSharedLength
+
+/** Whether a report may share a statement with others. Background work runs alone, because it may wait longer. */
+const isShared = (report: JobReport) => {
+  if (report._tag !== "Ended") return report._tag === "Canceled"
+  const { error, mapped_stack, result } = report.outcome
+  return [error, mapped_stack, result].every(isShort)
+}
+
+/** Reports about jobs. The reports about jobs of one org at the same time share their statements. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const random = yield* SecureRandom.SecureRandom
+  const usage = yield* OrgUsage
+  const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome>) => {
+    for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
+    usage.notePending(orgId)
+  }
+  const run =
+    (orgId: string): RunTogether<Reported, ReportOutcome> =>
+    (all) =>
+      reportJobs(sql, random, orgId, all).pipe(
+        orUnavailable,
+        // Here, because a shared statement goes on without the request.
+        Effect.tap((outcomes) => Effect.sync(() => count(orgId, outcomes))),
+        inOrg(sql, orgId),
+      )
+  const batchOf = yield* Batches.makeByOrg(
+    (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
+    maxReports,
+  )
+
+  return (end: JobEnd, report: JobReport) => {
+    const { orgId } = end
+    const reported = { end, report }
+    const outcome = isShared(report)
+      ? inBatch(sql, run(orgId), batchOf(orgId), reported)
+      : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
+    return Effect.flatMap(outcome, (written) => Effect.fromResult(written!))
+  }
+})
+
+/** A report about a job. */
+interface Reported {
+  readonly end: JobEnd
+  readonly report: JobReport
+}
+
+/** What became of a report. */
+type ReportOutcome = Result.Result<Written, NotFound | Conflict>
+
+interface Row extends Omit<ReportedJob, "lease_expires_at"> {
+  /** `null`: there is no such job. */
+  readonly id: string | null
+  readonly lease_expires_at: Date | null
+  /** In the first row: the ids of the org's endpoints that want job.completed, that want job.failed, and the inactive ones. */
+  readonly completed: ReadonlyArray<string> | null
+  readonly failed: ReadonlyArray<string> | null
+  readonly inactive: ReadonlyArray<string> | null
+}
+
+/** Reads jobs of an org, and its endpoints. */
+const readJobs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, orgId: string, jobIds: ReadonlyArray<string>) {
+  const endpoints = (which: Statement.Fragment) => sql`
+    CASE WHEN place = 1 THEN
+      ARRAY(SELECT id FROM webhook_endpoints w WHERE w.org_id = ${orgId} AND ${which} ORDER BY NOT ordered, id)
+    END`
+  const rows = yield* sql<Row>`
+    SELECT job.*,
+      ${endpoints(wantsType(sql, eventType("completed")))} AS completed,
+      ${endpoints(wantsType(sql, eventType("failed")))} AS failed, ${endpoints(sql`NOT active`)} AS inactive
+    FROM unnest(${texts(jobIds)}) WITH ORDINALITY AS asked (id, place) LEFT JOIN LATERAL (
+      SELECT id, status, workflow, deployment_id, callback_url, callback_secret IS NOT NULL AS "hasCallbackSecret",
+        skip_callbacks, attempt, lease_expires_at, max_attempts, retry_delay_seconds,
+        finished_attempt AS "finishedAttempt", retried_attempts AS "retriedAttempts",
+        coalesce(octet_length(error), 0) + coalesce(octet_length(mapped_stack), 0) AS bytes
+      FROM jobs WHERE id = asked.id AND ${isOfOrg(sql, orgId)} OFFSET 0
+    ) AS job ON true ORDER BY place`
+  const [first] = rows
+  const inactive = new Set(first!.inactive)
+  const candidates = (ids: ReadonlyArray<string>) => ids.map((id) => ({ id, active: !inactive.has(id) }))
+  return {
+    candidates: { completed: candidates(first!.completed!), failed: candidates(first!.failed!) },
+    jobs: new Map(
+      rows.flatMap(({ id, lease_expires_at: lease, ...row }): Array<[string, ReportedJob]> =>
+        id === null ? [] : [[id, { ...row, lease_expires_at: lease && DateTime.fromDateUnsafe(lease) }]],
+      ),
+    ),
+  }
+})
+
+const nothing: Written = { bytes: 0, hasSweep: false, status: null }
+
+/**
+ * Reports about jobs of one org: reads the jobs, decides and writes, each in one statement for all of them. Of two reports
+ * about one job, the second is decided after the first is written. So is a report about a job that changed in between.
+ */
+const reportJobs = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  orgId: string,
+  reports: ReadonlyArray<Reported>,
+) {
+  const outcomes = new Map<Reported, ReportOutcome>()
+  let open = reports
+  while (open.length > 0) {
+    const ofJob = new Map<string, Reported>()
+    for (const one of open) if (!ofJob.has(one.end.jobId)) ofJob.set(one.end.jobId, one)
+    const { candidates, jobs } = yield* readJobs(sql, orgId, [...ofJob.keys()])
+    const changes: Array<Change> = []
+    for (const [jobId, reported] of ofJob) {
+      const job = jobs.get(jobId)
+      const decision: Result.Result<JobDecision, NotFound | Conflict> =
+        job === undefined ? Result.fail(jobNotFound()) : decide(job, reported.report, reported.end.now)
+      if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
+      else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
+      else changes.push({ end: reported.end, job: job!, decision: decision.success })
+    }
+    if (changes.length > 0) {
+      const written = yield* writeReports(sql, random, orgId, changes, candidates)
+      for (const [jobId, done] of written) outcomes.set(ofJob.get(jobId)!, Result.succeed(done))
+    }
+    open = open.filter((one) => !outcomes.has(one))
+  }
+  return outcomes
+})
+
+type Sql = SqlClient.SqlClient
+type Random = SecureRandom.SecureRandom["Service"]
+
+/** A job as a report finds it. */
+interface ReportedJob extends JobState {
+  readonly workflow: string
+  readonly deployment_id: string | null
+  readonly callback_url: string | null
+  readonly hasCallbackSecret: boolean
+  readonly skip_callbacks: boolean
+  /** The stored bytes of its error and stack, from an attempt that failed before. */
+  readonly bytes: number
+}
+
+/** A decision that changes a job. */
+interface Change {
+  readonly end: JobEnd
+  readonly job: ReportedJob
+  readonly decision: Exclude<JobDecision, { readonly _tag: "Unchanged" }>
+}
+
+/** What became of a change. */
+interface Written extends ReportedChange {
+  /** How many more bytes are stored. */
+  readonly bytes: number
+}
+
+/** The endpoints that want the event of a job with each outcome. */
+type Candidates = Readonly<Record<JobOutcome["status"], ReadonlyArray<Candidate>>>
+
+const byteLength = (text: string | null) => (text === null ? 0 : Buffer.byteLength(text))
+
+/** The event of a finished job, with its deliveries. */
+const makeEvent = Effect.fnUntraced(function* (random: Random, { decision, end, job }: Change, candidates: Candidates) {
+  if (decision._tag !== "Finish") return undefined
+  const { outcome } = decision
+  const { deployment_id, workflow } = job
+  const to = receivers(job, candidates[outcome.status])
+  const id = yield* random.ulid
+  const lane = job.callback_url === null ? null : callbackLane(end.orgId, job.callback_url)
+  const deliveries = yield* Effect.forEach(to.slice(0, inlineReceivers), ({ endpointId, state }) =>
+    Effect.map(random.ulid, (id) => ({ id, endpointId, state, lane: endpointId === null ? lane : null })),
+  )
+  return {
+    id,
+    type: eventType(outcome.status),
+    body: eventBody({ job_id: end.jobId, workflow, deployment_id, ...outcome }, end.nonce),
+    deliveries,
+    sweepId: yield* random.ulid,
+    /** The endpoints whose deliveries a sweep inserts. */
+    others: to
+      .slice(inlineReceivers)
+      .map(({ endpointId }) => endpointId!)
+      .toSorted(),
+  }
+})
+
+/** The columns that a change sets. */
+const columnsOf = ({ decision, job }: Change) => {
+  const { attempt, retriedAttempts } = job
+  const empty = { result: null, error: null, mapped_stack: null, runAt: null, finishedAttempt: null, retriedAttempts }
+  switch (decision._tag) {
+    case "Cancel":
+      return { ...empty, status: "canceled" }
+    case "Retry": {
+      const { error, mapped_stack } = decision.outcome
+      const failed = { error, mapped_stack: toJsonText(mapped_stack), runAt: decision.runAt }
+      return { ...empty, ...failed, status: "queued", retriedAttempts: retriedAttempts | attemptBit(attempt) }
+    }
+    case "Finish": {
+      const { error, mapped_stack, result, status } = decision.outcome
+      const outcome = { status, result: toJsonText(result), error, mapped_stack: toJsonText(mapped_stack) }
+      return { ...empty, ...outcome, finishedAttempt: job.status === "running" ? attempt : null }
+    }
+  }
+}
+
+/** A change with everything that is written. */
+const prepare = Effect.fnUntraced(function* (random: Random, change: Change, candidates: Candidates) {
+  const columns = columnsOf(change)
+  const event = yield* makeEvent(random, change, candidates)
+  const texts = [columns.result, columns.error, columns.mapped_stack, event?.body ?? null]
+  const bytes = texts.reduce((sum, text) => sum + byteLength(text), -change.job.bytes)
+  return { ...change, columns, event, bytes }
+})
+type Prepared = Effect.Success<ReturnType<typeof prepare>>
+
+/** The part `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
+const askedRows = (sql: Sql, changes: ReadonlyArray<Prepared>): Part => {
+  const column = <A>(of: (change: Prepared) => A) => changes.map(of)
+  return {
+    name: "asked",
+    rows: sql`
+      SELECT * FROM unnest(
+        ${texts(column(({ end }) => end.jobId))}, ${texts(column(({ job }) => job.status))},
+        ${integers(column(({ job }) => job.attempt))}, ${times(column(({ job }) => job.lease_expires_at))},
+        ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
+        ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
+        ${times(column(({ columns }) => columns.runAt))}, ${integers(column(({ columns }) => columns.finishedAttempt))},
+        ${integers(column(({ columns }) => columns.retriedAttempts))}, ${texts(column(({ event }) => event?.id ?? null))},
+        ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
+      ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at, finished_attempt,
+        retried_attempts, event_id, type, body)`,
+  }
+}
+
+/** The part `wanted`: a row for each delivery. */
+const wantedRows = (sql: Sql, changes: ReadonlyArray<Prepared>) => {
+  const all = changes.flatMap(({ event }) => event?.deliveries.map((one) => ({ ...one, eventId: event.id })) ?? [])
+  const part: Part = {
+    name: "wanted",
+    rows: sql`
+      SELECT * FROM unnest(
+        ${texts(all.map(({ id }) => id))}, ${texts(all.map(({ eventId }) => eventId))},
+        ${texts(all.map(({ endpointId }) => endpointId))}, ${texts(all.map(({ state }) => state))},
+        ${texts(all.map(({ lane }) => lane))}
+      ) AS wanted (id, event_id, endpoint, state, callback_lane)`,
+  }
+  const endpoints = texts(new Set(all.flatMap(({ endpointId }) => (endpointId === null ? [] : [endpointId]))))
+  return { part, endpoints, count: all.length }
+}
+
+/** The part `sweep`: inserts the sweeps of events with more receivers. */
+const insertSweeps = (sql: Sql, orgId: string, changes: ReadonlyArray<Prepared>, now: DateTime.Utc): Part => {
+  const swept = changes.flatMap(({ event }) => (event === undefined || event.others.length === 0 ? [] : [event]))
+  // The jobs of an org with the same outcome have the same endpoints.
+  const others = (type: string) => texts(swept.find((event) => event.type === type)?.others ?? [])
+  return {
+    name: "sweep",
+    into: "sweeps",
+    columns: "id, org_id, kind, event_id, receivers, created_at",
+    rows: sql`
+      SELECT swept.id, ${orgId}, 'deliver', event.id,
+        CASE event.type WHEN 'job.failed' THEN ${others("job.failed")} ELSE ${others("job.completed")} END, ${date(now)}
+      FROM unnest(${texts(swept.map(({ sweepId }) => sweepId))}, ${texts(swept.map(({ id }) => id))}) AS swept (id, event_id)
+      JOIN event ON event.id = swept.event_id`,
+  }
+}
+
+/**
+ * Writes the changes of jobs of one org, each with its event and its deliveries, in one statement. Does not write a change
+ * whose job has changed since it was read; writes nothing when an endpoint that receives an event was deleted or deactivated
+ * since. Returns what was written, by the job's id.
+ */
+const writeReports = Effect.fnUntraced(function* (
+  sql: Sql,
+  random: Random,
+  orgId: string,
+  changes: ReadonlyArray<Change>,
+  candidates: Candidates,
+) {
+  const sorted = changes.toSorted((a, b) => (a.end.jobId < b.end.jobId ? -1 : 1))
+  const prepared = yield* Effect.forEach(sorted, (change) => prepare(random, change, candidates))
+  // The newest report: a job must not end before its claim.
+  const { now } = changes.at(-1)!.end
+  const at = date(now)
+  const ids = texts(prepared.map(({ end }) => end.jobId))
+  const wanted = wantedRows(sql, prepared)
+  const parts: ReadonlyArray<Part> = [
+    {
+      name: "endpoints",
+      isRead: true,
+      // A shared lock: other events may hold it too, but nobody can deactivate an endpoint before its delivery is inserted.
+      rows: sql`
+        SELECT id, active, coalesce(lane, id) AS lane FROM webhook_endpoints
+        WHERE org_id = ${orgId} AND id = ANY(${wanted.endpoints}) ORDER BY id FOR SHARE`,
+    },
+    wanted.part,
+    {
+      name: "receivers",
+      isRead: true,
+      isMaterialized: true,
+      columns: "id text, event_id text, endpoint text, state text, lane text",
+      rows: sql`
+        SELECT r.id, r.event_id, r.endpoint, r.state, coalesce(w.lane, r.callback_lane) AS lane
+        FROM wanted r LEFT JOIN endpoints w ON w.id = r.endpoint AND (w.active OR r.state = 'skipped')
+        WHERE w.id IS NOT NULL OR r.endpoint IS NULL`,
+    },
+    askedRows(sql, prepared),
+    {
+      name: "job",
+      isRead: true,
+      columns: "id text, event_id text, type text, body text",
+      rows: sql`
+        UPDATE jobs SET status = asked.status, result = asked.result, error = asked.error, mapped_stack = asked.mapped_stack,
+          lease_expires_at = NULL, updated_at = ${at}, run_at = coalesce(asked.run_at, jobs.run_at),
+          delayed = asked.run_at IS NOT NULL, finished_attempt = asked.finished_attempt,
+          retried_attempts = asked.retried_attempts,
+          finished_at = CASE WHEN asked.status <> 'queued' THEN ${at}::timestamptz END
+        FROM asked
+        WHERE jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
+          AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
+          -- In UTC, because Citus takes only what is the same in every session.
+          AND date_trunc('milliseconds', jobs.lease_expires_at AT TIME ZONE 'UTC')
+            IS NOT DISTINCT FROM asked.was_lease AT TIME ZONE 'UTC'
+          AND (SELECT count(*) FROM receivers) = ${wanted.count}::int
+        RETURNING jobs.id, asked.event_id, asked.type, asked.body`,
+    },
+    {
+      name: "event",
+      into: "events",
+      columns: "id, org_id, job_id, type, body, created_at",
+      rows: sql`SELECT event_id, ${orgId}, id, type, body, ${at} FROM job WHERE event_id IS NOT NULL`,
+      returning: "id, job_id, type, octet_length(body) AS bytes",
+    },
+    ...insertDeliveries(sql, orgId, now, false),
+    insertSweeps(sql, orgId, prepared, now),
+  ]
+  const written = yield* runParts<{ id: string }>(sql, parts, sql`SELECT id FROM job`)
+  const ofJob = new Map(prepared.map((change) => [change.end.jobId, change]))
+  return new Map(
+    written.map(({ id }): [string, Written] => {
+      const { bytes, decision, event } = ofJob.get(id)!
+      return [id, { bytes, status: statusAfter(decision), hasSweep: event !== undefined && event.others.length > 0 }]
+    }),
+  )
+})

@@ -1,0 +1,137 @@
+import { Duration, Effect, Layer, Metric, Option } from "effect"
+import { HttpTraceContext } from "effect/http"
+import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
+import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
+import { type RetryDecision, wasSent } from "../../domain/webhooks/RetryDecision.ts"
+import { type AttemptOutcome, type FailureKind, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
+
+const counter = (outcome: string) =>
+  Metric.counter("gatehouse_deliveries_total", {
+    description: "Recorded attempts, by the outcome for the delivery.",
+    incremental: true,
+    attributes: { outcome },
+  })
+
+/** The outcome of an attempt for its delivery. Deliveries that are canceled with their endpoint are not counted. */
+const outcomes: Record<RetryDecision["_tag"], Metric.Counter<number>> = {
+  Delivered: counter("delivered"),
+  Retry: counter("retried"),
+  Exhausted: counter("failed"),
+  Deactivate: counter("deactivated"),
+}
+
+type Result = "2xx" | "3xx" | "4xx" | "5xx" | "other" | Exclude<FailureKind, "secret">
+
+const histogram = (result: Result) =>
+  Metric.histogram("gatehouse_delivery_attempt_duration_seconds", {
+    description: "Duration of attempts that were sent, in seconds, by the status of the answer or the kind of failure.",
+    boundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20],
+    attributes: { result },
+  })
+
+const durations = new Map<string, Metric.Histogram<number>>(
+  (
+    [
+      ...["2xx", "3xx", "4xx", "5xx", "other"],
+      ...["timeout", "dns", "refused_address", "tls", "connection", "bad_response"],
+    ] as const satisfies ReadonlyArray<Result>
+  ).map((result) => [result, histogram(result)]),
+)
+
+const resultOf = ({ status, failure }: AttemptOutcome) =>
+  failure?.kind ?? (status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : "other")
+
+const endsInFailure = new Set<RetryDecision["_tag"]>(["Exhausted", "Deactivate"])
+
+const logFailedDelivery = ({ delivery, outcome, decision }: AttemptRecord) =>
+  Effect.logInfo(
+    decision._tag === "Exhausted"
+      ? "A delivery failed: no attempt is left"
+      : "A delivery failed and deactivated its endpoint",
+  ).pipe(
+    Effect.annotateLogs({
+      orgId: delivery.orgId,
+      deliveryId: delivery.deliveryId,
+      endpointId: delivery.endpointId,
+      status: outcome.status,
+      failure: outcome.failure?.kind ?? null,
+    }),
+  )
+
+/** Decorates the delivery queue: counts and times recorded attempts, and logs the deliveries that failed. */
+export const layer = Layer.effect(
+  DeliveryQueue,
+  Effect.gen(function* () {
+    const queue = yield* DeliveryQueue
+    const context = yield* Effect.context<never>()
+    for (const series of Object.values(outcomes)) series.updateUnsafe(0, context)
+    const count = ({ outcome, decision }: AttemptRecord) => {
+      outcomes[decision._tag].updateUnsafe(1, context)
+      if (wasSent(outcome)) {
+        durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
+      }
+    }
+    return DeliveryQueue.of({
+      ...queue,
+      record: (records, now) =>
+        Effect.tap(queue.record(records, now), () => {
+          records.forEach(count)
+          const failed = records.filter(({ decision }) => endsInFailure.has(decision._tag))
+          return Effect.forEach(failed, logFailedDelivery, { discard: true })
+        }),
+    })
+  }),
+)
+
+/** Span attributes by OpenTelemetry's conventions for HTTP clients: a failed attempt has an `error.type`. */
+const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) => ({
+  "gatehouse.delivery.verdict": decision._tag,
+  ...(status === null ? {} : { "http.response.status_code": status }),
+  ...(failure === null
+    ? decision._tag === "Delivered"
+      ? {}
+      : { "error.type": String(status) }
+    : { "error.type": failure.kind }),
+})
+
+/** Traces each attempt: a root span with the host, the org, the delivery and the outcome. */
+export const dispatcher = Layer.effect(
+  Dispatcher,
+  Effect.map(Dispatcher, ({ attempt }) =>
+    Dispatcher.of({
+      attempt: (delivery) =>
+        attempt(delivery).pipe(
+          Effect.tap((record) => Effect.annotateCurrentSpan(outcomeOf(record))),
+          Effect.withSpan("webhook.attempt", {
+            root: true,
+            kind: "client",
+            attributes: {
+              "gatehouse.org.id": delivery.orgId,
+              "gatehouse.delivery.id": delivery.deliveryId,
+              "gatehouse.delivery.attempt": delivery.attempts + 1,
+              ...(delivery.endpointId === null ? {} : { "gatehouse.endpoint.id": delivery.endpointId }),
+              "http.request.method": "POST",
+              "server.address": new URL(delivery.url).hostname,
+            },
+          }),
+          // The delivery worker turns tracing off for itself.
+          Effect.withTracerEnabled(true),
+        ),
+    }),
+  ),
+)
+
+/** Sends the span of the attempt to the receiver, in the header `traceparent` (W3C Trace Context). */
+export const sender = Layer.effect(
+  WebhookSender,
+  Effect.map(WebhookSender, ({ send }) =>
+    WebhookSender.of({
+      send: (request) =>
+        Effect.flatMap(Effect.option(Effect.currentSpan), (span) => {
+          if (Option.isNone(span)) return send(request)
+          const { traceparent } = HttpTraceContext.toHeaders(span.value)
+          return send({ ...request, headers: { ...request.headers, traceparent: traceparent! } })
+        }),
+    }),
+  ),
+)

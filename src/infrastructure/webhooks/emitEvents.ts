@@ -1,0 +1,157 @@
+import { Effect } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
+import type { ServiceEvent } from "../../domain/webhooks/Event.ts"
+import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
+import { date, isOfOrg, texts, times } from "../database/fragments.ts"
+import { bucketsOf, byBucket } from "../database/buckets.ts"
+import { ctes, type Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
+import { deliverEvents } from "./insertEvents.ts"
+
+/**
+ * The parts `subscribed`, `announced` and `announcing`, which write events of the service's own and a sweep for their
+ * deliveries, in the statement of the change that they are about. They read the part `service_event` (id, org_id, type, body,
+ * topics, subject, at). An event that no endpoint of its org names is not written. A sweep inserts the deliveries, so that
+ * the change waits for no lock of another endpoint: two endpoints that end at the same time would wait for each other.
+ */
+export const announcementParts = (sql: SqlClient.SqlClient): ReadonlyArray<Part> => [
+  {
+    name: "subscribed",
+    isRead: true,
+    isMaterialized: true,
+    columns: "id text, org_id text, type text, body text, at timestamptz",
+    rows: sql`
+      SELECT id, org_id, type, body, at FROM service_event e WHERE EXISTS (
+        SELECT FROM webhook_endpoints w
+        WHERE w.org_id = e.org_id AND w.event_types IS NOT NULL AND w.event_types && e.topics AND w.id <> e.subject
+      )`,
+  },
+  {
+    name: "announced",
+    into: "events",
+    columns: "id, org_id, type, body, created_at",
+    rows: sql`SELECT id, org_id, type, body, at FROM subscribed`,
+    returning: "id",
+  },
+  {
+    name: "announcing",
+    into: "sweeps",
+    columns: "id, org_id, kind, endpoint_id, receivers, created_at",
+    rows: sql`
+      SELECT min(id), org_id, 'announce', nullif(subject, ''), array_agg(id ORDER BY id), min(at)
+      FROM announced JOIN service_event USING (id) GROUP BY org_id, subject`,
+  },
+]
+
+/** `announcementParts` as CTEs. */
+export const announceAll = (sql: SqlClient.SqlClient) => ctes(sql, announcementParts(sql))
+
+/** The columns of `service_event` for an event, but for its org; the topics are joined by spaces. */
+export const eventColumns = ({ id, type, body, except, createdAt }: ServiceEvent) => ({
+  id,
+  type,
+  body,
+  topics: topicsOf(type).join(" "),
+  subject: except ?? "",
+  at: createdAt,
+})
+
+/**
+ * `announceAll` for one event, as the end of a WITH; nothing without an event.
+ *
+ * @param changed the CTE of the change, with the org as "orgId"
+ * @param bodyOf completes the body with what only the change knows
+ */
+export const announce = (
+  sql: SqlClient.SqlClient,
+  event: ServiceEvent | undefined,
+  changed: Statement.Fragment,
+  bodyOf: (body: Statement.Fragment) => Statement.Fragment = (body) => body,
+) =>
+  event === undefined
+    ? sql.literal("")
+    : sql`, service_event AS (
+        SELECT ${event.id}::text COLLATE "C" AS id, "orgId" AS org_id, ${event.type}::text AS type,
+          ${bodyOf(sql`${event.body}::text`)} AS body,
+          ${texts(topicsOf(event.type))} AS topics, ${event.except ?? ""}::text AS subject, ${date(event.createdAt)}::timestamptz AS at
+        FROM ${changed} AS change
+      ), ${announceAll(sql)}`
+
+/** An event of the service's own, and its org. */
+interface OrgEvent {
+  readonly event: ServiceEvent
+  readonly orgId: string
+}
+
+/** The rows of `service_event` for several events, as the table `t`. */
+export const eventRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) => {
+  const rows = events.map(({ event, orgId }) => ({ ...eventColumns(event), orgId }))
+  const column = (name: "id" | "orgId" | "type" | "body" | "topics" | "subject") => texts(rows.map((row) => row[name]))
+  return sql`(
+    SELECT id, org_id, type, body, string_to_array(topics, ' ') AS topics, subject, at
+    FROM unnest(${column("id")}, ${column("orgId")}, ${column("type")}, ${column("body")}, ${column("topics")},
+      ${column("subject")}, ${times(rows.map(({ at }) => at))}) AS r (id, org_id, type, body, topics, subject, at)
+  ) AS t`
+}
+
+/** Writes events where the tables of their orgs are. */
+export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
+  byBucket(
+    sql,
+    events,
+    ({ orgId }) => orgId,
+    (part) => {
+      const event: Part = { name: "service_event", rows: sql`SELECT t.* FROM ${eventRows(sql, part)}` }
+      return runParts(sql, [event, ...announcementParts(sql)], sql`SELECT 1`)
+    },
+  )
+
+/**
+ * Makes a change and its events in one statement. In a distributed database the events are further statements of the same
+ * transaction: Citus would send the rows between an INSERT and another one of the same statement to every node, and the events of
+ * a change of the platform are in another schema.
+ *
+ * @param write makes the statement, with the events if the argument is defined
+ * @param eventsOf the events of the rows that the statement has returned
+ */
+export const withEvents = <Events, Row>(
+  sql: SqlClient.SqlClient,
+  write: (events: Events | undefined) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>,
+  events: Events,
+  eventsOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<OrgEvent>,
+): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
+  bucketsOf(sql) === undefined
+    ? write(events)
+    : sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
+
+/** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */
+interface Announced {
+  readonly orgId: string
+  readonly eventIds: ReadonlyArray<string>
+  readonly except: string | null
+}
+
+/** Inserts the deliveries of events of the service's own, in a transaction. */
+export const deliverAnnounced = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  { except, eventIds, orgId }: Announced,
+) {
+  const events = yield* sql<{ id: string; type: string }>`
+    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND ${isOfOrg(sql, orgId)} ORDER BY id`
+  const asked: ReadonlyArray<Part> = [
+    {
+      name: "asked",
+      isRead: true,
+      isMaterialized: true,
+      columns: "n bigint, id text, org_id text, type text, body text, topics text[], subject text, at timestamptz",
+      rows: sql`
+        SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, ${except ?? ""}::text AS subject,
+          e.created_at AS at
+        FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
+          WITH ORDINALITY AS a (id, topics, n)
+        CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND ${isOfOrg(sql, orgId)} OFFSET 0) AS e`,
+    },
+    { name: "event", rows: sql`SELECT id FROM asked` },
+  ]
+  yield* runParts(sql, [...asked, ...deliverEvents(sql)], sql`SELECT 1`)
+})

@@ -1,0 +1,153 @@
+import { type DateTime, Effect } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import type { SqlClient } from "effect/sql"
+import { date, texts } from "../database/fragments.ts"
+import type { Part } from "../database/parts.ts"
+import { runParts } from "../database/runParts.ts"
+
+/** A lane that its endpoint has left: all pending deliveries in it are canceled. */
+export interface EndedLane {
+  readonly orgId: string
+  readonly endpointId: string
+  readonly lane: string
+}
+
+/** Deliveries that are canceled together with the change of their endpoint; a sweep cancels the others. */
+const inlineCancellations = 500
+
+/**
+ * Cancels the next pending deliveries in ended lanes, after `doneTo`. Locks the deliveries first, in the order of their ids,
+ * like every statement that changes deliveries. An attempt in flight is still recorded: its delivery keeps the claim and
+ * the lease.
+ *
+ * @returns how many deliveries it read, and the last of them
+ */
+export const cancelBatch = (
+  sql: SqlClient.SqlClient,
+  lanes: ReadonlyArray<string>,
+  doneTo: string,
+  limit: number,
+  now: DateTime.Utc,
+) =>
+  sql<{ rows: number; last: string | null }>`
+    WITH head AS (
+      SELECT p.* FROM unnest(${texts(lanes)}) AS l (lane) CROSS JOIN LATERAL (
+        SELECT lane, delivery_id AS id FROM pending_deliveries p
+        WHERE p.lane = l.lane AND p.delivery_id > ${doneTo} ORDER BY p.delivery_id LIMIT ${limit}
+      ) AS p LIMIT ${limit}
+    ), held AS (
+      SELECT head.* FROM (SELECT * FROM head ORDER BY id OFFSET 0) AS head
+      CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE id = head.id FOR NO KEY UPDATE) AS d
+    ), gone AS (
+      -- Arrays in place of joins: a join that was planned for a small table reads the whole table.
+      DELETE FROM pending_deliveries WHERE lane = ANY(${texts(lanes)}) AND delivery_id = ANY(ARRAY(SELECT id FROM held))
+      RETURNING delivery_id AS id, claim_id, lease_until
+    ), claimed AS MATERIALIZED (
+      -- A small set: a search of all gone rows for each of them would take quadratic time.
+      SELECT id, claim_id, lease_until FROM gone WHERE claim_id IS NOT NULL
+    ), changed AS (
+      UPDATE deliveries d SET state = 'canceled', updated_at = ${date(now)},
+        (claim_id, lease_until) = (SELECT claim_id, lease_until FROM claimed WHERE id = d.id)
+      WHERE id = ANY(ARRAY(SELECT id FROM gone))
+    )
+    SELECT count(*)::int AS rows, max(id) AS last FROM head`.pipe(Effect.map(([row]) => row!))
+
+/**
+ * Cancels the pending deliveries of lanes that have just ended: the first ones now, the others by sweeps. From the commit on,
+ * every reader and every claim takes all of them as canceled. Runs in the transaction that ends the lanes, after the change
+ * of the endpoints: whoever inserts a delivery locks its endpoint first.
+ */
+export const cancelLanes = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  random: SecureRandom.SecureRandom["Service"],
+  ended: ReadonlyArray<EndedLane>,
+  now: DateTime.Utc,
+) {
+  if (ended.length === 0) return
+  yield* sql`
+    DELETE FROM sweeps WHERE kind = 'recover' AND endpoint_id = ANY(${texts(ended.map(({ endpointId }) => endpointId))})`
+  const lanes = ended.map(({ lane }) => lane)
+  const { rows } = yield* cancelBatch(sql, lanes, "", inlineCancellations, now)
+  if (rows < inlineCancellations) return
+  const ids = yield* Effect.forEach(ended, () => random.ulid)
+  const made: Part = {
+    name: "made",
+    into: "sweeps",
+    columns: "id, org_id, kind, endpoint_id, lane, created_at",
+    rows: sql`
+      SELECT id, org_id, 'cancel', endpoint_id, lane, ${date(now)}::timestamptz
+      FROM unnest(${texts(ids)}, ${texts(ended.map(({ orgId }) => orgId))},
+        ${texts(ended.map(({ endpointId }) => endpointId))}, ${texts(lanes)}) AS ended (id, org_id, endpoint_id, lane)`,
+  }
+  yield* runParts(sql, [made], sql`SELECT 1`)
+})
+
+interface Lane {
+  /** SQL: the org, and the lane. */
+  readonly orgId: string
+  readonly lane: string
+}
+
+/**
+ * SQL: the latest `due_at` of a lane's backlog; `NULL` without a backlog. Reads the index from its end: at its beginning are the
+ * entries of deliveries that left the queue, until a vacuum. Even so, call it once for a lane and not for each row.
+ */
+export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
+  sql.literal(`(
+    SELECT last.due_at FROM pending_deliveries last WHERE last.parked AND last.org_id = ${orgId} AND last.lane = ${lane}
+    ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
+  )`)
+
+/**
+ * SQL: the `due_at` of a row at the end of a lane that sends in order. By the clock of the database, because replicas have
+ * their own: an event that is published after another one has been answered comes after it. Rows of one statement are a
+ * microsecond apart.
+ *
+ * @param last `lastOfLane` of the lane
+ * @param number the number of the new row among those of its statement and lane, from 1
+ */
+export const endOfLane = (
+  sql: SqlClient.SqlClient,
+  last: ReturnType<typeof lastOfLane> | ReturnType<SqlClient.SqlClient["literal"]>,
+  number: string,
+) => sql`(greatest(now(), ${last}) + ${sql.literal(number)} * interval '1 microsecond')`
+
+/** SQL: whether the endpoint of an id sends in order. */
+export const isOrdered = (sql: SqlClient.SqlClient, endpoint: string) =>
+  sql.literal(`EXISTS (SELECT FROM webhook_endpoints o WHERE o.id = ${endpoint} AND o.ordered)`)
+
+/**
+ * A subquery: the endpoint of a lane `l`. No row for a callback lane, and none when the endpoint was deleted or deactivated
+ * after its deliveries were queued. `OFFSET 0` keeps the subquery separate, so that no plan reads the whole table.
+ */
+export const liveEndpoint = (sql: SqlClient.SqlClient) => sql`
+  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, 26) AND active AND coalesce(lane, id) = l.lane OFFSET 0)`
+
+/** Whether a lane `l` is a callback lane: the org's id, a space, and a number. An endpoint's lane has no space. */
+export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal("(substr(l.lane, 27, 1) = ' ')")
+
+/**
+ * The lane of an endpoint after its deactivation, for an UPDATE of `webhook_endpoints`: the id, a dot, and a number.
+ *
+ * @param table the alias of the table in the statement, with a dot
+ */
+export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
+  sql.literal(`${table}id || '.' || coalesce(nullif(split_part(${table}lane, '.', 2), '')::int, 0) + 1`)
+
+/** Whether a recovery covers delivery `d` and its sweep has not reached it: the delivery is pending. */
+const isRecovering = `EXISTS (
+  SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
+    AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until))`
+
+/** Whether delivery `d` is in its endpoint's current lane. */
+const isInLiveLane = `EXISTS (
+  SELECT FROM webhook_endpoints w WHERE w.id = d.endpoint_id AND coalesce(w.lane, w.id) = d.lane)`
+
+/** The state of delivery `d`, including the effect of sweeps that have not reached its row. */
+export const stateNow = (sql: SqlClient.SqlClient) =>
+  sql.literal(`(CASE
+    WHEN d.state = 'delivered' OR d.endpoint_id IS NULL THEN d.state
+    WHEN d.state = 'pending' AND ${isInLiveLane} THEN d.state
+    WHEN ${isRecovering} THEN 'pending'
+    WHEN d.state = 'pending' THEN 'canceled'
+    ELSE d.state END)`)

@@ -1,0 +1,137 @@
+/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
+import { describe, expect, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { takeUnit, type Unverified, verifyAnswer } from "#src/domain/docs/verifyAnswer.ts"
+import type { AnswerPart } from "#src/domain/docs/Chat.ts"
+import { messageOf } from "../../support/uiMessages.ts"
+
+const page =
+  "# Keys\n\nCreate a second key, put it into use, and delete the first one.\n\nA key lasts 90 days.\n\n```sh\nkeys rotate\n```"
+const textOf = (slug: string) => Effect.succeed(slug === "guides/keys" ? { title: "Keys", text: page } : undefined)
+const fallback = Effect.succeed<ReadonlyArray<AnswerPart>>([
+  { type: "text-start", id: "f" },
+  { type: "text-delta", id: "f", delta: "The best passages." },
+  { type: "text-end", id: "f" },
+])
+
+/** The text that the reader gets for these pieces of a model's answer. */
+const verified = (pieces: ReadonlyArray<string>, unverified: Unverified = "mark", docsUrl?: string) => {
+  const parts: ReadonlyArray<AnswerPart> = [
+    { type: "start" },
+    ...(pieces.length === 0 ? [] : [{ type: "text-start", id: "t" }]),
+    ...pieces.map((delta) => ({ type: "text-delta", id: "t", delta })),
+    ...(pieces.length === 0 ? [] : [{ type: "text-end", id: "t" }]),
+    { type: "finish" },
+  ]
+  return Stream.fromIterable(parts).pipe(
+    verifyAnswer({ unverified, docsUrl, textOf, fallback }),
+    Stream.runCollect,
+    Effect.flatMap((answer) => Effect.promise(() => messageOf(answer))),
+  )
+}
+
+describe("an answer of a model", () => {
+  it.effect("has a source for each sentence whose quotation is in the page, however it is split into pieces", () =>
+    Effect.gen(function* () {
+      const said =
+        'Make another key first. [[guides/keys "Create a second key"]] It lasts 90 days. [[guides/keys "A key lasts 90 days."]]'
+      const expected = "Make another key first. [1](/guides/keys) It lasts 90 days. [2](/guides/keys)"
+      for (const size of [1, 2, 7, 1_000]) {
+        const pieces = said.match(new RegExp(`[^]{1,${size}}`, "g"))!
+        const { text, parts } = yield* verified(pieces)
+        expect(text, String(size)).toBe(expected)
+        const sources = parts.filter(({ type }) => type === "source-document")
+        expect(sources).toMatchObject([
+          { sourceId: "1", title: "Keys", filename: "guides/keys" },
+          { sourceId: "2", providerMetadata: { gatehouse: { quotation: "A key lasts 90 days." } } },
+        ])
+      }
+    }),
+  )
+
+  it.effect("has URLs as sources when the site is known", () =>
+    Effect.gen(function* () {
+      const { parts } = yield* verified(
+        ['Make one. [[guides/keys "Create a second key"]]'],
+        "mark",
+        "https://docs.example.com/v1",
+      )
+      expect(parts.find(({ type }) => type === "source-url")).toMatchObject({
+        url: "https://docs.example.com/v1/guides/keys",
+      })
+    }),
+  )
+
+  const wrong = {
+    "no citation": "Keys live for ever.",
+    "a quotation that the page does not have": 'Keys live for ever. [[guides/keys "Keys live for ever"]]',
+    "a quotation in another case": 'Make a second key. [[guides/keys "create a second key"]]',
+    "a page that does not exist": 'Make a second key. [[guides/other "Create a second key"]]',
+    "a quotation that is too short": 'Make a second key. [[guides/keys "key"]]',
+    "a number that the page does not have": 'A key lasts 30 days. [[guides/keys "A key lasts"]]',
+    "code that the page does not have": 'Run `keys burn` for it. [[guides/keys "Create a second key"]]',
+    "an example that the page does not have": '```sh\nkeys burn now please\n```\n[[guides/keys "Create a second key"]]',
+  }
+  for (const [what, said] of Object.entries(wrong)) {
+    it.effect(`${what}: is marked or left out`, () =>
+      Effect.gen(function* () {
+        const marked = yield* verified([said])
+        expect(marked.text).toContain(" *(not verified)*")
+        expect(marked.text).not.toContain("[[")
+        expect(marked.parts.filter(({ type }) => type.startsWith("source"))).toEqual([])
+        const proved = ' Make one. [[guides/keys "Create a second key"]]'
+        expect((yield* verified([said + (said.startsWith("```") ? "\n" : "") + proved], "omit")).text.trim()).toMatch(
+          /^Make one\. \[1\]\(\/guides\/keys\)$/,
+        )
+        expect((yield* verified([said], "omit")).text).toBe("The documentation does not say.")
+      }),
+    )
+  }
+
+  it.effect("keeps questions, headings and introductions as they are", () =>
+    Effect.gen(function* () {
+      const said = "## What you do now\n\nDo you want to rotate it?\n\nThese are the steps for it:\n"
+      expect((yield* verified([said], "omit")).text).toBe(said)
+    }),
+  )
+
+  it.effect("says when the documentation has no answer", () =>
+    Effect.gen(function* () {
+      for (const mode of ["mark", "omit"] as const)
+        expect((yield* verified(["[[noth", "ing]]"], mode)).text).toBe("The documentation does not say.")
+    }),
+  )
+
+  it.effect("is replaced when it has no text", () =>
+    Effect.gen(function* () {
+      expect((yield* verified([])).text).toBe("The best passages.")
+    }),
+  )
+})
+
+describe("the units of an answer", () => {
+  const units = (text: string) => {
+    const found: Array<string> = []
+    let rest = text
+    for (let unit = takeUnit(rest, true); unit !== undefined; unit = takeUnit(rest, true)) {
+      found.push(unit.text)
+      rest = rest.slice(unit.length)
+    }
+    return found
+  }
+
+  it("are sentences and lines; abbreviations, numbers and code do not end one", () => {
+    expect(units("Use e.g. version 1.5 of `a. b`. Then go.\n1. One item\n2. Two")).toEqual([
+      "Use e.g. version 1.5 of `a. b`. ",
+      "Then go.\n",
+      "1. One item\n",
+      "2. Two",
+    ])
+  })
+
+  it("together are the whole text", () => {
+    for (const text of ["[[", "[[a", "a [[b]] c", "`", "```", "```\nx", "...", "\n\n", "[[[[]]]]", "a".repeat(10_000)])
+      expect(units(text).join("").length, text.slice(0, 10)).toBeLessThanOrEqual(text.length)
+    expect(units("[[not a citation")).toEqual(["[[not a citation"])
+  })
+})
