@@ -41,14 +41,13 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
       query: overviewQuery,
       success: Overview,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Read what happened")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Read what happened",
         "Deliveries, validations and finished jobs by interval, and the state of the queue: in every org, or in one. At most " +
           "1,000 intervals. Minutes are kept for two days, hours and days for RETENTION_DAYS, but at least 31 days.",
       ),
+    ),
     HttpApiEndpoint.get("failing", "/api/v0/endpoints/failing", {
       query: rankingQuery,
       success: Schema.Struct({
@@ -56,32 +55,32 @@ export class ActivityGroup extends HttpApiGroup.make("activity")
         nextCursor,
       }).annotate({ identifier: "FailingEndpointPage" }),
       error: Forbidden,
-    })
-      .annotateMerge(access.administrator)
-      .annotate(OpenApi.Summary, "List the endpoints that fail most")
-      .annotate(OpenApi.Description, "Endpoints of every org by their failed attempts, the most first."),
-    HttpApiEndpoint.get("replicas", "/api/v0/replicas", { success: ServiceState, error: Forbidden })
-      .annotateMerge(access.administrator)
-      .annotate(OpenApi.Summary, "Read how fast the replicas are")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.administrator(
+        "List the endpoints that fail most",
+        "Endpoints of every org by their failed attempts, the most first.",
+      ),
+    ),
+    HttpApiEndpoint.get("replicas", "/api/v0/replicas", { success: ServiceState, error: Forbidden }).annotateMerge(
+      access.administrator(
+        "Read how fast the replicas are",
         "What each replica measured in the last minutes: requests, validations, attempts, and operations of the database; and the " +
           "size of the database. Each replica writes its figures every 20 seconds, so any of them can answer.",
       ),
+    ),
     HttpApiEndpoint.get("activeOrgs", "/api/v0/orgs/active", {
       query: { by: measureQuery, ...rankingQuery },
       success: Schema.Struct({ orgs: Schema.Array(ActiveOrg), nextCursor }).annotate({
         identifier: "ActiveOrgPage",
       }),
       error: Forbidden,
-    })
-      .annotateMerge(access.administrator)
-      .annotate(OpenApi.Summary, "List the orgs that use most")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.administrator(
+        "List the orgs that use most",
         "Orgs by attempts, failed attempts, validations or finished jobs, the most first; those without any are not listed. " +
           "Reads at most the newest 500,000 counts of the range.",
       ),
+    ),
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Activity", description: "What happens, for people." })) {}
@@ -110,15 +109,15 @@ export class LiveGroup extends HttpApiGroup.make("live")
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
     })
       .middleware(Authorization)
-      .annotateMerge(access.self)
       .annotateMerge(liveEvents)
-      .annotate(OpenApi.Summary, "Follow what changes")
-      .annotate(
-        OpenApi.Description,
-        "Server-sent events: delivery (a recorded attempt and the new state), job, deployment, endpoint. Their data names what changed; " +
-          "read it for more. reset: changes may be missing, so read again what you show; a stream without Last-Event-ID begins " +
-          "with it. ping: every 15 seconds. A portal session gets deliveries and endpoints. A reader that is 1,000 events behind " +
-          "is disconnected. At most 100 readers of an org and 1,000 of a process follow.",
+      .annotateMerge(
+        access.self(
+          "Follow what changes",
+          "Server-sent events: delivery (a recorded attempt and the new state), job, deployment, endpoint. Their data names what changed; " +
+            "read it for more. reset: changes may be missing, so read again what you show; a stream without Last-Event-ID begins " +
+            "with it. ping: every 15 seconds. A portal session gets deliveries and endpoints. A reader that is 1,000 events behind " +
+            "is disconnected. At most 100 readers of an org and 1,000 of a process follow.",
+        ),
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Live", description: "What changes, as it changes." })) {}

@@ -34,10 +34,13 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(access.management)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create an API key of a project")
-      .annotate(OpenApi.Description, "Only this answer contains the full key. Gatehouse stores its hash."),
+      .annotateMerge(
+        access.management(
+          "Create an API key of a project",
+          "Only this answer contains the full key. Gatehouse stores its hash.",
+        ),
+      ),
     HttpApiEndpoint.post("createForOrg", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
       payload: CreateOrgKey,
@@ -46,10 +49,13 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(access.administrator)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create an API key of an org")
-      .annotate(OpenApi.Description, "Only this answer contains the full key. Gatehouse stores its hash."),
+      .annotateMerge(
+        access.administrator(
+          "Create an API key of an org",
+          "Only this answer contains the full key. Gatehouse stores its hash.",
+        ),
+      ),
     HttpApiEndpoint.get("list", "/api/v0/orgs/:orgId/keys", {
       params: { orgId: Id },
       query: { ...pageQuery, externalId: Schema.optionalKey(ExternalId) },
@@ -59,12 +65,12 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List the API keys of an org")
-      .annotate(
-        OpenApi.Description,
-        "The keys of the org and of its projects, oldest first; with `externalId`, those of one holder. Only their " +
-          "prefixes are shown.",
+      .annotateMerge(
+        access.management(
+          "List the API keys of an org",
+          "The keys of the org and of its projects, oldest first; with `externalId`, those of one holder. Only their " +
+            "prefixes are shown.",
+        ),
       ),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
@@ -73,12 +79,12 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound, Conflict],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Change an API key")
-      .annotate(
-        OpenApi.Description,
-        "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
-          "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
+      .annotateMerge(
+        access.management(
+          "Change an API key",
+          "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
+            "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
+        ),
       ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: Id, id: Id },
@@ -86,11 +92,11 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Delete an API key")
-      .annotate(
-        OpenApi.Description,
-        "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
+      .annotateMerge(
+        access.management(
+          "Delete an API key",
+          "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
+        ),
       ),
     HttpApiEndpoint.post("rotate", "/api/v0/orgs/:orgId/keys/:id/rotate", {
       params: { orgId: Id, id: Id },
@@ -100,14 +106,14 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(access.management)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Rotate an API key")
-      .annotate(
-        OpenApi.Description,
-        "Creates a new key with the same name, project and settings, unless the request sets others. Only this answer " +
-          "contains it. The old key stays valid for the overlap, but not longer than before. Both keys share one counter of " +
-          "the rate limit and of the credits. A key that has expired or was rotated before is a 409.",
+      .annotateMerge(
+        access.management(
+          "Rotate an API key",
+          "Creates a new key with the same name, project and settings, unless the request sets others. Only this answer " +
+            "contains it. The old key stays valid for the overlap, but not longer than before. Both keys share one counter of " +
+            "the rate limit and of the credits. A key that has expired or was rotated before is a 409.",
+        ),
       ),
     HttpApiEndpoint.get("usage", "/api/v0/orgs/:orgId/keys/:id/usage", {
       params: { orgId: Id, id: Id },
@@ -116,9 +122,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Show the usage of an API key")
-      .annotate(OpenApi.Description, usageDescription),
+      .annotateMerge(access.management("Show the usage of an API key", usageDescription)),
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
       params: { orgId: Id },
       query: usageQuery,
@@ -126,9 +130,7 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Show the usage of all API keys of an org")
-      .annotate(OpenApi.Description, usageDescription),
+      .annotateMerge(access.management("Show the usage of all API keys of an org", usageDescription)),
     HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
       payload: ValidateKey,
       success: ValidatedKey,
@@ -136,13 +138,13 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
-      .annotateMerge(access.anyone)
-      .annotate(OpenApi.Summary, "Validate an API key")
-      .annotate(
-        OpenApi.Description,
-        "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
-          "times a minute; a gateway should send a credential of its own. A missing permission is a 403, and takes nothing. A " +
-          "key above its rate limit, or without credits, is a 429.",
+      .annotateMerge(
+        access.anyone(
+          "Validate an API key",
+          "Returns the owner of a key. Every invalid key is the same 401. Without a credential, a client address may fail 600 " +
+            "times a minute; a gateway should send a credential of its own. A missing permission is a 403, and takes nothing. A " +
+            "key above its rate limit, or without credits, is a 429.",
+        ),
       ),
   )
   .annotateMerge(
@@ -156,13 +158,13 @@ export class SecretScanningGroup extends HttpApiGroup.make("secretScanning")
       success: Schema.Array(TokenLabel),
     })
       .middleware(GithubSignature)
-      .annotateMerge(access.github)
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
-      .annotate(OpenApi.Summary, "Report leaked keys")
-      .annotate(
-        OpenApi.Description,
-        "For GitHub's secret scanning partner program. Disables the reported keys for good and labels each token. At most " +
-          "1,000 tokens. A body whose signature is not valid is a 401, and nothing happens.",
+      .annotateMerge(
+        access.github(
+          "Report leaked keys",
+          "For GitHub's secret scanning partner program. Disables the reported keys for good and labels each token. At most " +
+            "1,000 tokens. A body whose signature is not valid is a 401, and nothing happens.",
+        ),
       ),
   )
   .annotateMerge(

@@ -15,14 +15,13 @@ export class AuditGroup extends HttpApiGroup.make("audit")
         identifier: "AuditPage",
       }),
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Read the audit log of an org")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Read the audit log of an org",
         "Changes of orgs, projects, keys, webhook endpoints and schedules, newest first. A change and its entry are committed " +
           "together. Entries never change.",
       ),
+    ),
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Audit log", description: "Who changed what." })) {}

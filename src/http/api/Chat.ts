@@ -39,14 +39,14 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxChatBodyBytes))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
-      .annotateMerge(access.chat)
       .annotateMerge(chatParts)
-      .annotate(OpenApi.Summary, "Chat over documentation")
-      .annotate(
-        OpenApi.Description,
-        "Answers from the documentation of the request. The answer is the UI message stream of the AI SDK (server-sent " +
-          "events), so `useChat` works without changes. Without a model, the answer quotes the best passages with their " +
-          "slugs. If the model fails after the answer has begun, the stream has a part of the type `error`.",
+      .annotateMerge(
+        access.chat(
+          "Chat over documentation",
+          "Answers from the documentation of the request. The answer is the UI message stream of the AI SDK (server-sent " +
+            "events), so `useChat` works without changes. Without a model, the answer quotes the best passages with their " +
+            "slugs. If the model fails after the answer has begun, the stream has a part of the type `error`.",
+        ),
       ),
     HttpApiEndpoint.post("feedback", "/api/svc/chat/feedback", {
       payload: Feedback,
@@ -54,12 +54,12 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
     })
       .middleware(Authorization)
-      .annotateMerge(access.feedback)
-      .annotate(OpenApi.Summary, "Say whether an answer has helped")
-      .annotate(
-        OpenApi.Description,
-        "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
-          "project, or one that is not kept, is a 404.",
+      .annotateMerge(
+        access.feedback(
+          "Say whether an answer has helped",
+          "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
+            "project, or one that is not kept, is a 404.",
+        ),
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Chat", description: "Chat over documentation." })) {}

@@ -22,14 +22,14 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       error: [Unauthorized, LimitReached],
     })
       .middleware(Authorization)
-      .annotateMerge(access.ci)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
-      .annotate(OpenApi.Summary, "Register a deployment from CI")
-      .annotate(
-        OpenApi.Description,
-        "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with the published keys of its CI provider. " +
-          "Repository, branch and run come from its claims. The same run gets the same answer again.",
+      .annotateMerge(
+        access.ci(
+          "Register a deployment from CI",
+          "The credential is the OIDC token of the run (Authorization: Bearer <jwt>), verified with the published keys of its CI provider. " +
+            "Repository, branch and run come from its claims. The same run gets the same answer again.",
+        ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects/:projectId/deployments", {
       params: { projectId: Id },
@@ -48,21 +48,24 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List the deployments of a project")
-      .annotate(OpenApi.Description, "Newest first, of one branch if asked for, with or without previews."),
+      .annotateMerge(
+        access.management(
+          "List the deployments of a project",
+          "Newest first, of one branch if asked for, with or without previews.",
+        ),
+      ),
     HttpApiEndpoint.post("promote", "/api/v0/projects/:projectId/deployments/:deploymentId/promote", {
       params: { projectId: Id, deploymentId: Id },
       success: Project,
       error: [Forbidden, NotFound],
     })
       .middleware(Authorization)
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Promote a deployment, or roll back")
-      .annotate(
-        OpenApi.Description,
-        "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
-          "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",
+      .annotateMerge(
+        access.management(
+          "Promote a deployment, or roll back",
+          "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
+            "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",
+        ),
       ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "Deployments that CI runs register." })) {}

@@ -7,7 +7,7 @@ import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
-import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
+import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(
@@ -22,19 +22,16 @@ export class EventsGroup extends HttpApiGroup.make("events")
       success: Schema.Struct({ events: Schema.Array(Event), next_cursor: NextCursor }).annotate({
         identifier: "EventPage",
       }),
-    })
-      .annotate(OpenApi.Summary, "List events")
-      .annotate(OpenApi.Description, "Events of all types, the jobs' included, newest first, without their data."),
+    }).annotateMerge(
+      about("List events", "Events of all types, the jobs' included, newest first, without their data."),
+    ),
     HttpApiEndpoint.post("get", "/v1/events/get", {
       payload: Schema.Struct({ event_id: Id }).annotate({ identifier: "GetEvent" }),
       success: EventDetail,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Get an event")
-      .annotate(
-        OpenApi.Description,
-        "Returns the event with its payload. deliveries/list with event_id has its deliveries.",
-      ),
+    }).annotateMerge(
+      about("Get an event", "Returns the event with its payload. deliveries/list with event_id has its deliveries."),
+    ),
     HttpApiEndpoint.post("types", "/v1/events/types", {
       payload: [
         Schema.Struct({
@@ -49,15 +46,15 @@ export class EventsGroup extends HttpApiGroup.make("events")
       success: Schema.Struct({ types: Schema.Array(SeenEventType), next_cursor: NextCursorIfMore }).annotate({
         identifier: "EventTypes",
       }),
-    })
-      .annotate(OpenApi.Summary, "List event types")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "List event types",
         "Every type that the org has events of, in alphabetical order, with the time of the newest event. A type disappears " +
           "when its last event is removed. Up to 1,000; if there are more, next_cursor continues the list.",
       ),
+    ),
   )
-  .annotateEndpointsMerge(access.webhooks)
+  .annotateEndpointsMerge(access.webhooks())
   // A portal session reads events and publishes none.
   .add(
     HttpApiEndpoint.post("publish", "/v1/events/publish", {
@@ -67,13 +64,14 @@ export class EventsGroup extends HttpApiGroup.make("events")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Publish an event")
-      .annotate(
-        OpenApi.Description,
-        "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
-          "one transaction before the answer.",
+      .annotateMerge(
+        about(
+          "Publish an event",
+          "Sends an event of your own to the org's endpoints whose event_types match. The event and its deliveries are stored in " +
+            "one transaction before the answer.",
+        ),
       )
-      .annotateMerge(access.tenant),
+      .annotateMerge(access.tenant()),
     HttpApiEndpoint.post("publishBatch", "/v1/events/publish-batch", {
       payload: PublishEvents,
       success: Schema.Struct({ ...Done.fields, event_ids: Schema.Array(Id) }).annotate({
@@ -84,12 +82,13 @@ export class EventsGroup extends HttpApiGroup.make("events")
       .middleware(WebhookIdempotent)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Publish several events")
-      .annotate(
-        OpenApi.Description,
-        "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
+      .annotateMerge(
+        about(
+          "Publish several events",
+          "Publishes 1 to 100 events, all or none. event_ids has their ids in the order of the request. The body has at most 8 MiB.",
+        ),
       )
-      .annotateMerge(access.tenant),
+      .annotateMerge(access.tenant()),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)

@@ -15,7 +15,7 @@ import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } 
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id } from "../../domain/Schemas.ts"
 import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
-import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
+import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export const ClaimedJobs = Schema.Struct({ jobs: Schema.Array(ClaimedJob) }).annotate({ identifier: "ClaimedJobs" })
 export const JobPage = Schema.Struct({ jobs: Schema.Array(Job), next_cursor: NextCursor }).annotate({
@@ -35,61 +35,62 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create a job")
-      .annotate(OpenApi.Description, "Queues a job. A worker claims it, or its creator completes or fails it."),
+      .annotateMerge(about("Create a job", "Queues a job. A worker claims it, or its creator completes or fails it.")),
     HttpApiEndpoint.post("claim", "/v1/jobs/claim", {
       payload: ClaimJobs,
       success: ClaimedJobs,
       error: LimitReached,
-    })
-      .annotate(OpenApi.Summary, "Claim jobs")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Claim jobs",
         "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: then a worker whose lease has expired cannot change a job that another worker has claimed since.",
       ),
+    ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {
       payload: HeartbeatJob,
       success: Done,
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Extend the lease of a job")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Extend the lease of a job",
         "The lease starts again from now. A 409 tells the worker to stop: the job is canceled or finished, or another attempt runs.",
       ),
+    ),
     HttpApiEndpoint.post("complete", "/v1/jobs/complete", {
       payload: CompleteJob,
       success: Done,
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Complete a job")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Complete a job",
         "Queues the event job.completed. Completing the job again changes nothing: the first result stays. A failed or canceled job is a 409, and so is an attempt that is not running.",
       ),
-    HttpApiEndpoint.post("fail", "/v1/jobs/fail", { payload: FailJob, success: Done, error: [NotFound, Conflict] })
-      .annotate(OpenApi.Summary, "Fail a job")
-      .annotate(
-        OpenApi.Description,
+    ),
+    HttpApiEndpoint.post("fail", "/v1/jobs/fail", {
+      payload: FailJob,
+      success: Done,
+      error: [NotFound, Conflict],
+    }).annotateMerge(
+      about(
+        "Fail a job",
         "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, until max_attempts; only the last failure makes an event. A completed or canceled job is a 409, and so is an attempt that is not running.",
       ),
+    ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "CancelJob" }),
       success: Done,
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Cancel a job")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Cancel a job",
         "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or fail. Canceling the job again changes nothing. A finished job is a 409.",
       ),
+    ),
     HttpApiEndpoint.post("get", "/v1/jobs/get", {
       payload: Schema.Struct({ job_id: Id }).annotate({ identifier: "GetJob" }),
       success: Job,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Get a job")
-      .annotate(OpenApi.Description, "Returns the job without its callback_secret."),
+    }).annotateMerge(about("Get a job", "Returns the job without its callback_secret.")),
     HttpApiEndpoint.post("list", "/v1/jobs/list", {
       payload: Schema.Struct({
         status: Schema.optionalKey(JobStatus),
@@ -97,16 +98,13 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         ...pageQuery,
       }).annotate({ identifier: "ListJobs" }),
       success: JobPage,
-    })
-      .annotate(OpenApi.Summary, "List jobs")
-      .annotate(
-        OpenApi.Description,
-        "Newest first. Filter by status and workflow. A page ends at limit jobs or 4 MiB.",
-      ),
+    }).annotateMerge(
+      about("List jobs", "Newest first. Filter by status and workflow. A page ends at limit jobs or 4 MiB."),
+    ),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant())
   .annotateMerge(
     OpenApi.annotations({ title: "Jobs", description: "Background jobs. The end of a job sends a webhook." }),
   ) {}
@@ -120,56 +118,53 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create a schedule")
-      .annotate(
-        OpenApi.Description,
-        "Each firing creates one job, for any number of replicas. Firings that were missed while no replica ran are one job.",
+      .annotateMerge(
+        about(
+          "Create a schedule",
+          "Each firing creates one job, for any number of replicas. Firings that were missed while no replica ran are one job.",
+        ),
       ),
     HttpApiEndpoint.post("list", "/v1/schedules/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListJobSchedules" }), Schema.Undefined],
       success: JobSchedulePage,
-    })
-      .annotate(OpenApi.Summary, "List schedules")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "List schedules",
         "All schedules of the org, oldest first, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
+    ),
     HttpApiEndpoint.post("get", "/v1/schedules/get", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "GetJobSchedule" }),
       success: JobScheduleDetail,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Get a schedule")
-      .annotate(OpenApi.Description, "Returns the schedule with its next five firings and its last job."),
+    }).annotateMerge(about("Get a schedule", "Returns the schedule with its next five firings and its last job.")),
     HttpApiEndpoint.post("update", "/v1/schedules/update", {
       payload: UpdateJobSchedule,
       success: Done,
       error: [NotFound, LimitReached],
-    })
-      .annotate(OpenApi.Summary, "Update a schedule")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Update a schedule",
         "Changes the given fields. active: false pauses the schedule. A schedule that is activated, or has another cron or timezone, fires next after now.",
       ),
+    ),
     HttpApiEndpoint.post("run", "/v1/schedules/run", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "RunJobSchedule" }),
       success: Schema.Struct({ ...Done.fields, job_id: Id }).annotate({ identifier: "JobScheduleRun" }),
       error: [NotFound, Conflict, LimitReached],
-    })
-      .annotate(OpenApi.Summary, "Run a schedule now")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Run a schedule now",
         "Creates a job of the schedule now, beside its firings, also while it is paused. With overlap skip it is a 409 while the last job is queued or running.",
       ),
+    ),
     HttpApiEndpoint.post("delete", "/v1/schedules/delete", {
       payload: Schema.Struct({ schedule_id: Id }).annotate({ identifier: "DeleteJobSchedule" }),
       success: Done,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Delete a schedule")
-      .annotate(OpenApi.Description, "The jobs of the schedule stay."),
+    }).annotateMerge(about("Delete a schedule", "The jobs of the schedule stay.")),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant())
   .annotateMerge(OpenApi.annotations({ title: "Schedules", description: "Jobs that are created at fixed times." })) {}

@@ -11,52 +11,46 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
   .add(
     HttpApiEndpoint.post("create", "/api/v0/orgs", { payload: CreateOrg, success: Org, error: Forbidden })
       .middleware(Idempotent)
-      .annotateMerge(access.administrator)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create an org")
-      .annotate(OpenApi.Description, "An org is a tenant. It has projects, keys and webhook endpoints."),
+      .annotateMerge(
+        access.administrator("Create an org", "An org is a tenant. It has projects, keys and webhook endpoints."),
+      ),
     HttpApiEndpoint.get("list", "/api/v0/orgs", {
       query: pageQuery,
       success: Schema.Struct({ orgs: Schema.Array(Org), nextCursor: NextCursor }).annotate({ identifier: "OrgPage" }),
       error: Forbidden,
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List orgs")
-      .annotate(OpenApi.Description, "All orgs, oldest first. An org key sees only its own org."),
+    }).annotateMerge(access.management("List orgs", "All orgs, oldest first. An org key sees only its own org.")),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       success: OrgDetail,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Get an org")
-      .annotate(OpenApi.Description, "Returns the org with its owners, its limits and their current use."),
+    }).annotateMerge(
+      access.management("Get an org", "Returns the org with its owners, its limits and their current use."),
+    ),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       payload: UpdateOrg,
       success: OrgDetail,
       error: [Forbidden, NotFound, Conflict],
-    })
-      .annotateMerge(access.administrator)
-      .annotate(OpenApi.Summary, "Change an org")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.administrator(
+        "Change an org",
         "Changes the name, the limits and the owners. owners replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit to the default again. A limit below the " +
           "current use removes nothing; it refuses anything new.",
       ),
+    ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId", {
       params: { orgId: Id },
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.administrator)
-      .annotate(OpenApi.Summary, "Delete an org")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.administrator(
+        "Delete an org",
         "Deletes the org with its projects, keys, endpoints, jobs and schedules, for good. From the answer on, its keys are " +
           "refused at every replica, its endpoints get nothing, and everything of it is a 404. Its rows are erased in the " +
           "background, within an hour; then its owners are free. The administrator can still read its audit log.",
       ),
+    ),
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Orgs", description: "The tenants." })) {}

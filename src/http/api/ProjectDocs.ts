@@ -69,85 +69,81 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       params,
       success: ProjectDocs,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Get the documentation of a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Get the documentation of a project",
         "Returns the settings, what is stored, and why the last fetch failed. A project without documentation is a 404.",
       ),
+    ),
     HttpApiEndpoint.put("put", "/api/v0/projects/:projectId/docs", {
       params,
       payload: PutProjectDocs,
       success: ProjectDocs,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Store the documentation of a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Store the documentation of a project",
         "Sets where the documentation is; an absent field has its default (null, false). Gatehouse fetches the zip in the " +
           "background: after each such request, and once for each new current deployment. A failed fetch is repeated six " +
           "times within five hours. Chats with a key of the project that send no documentation are answered from what is " +
           "stored. Its size counts toward LIMIT_STORED_BYTES.",
       ),
+    ),
     HttpApiEndpoint.delete("remove", "/api/v0/projects/:projectId/docs", {
       params,
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Remove the documentation of a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Remove the documentation of a project",
         "Removes the settings, the stored pages and the questions of readers, for good. Nobody reads them from the answer on; " +
           "their rows are erased in the background.",
       ),
+    ),
     HttpApiEndpoint.get("questions", "/api/v0/projects/:projectId/docs/questions", {
       params,
       query: questionQuery,
       success: DocsQuestionPage,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List the questions of readers")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "List the questions of readers",
         "Newest first: questions that were asked with the project's keys while keepQuestions was true. The newest 10,000 are " +
           "kept, for RETENTION_DAYS.",
       ),
+    ),
     HttpApiEndpoint.get("mostAsked", "/api/v0/projects/:projectId/docs/questions/most-asked", {
       params,
       query: mostAskedQuery,
       success: Schema.Struct({ questions: Schema.Array(AskedQuestion) }).annotate({ identifier: "MostAsked" }),
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List the most asked questions")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "List the most asked questions",
         "Counts questions that are equal but for case and punctuation, the most asked first. With found=false: those that found " +
           "nothing. With since and until: those of a range of time.",
       ),
+    ),
     HttpApiEndpoint.delete("eraseQuestions", "/api/v0/projects/:projectId/docs/questions", {
       params,
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Erase the questions of readers")
-      .annotate(OpenApi.Description, "Erases all questions of the project that are kept, for good."),
+    }).annotateMerge(
+      access.management(
+        "Erase the questions of readers",
+        "Erases all questions of the project that are kept, for good.",
+      ),
+    ),
     HttpApiEndpoint.get("llmsTxt", "/api/v0/projects/:projectId/docs/llms.txt", {
       params,
       success: LlmsText,
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
-    })
-      .annotateMerge(access.docsReader)
-      .annotate(OpenApi.Summary, "List the pages of a project for assistants")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.docsReader(
+        "List the pages of a project for assistants",
         "Returns the stored documentation as llms.txt. Links are absolute with docsUrl, otherwise they are slugs.",
       ),
+    ),
     HttpApiEndpoint.post("mcp", "/api/v0/projects/:projectId/docs/mcp", {
       params,
       headers: {
@@ -166,12 +162,12 @@ export class ProjectDocsGroup extends HttpApiGroup.make("docs")
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
     })
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
-      .annotateMerge(access.docsReader)
-      .annotate(OpenApi.Summary, "Read the documentation of a project by MCP")
-      .annotate(
-        OpenApi.Description,
-        "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools are search_docs " +
-          "and read_page. An MCP client needs only this URL, and a key unless the documentation is public.",
+      .annotateMerge(
+        access.docsReader(
+          "Read the documentation of a project by MCP",
+          "The MCP server of the stored documentation: streamable HTTP, stateless, each answer as JSON. Its tools are search_docs " +
+            "and read_page. An MCP client needs only this URL, and a key unless the documentation is public.",
+        ),
       ),
   )
   .middleware(Authorization)

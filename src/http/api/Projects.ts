@@ -16,12 +16,12 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
-      .annotateMerge(access.management)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create a project")
-      .annotate(
-        OpenApi.Description,
-        "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org. The default org is created when it is first needed.",
+      .annotateMerge(
+        access.management(
+          "Create a project",
+          "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org. The default org is created when it is first needed.",
+        ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects", {
       query: { ...pageQuery, orgId: Schema.optionalKey(Id) },
@@ -29,77 +29,70 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
         identifier: "ProjectPage",
       }),
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "List projects")
-      .annotate(OpenApi.Description, "Oldest first: all projects, or those of one org."),
+    }).annotateMerge(access.management("List projects", "Oldest first: all projects, or those of one org.")),
     HttpApiEndpoint.get("get", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       success: Project,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Get a project"),
+    }).annotateMerge(access.management("Get a project")),
     HttpApiEndpoint.patch("update", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       payload: UpdateProject,
       success: Project,
       error: [Forbidden, NotFound, Conflict],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Change a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Change a project",
         "Absent fields stay; null clears a field. hostOwner with hostRepo links a repository before its first CI run. A " +
           "repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
           "its org's owners; another one is a 403.",
       ),
+    ),
     HttpApiEndpoint.delete("remove", "/api/v0/projects/:projectId", {
       params: { projectId: Id },
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Delete a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Delete a project",
         "Deletes the project with its keys and deployments, for good. From the answer on, its keys are refused at every " +
           "replica, and its subdomain and repository are free. Its rows are erased in the background, within an hour.",
       ),
+    ),
     HttpApiEndpoint.get("getLink", "/api/v0/projects/:projectId/link", {
       params: { projectId: Id },
       success: RepositoryLink,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Get the repository of a project")
-      .annotate(OpenApi.Description, "Returns the linked repository and its pins. A project without a link is a 404."),
+    }).annotateMerge(
+      access.management(
+        "Get the repository of a project",
+        "Returns the linked repository and its pins. A project without a link is a 404.",
+      ),
+    ),
     HttpApiEndpoint.put("putLink", "/api/v0/projects/:projectId/link", {
       params: { projectId: Id },
       payload: PutRepositoryLink,
       success: RepositoryLink,
       error: [Forbidden, NotFound, Conflict],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Link a project to a repository")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Link a project to a repository",
         "Links a repository of any configured CI provider, and sets the pins; an absent pin is removed. A run of another " +
           "workflow or environment than the pinned ones registers as a preview, and never becomes current. A repository " +
           "that is linked to another project is a 409. In guarded mode, an org key links only repositories of its org's " +
           "owners; another one is a 403.",
       ),
+    ),
     HttpApiEndpoint.delete("removeLink", "/api/v0/projects/:projectId/link", {
       params: { projectId: Id },
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .annotateMerge(access.management)
-      .annotate(OpenApi.Summary, "Unlink the repository of a project")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.management(
+        "Unlink the repository of a project",
         "Removes the link, its pins, and what its runs have proved. Deployments stay. A project without a link is a 404.",
       ),
+    ),
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Projects", description: "Projects have keys and deployments." })) {}

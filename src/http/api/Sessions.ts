@@ -3,42 +3,44 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
 import { CreatePortalLink, OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
-import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
+import { about, access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
 
 export class SessionsGroup extends HttpApiGroup.make("sessions")
   .add(
     HttpApiEndpoint.post("create", "/api/v0/sessions", { success: WhoAmI, error: Forbidden })
       .middleware(Authorization)
-      .annotateMerge(access.signIn)
-      .annotate(OpenApi.Summary, "Sign in")
-      .annotate(
-        OpenApi.Description,
-        "Exchanges the administrator's token or an API key for a session of 12 hours, in a cookie that scripts cannot read. The " +
-          "session ends with its token or key. A request with a session that is not a GET sends the csrfToken in x-csrf-token.",
+      .annotateMerge(
+        access.signIn(
+          "Sign in",
+          "Exchanges the administrator's token or an API key for a session of 12 hours, in a cookie that scripts cannot read. The " +
+            "session ends with its token or key. A request with a session that is not a GET sends the csrfToken in x-csrf-token.",
+        ),
       ),
     HttpApiEndpoint.get("current", "/api/v0/sessions/current", { success: WhoAmI })
       .middleware(Authorization)
-      .annotateMerge(access.self)
-      .annotate(OpenApi.Summary, "Read who you are")
-      .annotate(OpenApi.Description, "The principal of the request, the operations that it may call, and its session."),
+      .annotateMerge(
+        access.self(
+          "Read who you are",
+          "The principal of the request, the operations that it may call, and its session.",
+        ),
+      ),
     HttpApiEndpoint.delete("remove", "/api/v0/sessions/current", {
       success: Schema.Struct({ signedOut: Schema.Literal(true) }).annotate({ identifier: "SignedOut" }),
     })
       .middleware(Authorization)
-      .annotateMerge(access.self)
-      .annotate(OpenApi.Summary, "Sign out")
-      .annotate(OpenApi.Description, "Ends the session of the request at every replica, and removes its cookie."),
+      .annotateMerge(
+        access.self("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
+      ),
     HttpApiEndpoint.post("openPortal", "/api/v0/sessions/portal", {
       payload: OpenPortal,
       success: WhoAmI,
       error: Unauthorized,
-    })
-      .annotateMerge(access.link)
-      .annotate(OpenApi.Summary, "Open a portal link")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      access.link(
+        "Open a portal link",
         "Exchanges the token of a portal link, once, for a session that may use the webhooks of one org.",
       ),
+    ),
   )
   .annotateMerge(OpenApi.annotations({ title: "Sessions", description: "Sign in to the console, and sign out." })) {}
 
@@ -54,16 +56,16 @@ export class PortalGroup extends HttpApiGroup.make("portal")
         }),
         expires_at: Timestamp,
       }).annotate({ identifier: "PortalLink" }),
-    })
-      .annotate(OpenApi.Summary, "Create a portal link")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Create a portal link",
         "Opens the console for the org's webhook endpoints, deliveries and events alone: no keys, no projects. For the people " +
           "who receive the webhooks. The link can be opened once. Its session lasts 12 hours, and ends with the credential that " +
           "made the link.",
       ),
+    ),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.tenant)
+  .annotateEndpointsMerge(access.tenant())
   .annotateMerge(OpenApi.annotations({ title: "Portal", description: "The console for a tenant's own people." })) {}

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { about } from "./security.ts"
 
 const Ok = Schema.Struct({ ok: Schema.Boolean }).annotate({ identifier: "Ok" })
 
@@ -12,14 +13,14 @@ const Ready = Schema.Struct({
 
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
-    HttpApiEndpoint.get("healthz", "/healthz", { success: Ok })
-      .annotate(OpenApi.Summary, "Check that the process is alive")
-      .annotate(OpenApi.Description, "Does not use the database."),
-    HttpApiEndpoint.get("readyz", "/readyz", { success: Ready })
-      .annotate(OpenApi.Summary, "Check that the service is ready")
-      .annotate(
-        OpenApi.Description,
+    HttpApiEndpoint.get("healthz", "/healthz", { success: Ok }).annotateMerge(
+      about("Check that the process is alive", "Does not use the database."),
+    ),
+    HttpApiEndpoint.get("readyz", "/readyz", { success: Ready }).annotateMerge(
+      about(
+        "Check that the service is ready",
         "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200.",
       ),
+    ),
   )
   .annotateMerge(OpenApi.annotations({ title: "System", description: "For load balancers and orchestrators." })) {}

@@ -11,7 +11,7 @@ import {
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
-import { access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
+import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const PublicKeys = Schema.Struct({
   public_keys: Schema.Array(
@@ -30,48 +30,49 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Create a webhook endpoint")
-      .annotate(OpenApi.Description, "From now on, the endpoint receives the events of the org's finished jobs."),
+      .annotateMerge(
+        about("Create a webhook endpoint", "From now on, the endpoint receives the events of the org's finished jobs."),
+      ),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
       payload: [Schema.Struct(wholeListFields).annotate({ identifier: "ListWebhookEndpoints" }), Schema.Undefined],
       success: Schema.Struct({
         webhook_endpoints: Schema.Array(WebhookEndpoint),
         next_cursor: NextCursorIfMore,
       }).annotate({ identifier: "WebhookEndpoints" }),
-    })
-      .annotate(OpenApi.Summary, "List webhook endpoints")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "List webhook endpoints",
         "All endpoints of the org, oldest first, without their secrets, up to 1,000 or 4 MiB. If there are more, next_cursor continues the list.",
       ),
+    ),
     HttpApiEndpoint.post("get", "/v1/webhooks/get", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "GetWebhookEndpoint" }),
       success: WebhookEndpointDetail,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Get a webhook endpoint")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Get a webhook endpoint",
         "Returns the endpoint with its health: since when it fails, when and why it was deactivated, and the states of its newest deliveries.",
       ),
+    ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
       success: Done,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Change a webhook endpoint")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Change a webhook endpoint",
         "Absent fields stay. A new url or secret applies from the next attempt. The old secret also signs for 24 hours. " +
           "active: false cancels the pending deliveries.",
       ),
+    ),
     HttpApiEndpoint.post("delete", "/v1/webhooks/delete", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "DeleteWebhookEndpoint" }),
       success: Done,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Delete a webhook endpoint")
-      .annotate(OpenApi.Description, "Cancels the pending deliveries. Finished deliveries stay readable."),
+    }).annotateMerge(
+      about("Delete a webhook endpoint", "Cancels the pending deliveries. Finished deliveries stay readable."),
+    ),
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
       payload: Schema.Struct({ id: Id }).annotate({ identifier: "TestWebhookEndpoint" }),
       success: Schema.Struct({
@@ -85,32 +86,31 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         error: Schema.NullOr(Schema.String).annotate({ description: "Why there was no answer.", examples: [null] }),
       }).annotate({ identifier: "WebhookTestResult" }),
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Test a webhook endpoint")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Test a webhook endpoint",
         "Sends a signed job.completed with made-up ids immediately, and returns the answer. A process sends one test at a " +
           "time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
+    ),
   )
   .add(
-    HttpApiEndpoint.post("publicKey", "/v1/webhooks/public-key", { success: PublicKeys })
-      .annotate(OpenApi.Summary, "Get the public keys")
-      .annotate(
-        OpenApi.Description,
+    HttpApiEndpoint.post("publicKey", "/v1/webhooks/public-key", { success: PublicKeys }).annotateMerge(
+      about(
+        "Get the public keys",
         "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
           "Makes the first key if there is none.",
       ),
+    ),
   )
-  .annotateEndpointsMerge(access.webhooks)
+  .annotateEndpointsMerge(access.webhooks())
   // The keys are the org's: a portal session does not change them.
   .add(
     HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", { success: PublicKeys })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
-      .annotate(OpenApi.Summary, "Rotate the public key")
-      .annotate(OpenApi.Description, "Makes a new key pair. For 24 hours, both keys sign.")
-      .annotateMerge(access.tenant),
+      .annotateMerge(about("Rotate the public key", "Makes a new key pair. For 24 hours, both keys sign."))
+      .annotateMerge(access.tenant()),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
@@ -141,32 +141,32 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       success: Schema.Struct({ deliveries: Schema.Array(Delivery), next_cursor: NextCursor }).annotate({
         identifier: "DeliveryPage",
       }),
-    })
-      .annotate(OpenApi.Summary, "List deliveries")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "List deliveries",
         "Newest first. Filter by endpoint, job, event, type of the event, state and time. An id that the org does not have selects nothing. A page may be short or empty although next_cursor continues the list: it reads at most 10,000 deliveries.",
       ),
+    ),
     HttpApiEndpoint.post("get", "/v1/webhooks/deliveries/get", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "GetDelivery" }),
       success: DeliveryDetail,
       error: NotFound,
-    })
-      .annotate(OpenApi.Summary, "Get a delivery")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Get a delivery",
         "Returns the delivery with its payload and every attempt: time, duration, and the receiver's answer.",
       ),
+    ),
     HttpApiEndpoint.post("retry", "/v1/webhooks/deliveries/retry", {
       payload: Schema.Struct({ delivery_id: Id }).annotate({ identifier: "RetryDelivery" }),
       success: Done,
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Resend a delivery")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Resend a delivery",
         "Resends the delivery now, in any state. Its retries start again. 409 while the endpoint is inactive or an attempt is in flight.",
       ),
+    ),
     HttpApiEndpoint.post("recover", "/v1/webhooks/deliveries/recover", {
       payload: Schema.Struct({
         webhook_endpoint_id: Id,
@@ -183,16 +183,16 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         }),
       }).annotate({ identifier: "Recovered" }),
       error: [NotFound, Conflict],
-    })
-      .annotate(OpenApi.Summary, "Resend everything that an endpoint missed")
-      .annotate(
-        OpenApi.Description,
+    }).annotateMerge(
+      about(
+        "Resend everything that an endpoint missed",
         "Resends all deliveries of the endpoint since a time that failed, were canceled, or were skipped while it was inactive.",
       ),
+    ),
   )
   .middleware(WebhookAuthorization)
   .middleware(WebhookRequestErrors)
-  .annotateEndpointsMerge(access.webhooks)
+  .annotateEndpointsMerge(access.webhooks())
   .annotateMerge(
     OpenApi.annotations({ title: "Deliveries", description: "Events on their way to their receivers." }),
   ) {}

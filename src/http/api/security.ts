@@ -47,6 +47,13 @@ export const securitySchemes = {
   ciToken: { type: "http", scheme: "bearer", description: "The OIDC token of a CI run." },
 } as const
 
+/** Annotates an operation with its summary and its description in the OpenAPI document. */
+export const about = (summary?: string, description?: string) =>
+  OpenApi.annotations({
+    ...(summary === undefined ? {} : { summary }),
+    ...(description === undefined ? {} : { description }),
+  })
+
 /**
  * Which principals an operation admits; its service decides what each may do. `credential`: a valid credential, in open
  * mode anyone. `anyone`: no credential needed, but an invalid one is refused. `key`: an API key, or the administrator with
@@ -69,14 +76,15 @@ const tenants: ReadonlyArray<PrincipalKind> = ["administrator", "orgKey", "proje
 
 type Scheme = keyof typeof securitySchemes
 
+/** Returns a function that annotates operations with who may call them, and with their summary and description. */
 const describe = (
   admits: typeof Admits.Service,
   callers: ReadonlyArray<PrincipalKind>,
   sentence: string,
   /** A list of schemes is needed together. */
   schemes: ReadonlyArray<Scheme | ReadonlyArray<Scheme>>,
-) =>
-  OpenApi.annotations({
+) => {
+  const allowed = OpenApi.annotations({
     override: {
       // `{}`: no credential needed, as in open mode.
       security: [
@@ -86,6 +94,8 @@ const describe = (
       "x-gatehouse-access": sentence,
     },
   }).pipe(Context.add(Admits, admits), Context.add(Callers, callers))
+  return (summary?: string, description?: string) => Context.merge(allowed, about(summary, description))
+}
 
 const ownCredentials = ["adminToken", "apiKey", "apiKeyHeader"] as const
 const ofTenants = ["apiKeyHeader", "apiKey", ["adminToken", "orgId"], "session"] as const
