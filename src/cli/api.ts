@@ -1,7 +1,7 @@
 import { Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
-import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { requestDeadline } from "./call.ts"
 import { CommandFailed, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"

@@ -1,7 +1,7 @@
 import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { CommandFailed, more, plain, print, type Shown, type Table, usage } from "./output.ts"
 import { ActFor, given, Json, type PageFlags } from "./flags.ts"

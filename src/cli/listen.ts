@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net"
 import { Signer } from "../domain/webhooks/Signatures.ts"
 import * as Signatures from "../infrastructure/crypto/Signatures.ts"
-import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
 import { ask } from "./call.ts"
 import { checkAddress } from "./connection.ts"

@@ -1,6 +1,6 @@
 import { Command, Flag } from "effect/cli"
 import { measureNames, type Overview } from "../domain/activity/Activity.ts"
-import { inBytes } from "../infrastructure/checks/storage.ts"
+import { inBytes } from "../infrastructure/checks/Check.ts"
 import { call, callPages } from "./call.ts"
 import { given, page } from "./flags.ts"
 import { more, table } from "./output.ts"

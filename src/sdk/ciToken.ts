@@ -1,7 +1,7 @@
 import { Effect, Redacted, Schedule, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
 import { execFile } from "node:child_process"
-import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { failed, RegistrationFailed } from "./RegistrationFailed.ts"
 
 /** Environment variables, such as `process.env`. */

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { HttpClient } from "effect/http"
 import * as Gatehouse from "./client.ts"
 import type { Registration } from "../domain/deployments/Deployment.ts"
-import { transportFault } from "../infrastructure/net/connectionFault.ts"
+import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { ciToken, type Environment, withRetries } from "./ciToken.ts"
 import { failed, RegistrationFailed } from "./RegistrationFailed.ts"
 

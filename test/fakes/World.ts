@@ -22,7 +22,7 @@ import {
 import type { Found, Page } from "#src/domain/Page.ts"
 import { cutRows, maxPageBytes } from "#src/domain/Page.ts"
 import type { Project } from "#src/domain/projects/Project.ts"
-import type { NewQuestion } from "#src/domain/docs/DocsQuestions.ts"
+import type { NewQuestion } from "#src/domain/docs/DocsQuestion.ts"
 import type { FakeDocs } from "./ProjectDocs.ts"
 
 export interface StoredProject {

@@ -2,7 +2,7 @@ import type { DateTime } from "effect"
 import { Context, type Effect } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
-import type { AskedQuestion, DocsQuestion, NewQuestion, QuestionFilter, Thumb } from "./DocsQuestions.ts"
+import type { AskedQuestion, DocsQuestion, NewQuestion, QuestionFilter, Thumb } from "./DocsQuestion.ts"
 import type { DocsOf } from "./ProjectDocsRepository.ts"
 
 /** The questions that are kept for a project; the newest stay. */

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestions.ts"
+import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { Id } from "../../domain/Schemas.ts"

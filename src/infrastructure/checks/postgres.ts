@@ -9,8 +9,8 @@ import { poolConfig } from "../database/PostgresDatabase.ts"
 import { schemaOf } from "../database/buckets.ts"
 import { urlOf } from "../database/citus/DistributedClient.ts"
 import { type Distribution, distributionOf } from "../database/citus/placements.ts"
-import { type Check, clockCheck, fail, ok, warn } from "./Check.ts"
-import { checkStorage, inBytes } from "./storage.ts"
+import { type Check, clockCheck, fail, ok, warn, inBytes } from "./Check.ts"
+import { checkStorage } from "./storage.ts"
 import { checkSecrets } from "./secrets.ts"
 
 /** The oldest major version of PostgreSQL that this version supports. */

@@ -2,7 +2,7 @@ import { Clock, DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseBytes } from "../database/Readiness.ts"
 import { date } from "../database/fragments.ts"
-import { type Check, ok, warn } from "./Check.ts"
+import { type Check, inBytes, ok, warn } from "./Check.ts"
 
 /** Bytes of a job with its event, or of a delivery with its attempt: half of what both were measured with. */
 const bytesOfRow = 800
@@ -56,10 +56,3 @@ export const checkStorage = Effect.fnUntraced(function* (
   const rowsPerDay = counted!.rows / Math.max(1, counted!.days)
   return storageCheck({ bytes: yield* databaseBytes(sql, isDistributed), freeBytes, retentionDays, rowsPerDay })
 })
-
-/** `1.25 TB`: bytes for people. */
-export const inBytes = (bytes: number): string => {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"]
-  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3))
-  return `${Number((bytes / 1000 ** power).toPrecision(3))} ${units[power]}`
-}

@@ -1,7 +1,7 @@
 import { Cause, Data, Deferred, Duration, Effect, Option, type Schema, Scope, Stream } from "effect"
 import { FetchHttpClient, HttpClient, type HttpClientError } from "effect/http"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
-import { transportFault } from "./connectionFault.ts"
+import { transportFault } from "./transportFault.ts"
 
 /** Limit of a key set; GitHub's has about 10 KiB. */
 const maxKeySetBytes = 256 * 1024
