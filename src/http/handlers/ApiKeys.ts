@@ -4,7 +4,7 @@ import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyUsageReport } from "../../domain/keys/KeyUsage.ts"
 import { LeakedKeys } from "../../domain/keys/LeakedKeys.ts"
 import { Api } from "../api/Api.ts"
-import { clientAddress } from "../server/clientAddress.ts"
+import { clientAddress } from "../clientAddress.ts"
 
 export const layer = HttpApiBuilder.group(Api, "keys", (handlers) =>
   Effect.zipWith(ApiKeys, KeyUsageReport, (keys, usages) =>

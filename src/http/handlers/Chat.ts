@@ -4,7 +4,7 @@ import type { AnswerPart } from "../../domain/docs/Chat.ts"
 import { Chats } from "../../domain/docs/Chats.ts"
 import { DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { Api } from "../api/Api.ts"
-import { clientAddress } from "../server/clientAddress.ts"
+import { clientAddress } from "../clientAddress.ts"
 
 const event = (data: string) => ({ event: "message" as const, data })
 

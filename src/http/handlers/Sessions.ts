@@ -12,8 +12,8 @@ import {
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
 import { Callers } from "../api/security.ts"
-import { hasLoopbackHost, TrustedProxies } from "../server/clientAddress.ts"
-import { AdminTokens } from "../server/credentials.ts"
+import { hasLoopbackHost, TrustedProxies } from "../clientAddress.ts"
+import { AdminTokens } from "../credentials.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
   Effect.map(Sessions, (sessions) =>

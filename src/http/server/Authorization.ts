@@ -21,9 +21,9 @@ import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
 import { Admits, Authorization, WebhookAuthorization } from "../api/security.ts"
 import { furtherFieldsIgnored } from "../api/responses.ts"
-import { AdminTokens } from "./credentials.ts"
-import * as Credentials from "./credentials.ts"
-import { isLocal } from "./clientAddress.ts"
+import { AdminTokens } from "../credentials.ts"
+import * as Credentials from "../credentials.ts"
+import { isLocal } from "../clientAddress.ts"
 import { annotateOrg } from "./requests.ts"
 
 const foreign = new Unauthorized({

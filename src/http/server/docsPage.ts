@@ -8,7 +8,7 @@ import { Api } from "../api/Api.ts"
 import { exampleOf } from "../api/examples.ts"
 import { server } from "../api/openapi.ts"
 import { type JsonSchema, mapValues, refName, resolved, type Schemas } from "../api/openapi/JsonSchema.ts"
-import { AdminTokens } from "./credentials.ts"
+import { AdminTokens } from "../credentials.ts"
 
 /** The OpenAPI document, with the address of this service. */
 const documentAt = (baseUrl: string) => ({ ...OpenApi.fromApi(Api), servers: [server(baseUrl)] }) as unknown as Document

@@ -4,7 +4,7 @@ import type { ValidatedKey, ValidateKey } from "../../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { isPermission } from "../../domain/keys/Permission.ts"
 import { administratorCheck } from "./Authorization.ts"
-import * as Credentials from "./credentials.ts"
+import * as Credentials from "../credentials.ts"
 import { keepBody } from "./requestBody.ts"
 import { requestIdOf, series } from "./requests.ts"
 

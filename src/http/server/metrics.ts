@@ -6,8 +6,8 @@ import { Forbidden, Unauthorized } from "../../domain/Errors.ts"
 import { SweepRepository } from "../../domain/sweeps/Sweeps.ts"
 import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { identify } from "./Authorization.ts"
-import * as Credentials from "./credentials.ts"
-import { isFromThisMachine } from "./clientAddress.ts"
+import * as Credentials from "../credentials.ts"
+import { isFromThisMachine } from "../clientAddress.ts"
 
 /** `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the size once in a minute. */
 export const layer = HttpRouter.use(

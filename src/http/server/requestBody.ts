@@ -8,7 +8,7 @@ import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
 import { maxChatBodyBytes } from "../api/Chat.ts"
 import { ChatBodies } from "../api/security.ts"
-import { clientAddress } from "./clientAddress.ts"
+import { clientAddress } from "../clientAddress.ts"
 
 /** How many values the JSON of a request may have. */
 export const maxValues = 100_000

@@ -1,7 +1,7 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { describe, expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { isFromThisMachine } from "#src/http/server/clientAddress.ts"
+import { isFromThisMachine } from "#src/http/clientAddress.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { faultOfError } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"

@@ -1,6 +1,6 @@
 import { Context, Effect, Redacted, Result } from "effect"
 import { timingSafeEqual } from "node:crypto"
-import { Unauthorized } from "../../domain/Errors.ts"
+import { Unauthorized } from "../domain/Errors.ts"
 
 const bearer = /^Bearer +([^\s]+)$/i
 
