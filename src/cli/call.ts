@@ -4,7 +4,7 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { CommandFailed, more, plain, print, type Shown, type Table, usage } from "./output.ts"
-import { ActFor, given, Json, type PageFlags } from "./flags.ts"
+import { ActFor, flagOfField, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
 /** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
@@ -170,33 +170,23 @@ const flagNames = new Map([
   ["cron", "the cron expression"],
   ["cursor", "--cursor"],
   ["delivery_id", "the delivery's id"],
-  ["description", "--description"],
   ["environment", "--environment"],
-  ["error", "--error"],
-  ["expiresAt", "--expires-at"],
   ["hostOwner", "the repository's owner"],
   ["hostRepo", "the repository's name"],
   ["id", "the id"],
-  ["input", "--input"],
   ["job_id", "the job's id"],
   ["key", "the key"],
   ["limit", "--limit"],
   ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
-  ["max_attempts", "--max-attempts"],
   ["name", "the name"],
   ["orgId", "--org"],
-  ["overlapSeconds", "--overlap"],
   ["owners", "--owners"],
-  ["priority", "--priority"],
   ["projectId", "--project"],
   ["provider", "--provider"],
   ["rateLimit.limit", "--rate-limit"],
   ["rateLimit.window", "--window"],
-  ["result", "--result"],
-  ["run_at", "--run-at"],
   ["schedule_id", "the schedule's id"],
   ["signing_secret", "the signing secret"],
-  ["timezone", "--timezone"],
   ["url", "the endpoint's url"],
   ["webhook_endpoint_id", "the endpoint's id"],
   ["workflow", "the workflow"],
@@ -208,5 +198,7 @@ const flagNames = new Map([
 export const inFlags = (sentence: string): string =>
   sentence
     .split("; ")
-    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? field))
+    .map((fault) =>
+      fault.replace(/^[\w.]*\w/, (field) => flagNames.get(field) ?? flagOfField.get(field.split(".")[0]!) ?? field),
+    )
     .join("; ")

@@ -1,5 +1,6 @@
-import { Config, Context, Effect, Option, Schema } from "effect"
+import { Config, Context, Effect, Option, Schema, SchemaAST } from "effect"
 import { Command, Flag } from "effect/cli"
+import { readFileSync } from "node:fs"
 import { Timestamp } from "../domain/Schemas.ts"
 
 /** The root command, with the flags that every command takes. */
@@ -35,6 +36,101 @@ export const Json = Effect.map(root, ({ json }) => json)
 
 /** A flag's text as any JSON value. */
 export const JsonText = Schema.fromJsonString(Schema.Unknown)
+
+/** The flags of payloads by the field that they set, for error messages. */
+export const flagOfField = new Map<string, string>()
+
+const isNullable = ({ ast }: Schema.Constraint) => SchemaAST.isUnion(ast) && ast.types.some(SchemaAST.isNull)
+
+/** The schema of a field without `null`. */
+const withoutNull = (ast: SchemaAST.AST) => {
+  const others = SchemaAST.isUnion(ast) ? ast.types.filter((type) => !SchemaAST.isNull(type)) : []
+  return others.length === 1 ? others[0]! : ast
+}
+
+/** The first sentence about a field, and its default. */
+const helpOf = (ast: SchemaAST.AST) => {
+  const text =
+    SchemaAST.resolveDescription(ast) ??
+    SchemaAST.resolveDescription(withoutNull(ast)) ??
+    (ast.context?.annotations?.description as string | undefined)
+  return text
+    ?.split(/(?<=\.) (?=[A-Z]|null:|\d+:)/)
+    .filter((sentence, n) => n === 0 || sentence.startsWith("Default"))
+    .join(" ")
+    .replace(/\.$/, "")
+}
+
+/** A text as it is, or with `@` the text of a file; `@-` is standard input. Keeps secrets out of the list of processes. */
+const textOrFile = (text: string) =>
+  text.startsWith("@") ? readFileSync(text === "@-" ? 0 : text.slice(1), "utf8") : text
+
+/** The flag of a field: a number, a word, a text, a repeated text, or else any JSON. */
+const flagOf = (name: string, { ast }: Schema.Constraint): Flag.Flag<Option.Option<unknown>> => {
+  const type = withoutNull(ast)
+  const encoded = SchemaAST.toEncoded(type)
+  const help = helpOf(ast)
+  const described = <A>(flag: Flag.Flag<A>, more = "") =>
+    help === undefined ? flag : Flag.withDescription(flag, help + more)
+  if (SchemaAST.isBoolean(encoded)) return Flag.optional(described(Flag.Boolean(name)))
+  if (SchemaAST.isNumber(encoded)) return Flag.optional(described(Flag.Finite(name)))
+  if (SchemaAST.isString(encoded)) {
+    const text = described(Flag.String(name))
+    return Flag.optional(
+      type === encoded || type.encoding === undefined ? text : Flag.withSchema(text, Schema.make(type)),
+    )
+  }
+  if (SchemaAST.isUnion(encoded) && encoded.types.every(SchemaAST.isLiteral)) {
+    return Flag.optional(
+      described(
+        Flag.Literals(
+          name,
+          encoded.types.map(({ literal }) => String(literal)),
+        ),
+      ),
+    )
+  }
+  if (SchemaAST.isArrays(encoded) && encoded.rest.every(SchemaAST.isString)) {
+    return described(Flag.String(name), "; repeat for each").pipe(
+      Flag.between(0, 1000),
+      Flag.map((texts) => (texts.length === 0 ? Option.none() : Option.some(texts))),
+    )
+  }
+  return described(Flag.String(name), "; as JSON, or @file").pipe(
+    Flag.mapTryCatch(textOrFile, () => `--${name}: the file cannot be read`),
+    Flag.withSchema(JsonText),
+    Flag.optional,
+  )
+}
+
+type Fields = Readonly<Record<string, Schema.Constraint>>
+
+/**
+ * The flags of a payload: one for each field of its schema, so that a field that the API gets is a flag the same day. Takes
+ * the fields of the schema, without those that the command takes in another way, and the names of flags that are not those of
+ * their fields (`max_attempts`: `--max-attempts`; `event_types`, a list of texts: `--event-type`, repeated).
+ */
+export const payloadFlags = <const F extends Fields>(fields: F, names: { readonly [K in keyof F]?: string } = {}) =>
+  Object.fromEntries(
+    Object.entries(fields).map(([field, schema]) => {
+      const kebab = field.replace(/_/g, "-").replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
+      const encoded = SchemaAST.toEncoded(withoutNull(schema.ast))
+      const isRepeated = SchemaAST.isArrays(encoded) && encoded.rest.every(SchemaAST.isString)
+      const name = names[field] ?? (isRepeated ? kebab.replace(/s$/, "") : kebab)
+      flagOfField.set(field, `--${name}`)
+      return [field, flagOf(name, schema)]
+    }),
+  ) as unknown as { readonly [K in keyof F]: Flag.Flag<Option.Option<Schema.Schema.Type<F[K]>>> }
+
+/** A flag that sets fields to `null`: those of a payload that may be. */
+export const clearFlag = (fields: Fields) => {
+  const names = Object.keys(fields).filter((field) => isNullable(fields[field]!))
+  return Flag.Literals("clear", names).pipe(
+    Flag.withDescription("A setting to clear; repeat for each"),
+    Flag.between(0, names.length),
+    Flag.map((cleared) => Object.fromEntries(cleared.map((field) => [field, null]))),
+  )
+}
 
 /** The flags of a paged list. */
 export const page = {

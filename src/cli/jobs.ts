@@ -1,32 +1,20 @@
-import { Effect, Option } from "effect"
+import { Effect, Option, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { Timestamp } from "../domain/Schemas.ts"
-import { JobStatus } from "../domain/jobs/Job.ts"
+import { ClaimJobs, CompleteJob, CreateJob, FailJob, HeartbeatJob, JobStatus } from "../domain/jobs/Job.ts"
 import { table, usage } from "./output.ts"
-import { actFor, actForFlag, given, JsonText, page } from "./flags.ts"
+import { actFor, actForFlag, given, page, payloadFlags } from "./flags.ts"
 import { call, callPages } from "./call.ts"
-
-const lease = Flag.Int("lease").pipe(
-  Flag.withDescription("How long the claim lasts, in seconds (default: 60)"),
-  Flag.optional,
-)
+import { withCallback } from "./secretInput.ts"
 
 /** Claims jobs. */
 const claim = Command.make(
   "claim",
   {
-    workflow: Flag.String("workflow").pipe(Flag.withDescription("Only jobs of this workflow"), Flag.optional),
-    limit: Flag.Int("limit").pipe(Flag.withDescription("The maximum number of jobs (default: 1)"), Flag.optional),
-    lease,
-    wait: Flag.Int("wait").pipe(
-      Flag.withDescription("How long to wait for a job, in seconds (default: 0)"),
-      Flag.optional,
-    ),
+    ...payloadFlags(Struct.omit(ClaimJobs.fields, ["workflows"]), { lease_seconds: "lease", wait_seconds: "wait" }),
   },
-  ({ lease, limit, wait, workflow }) =>
+  (flags) =>
     call(
-      (gatehouse) =>
-        gatehouse.jobs.claim({ payload: given({ workflow, limit, lease_seconds: lease, wait_seconds: wait }) }),
+      (gatehouse) => gatehouse.jobs.claim({ payload: given(flags) }),
       ({ jobs }) => ({
         out: table(
           ["JOB", "WORKFLOW", "ATTEMPT", "LEASE ENDS", "INPUT"],
@@ -40,10 +28,13 @@ const claim = Command.make(
 /** Extends the lease of a job. */
 const heartbeat = Command.make(
   "heartbeat",
-  { job: Argument.String("job").pipe(Argument.withDescription("The job's id")), lease },
-  ({ job, lease }) =>
+  {
+    job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
+    ...payloadFlags(Struct.omit(HeartbeatJob.fields, ["job_id"]), { lease_seconds: "lease" }),
+  },
+  ({ job, ...flags }) =>
     call(
-      (gatehouse) => gatehouse.jobs.heartbeat({ payload: { job_id: job, ...given({ lease_seconds: lease }) } }),
+      (gatehouse) => gatehouse.jobs.heartbeat({ payload: { job_id: job, ...given(flags) } }),
       () => ({ out: "", note: `The lease of the job ${job} is extended.` }),
     ),
 ).pipe(Command.withDescription("Extend the lease of a claimed job"))
@@ -122,32 +113,14 @@ const create = Command.make(
   "create",
   {
     workflow: Argument.String("workflow").pipe(Argument.withDescription("The name of the kind of work")),
-    input: Flag.String("input").pipe(
-      Flag.withDescription("The input for the worker, as JSON"),
-      Flag.withSchema(JsonText),
-      Flag.optional,
-    ),
-    priority: Flag.Int("priority").pipe(
-      Flag.withDescription("Claims take a higher priority first, -100 to 100 (default: 0)"),
-      Flag.optional,
-    ),
-    maxAttempts: Flag.Int("max-attempts").pipe(
-      Flag.withDescription("How often the job is claimed at most, 1 to 20 (default: 3)"),
-      Flag.optional,
-    ),
-    runAt: Flag.String("run-at").pipe(
-      Flag.withDescription("Not before this time, for example 2027-01-31T00:00:00Z (default: now)"),
-      Flag.withSchema(Timestamp),
-      Flag.optional,
-    ),
+    ...payloadFlags(Struct.omit(CreateJob.fields, ["workflow", "callback_secret"])),
   },
-  ({ maxAttempts, runAt, workflow, ...flags }) =>
-    call(
-      (gatehouse) =>
-        gatehouse.jobs.create({
-          payload: { workflow, ...given({ ...flags, max_attempts: maxAttempts, run_at: runAt }) },
-        }),
-      ({ job_id }) => ({ out: job_id, note: `The job is queued. To finish it: gatehouse jobs finish ${job_id}` }),
+  ({ callback_url, workflow, ...flags }) =>
+    withCallback(callback_url, (callback) =>
+      call(
+        (gatehouse) => gatehouse.jobs.create({ payload: { workflow, ...given(flags), ...callback } }),
+        ({ job_id }) => ({ out: job_id, note: `The job is queued. To finish it: gatehouse jobs finish ${job_id}` }),
+      ),
     ),
 ).pipe(
   Command.withDescription("Create a job; a worker claims it, or you finish it"),
@@ -158,22 +131,24 @@ const finish = Command.make(
   "finish",
   {
     job: Argument.String("job").pipe(Argument.withDescription("The job's id")),
-    result: Flag.String("result").pipe(
-      Flag.withDescription("The result, as JSON"),
-      Flag.withSchema(JsonText),
-      Flag.optional,
-    ),
-    error: Flag.String("error").pipe(Flag.withDescription("Why the job failed, in words"), Flag.optional),
+    ...payloadFlags({
+      ...Struct.omit(CompleteJob.fields, ["job_id"]),
+      ...Struct.omit(FailJob.fields, ["job_id"]),
+    }),
   },
-  Effect.fnUntraced(function* ({ error, job, result }) {
+  Effect.fnUntraced(function* ({ attempt, error, job, mapped_stack, result, retry }) {
     if (Option.isSome(error) && Option.isSome(result)) {
       return yield* usage("Use --result or --error, not both")
     }
+    if (Option.isNone(error) && (Option.isSome(mapped_stack) || Option.isSome(retry))) {
+      return yield* usage("--mapped-stack and --retry need --error")
+    }
+    const report = { job_id: job, ...given({ attempt }) }
     yield* call(
       (gatehouse) =>
         Option.isSome(error)
-          ? gatehouse.jobs.fail({ payload: { job_id: job, error: error.value } })
-          : gatehouse.jobs.complete({ payload: { job_id: job, ...given({ result }) } }),
+          ? gatehouse.jobs.fail({ payload: { ...report, error: error.value, ...given({ mapped_stack, retry }) } })
+          : gatehouse.jobs.complete({ payload: { ...report, ...given({ result }) } }),
       ({ message }) => ({ out: "", note: `${job}: ${message}` }),
     )
   }),

@@ -1,21 +1,15 @@
-import { Effect, Option, Redacted, Schema } from "effect"
+import { Effect, Option, Redacted, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Timestamp } from "../domain/Schemas.ts"
-import type { ApiKey } from "../domain/keys/ApiKey.ts"
+import { type ApiKey, CreateOrgKey, RotateKey, UpdateKey, ValidateKey } from "../domain/keys/ApiKey.ts"
 import { table, usage } from "./output.ts"
 import { call, callPages } from "./call.ts"
-import { given, page } from "./flags.ts"
+import { clearFlag, given, page, payloadFlags } from "./flags.ts"
 import { orgFlag, resolveOrg } from "./orgs.ts"
 import { readSecret } from "./secretInput.ts"
 
-/** The flags of a key's settings, for commands that create, change or rotate a key. */
-const settingFlags = {
-  permission: Flag.String("permission").pipe(
-    Flag.withDescription("What the key may do, for example models.* or files.read; repeat for each"),
-    Flag.between(0, 100),
-  ),
-  externalId: Flag.String("external-id").pipe(Flag.withDescription("Your own id of the key's holder"), Flag.optional),
-  metadata: Flag.String("metadata").pipe(Flag.withDescription("A JSON object of your own"), Flag.optional),
+/** The limits of a key, each in two flags. */
+const limitFlags = {
   rateLimit: Flag.Int("rate-limit").pipe(
     Flag.withDescription("How many validations a window allows, over all replicas (default: no limit)"),
     Flag.optional,
@@ -31,10 +25,7 @@ const settingFlags = {
   ),
 }
 
-interface Flags {
-  readonly permission: ReadonlyArray<string>
-  readonly externalId: Option.Option<string>
-  readonly metadata: Option.Option<string>
+interface Limits {
   readonly rateLimit: Option.Option<number>
   readonly window: Option.Option<number>
   readonly credits: Option.Option<number>
@@ -42,7 +33,7 @@ interface Flags {
 }
 
 /** The rate limit field of a request. Fails if only one of the two flags is given. */
-const rateLimitOf = Effect.fnUntraced(function* ({ rateLimit: limit, window }: Flags) {
+const rateLimitOf = Effect.fnUntraced(function* ({ rateLimit: limit, window }: Limits) {
   if (Option.isNone(limit) && Option.isNone(window)) return {}
   if (Option.isNone(limit) || Option.isNone(window)) {
     return yield* usage(
@@ -52,7 +43,7 @@ const rateLimitOf = Effect.fnUntraced(function* ({ rateLimit: limit, window }: F
   return { rateLimit: { limit: limit.value, window: window.value } }
 })
 
-const creditsOf = Effect.fnUntraced(function* ({ credits, refill }: Flags) {
+const creditsOf = Effect.fnUntraced(function* ({ credits, refill }: Limits) {
   if (Option.isNone(credits)) {
     if (Option.isNone(refill)) return {}
     return yield* usage("--refill needs --credits, for example --credits 100000 --refill month")
@@ -63,24 +54,9 @@ const creditsOf = Effect.fnUntraced(function* ({ credits, refill }: Flags) {
     : { credits: { remaining, refill: { amount: remaining, every: refill.value } } }
 })
 
-const decodeObject = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)))
-
-const metadataOf = Effect.fnUntraced(function* ({ metadata }: Flags) {
-  if (Option.isNone(metadata)) return {}
-  const object = decodeObject(metadata.value)
-  if (Option.isNone(object)) return yield* usage(`--metadata must be a JSON object, for example '{"plan":"pro"}'`)
-  return { metadata: object.value }
-})
-
-/** The settings of a request. */
-const settingsOf = Effect.fnUntraced(function* (flags: Flags) {
-  return {
-    ...(flags.permission.length === 0 ? {} : { permissions: flags.permission }),
-    ...(Option.isNone(flags.externalId) ? {} : { externalId: flags.externalId.value }),
-    ...(yield* metadataOf(flags)),
-    ...(yield* rateLimitOf(flags)),
-    ...(yield* creditsOf(flags)),
-  }
+/** The limits of a request. */
+const limitsOf = Effect.fnUntraced(function* (flags: Limits) {
+  return { ...(yield* rateLimitOf(flags)), ...(yield* creditsOf(flags)) }
 })
 
 /** Shows the validations of a key, or of all keys of an org. */
@@ -134,15 +110,7 @@ const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }
   note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
 
-const expiresAtFlag = Flag.String("expires-at").pipe(
-  Flag.withAlias("expires"),
-  Flag.withDescription("When the key expires, for example 2027-01-31T00:00:00Z (default: never)"),
-  Flag.withSchema(Timestamp),
-  Flag.optional,
-)
-
-/** Settings that `--clear` sets to null. */
-const clearable = ["expiresAt", "permissions", "externalId", "metadata", "rateLimit", "credits"] as const
+const created = Struct.omit(CreateOrgKey.fields, ["name", "rateLimit", "credits"])
 
 const create = Command.make(
   "create",
@@ -153,14 +121,15 @@ const create = Command.make(
       Flag.optional,
     ),
     org: Flag.String("org").pipe(Flag.withDescription("The id of the org, for an org key"), Flag.optional),
-    expiresAt: expiresAtFlag,
-    ...settingFlags,
+    ...payloadFlags(created),
+    ...limitFlags,
   },
-  Effect.fnUntraced(function* ({ expiresAt, name, org, project, ...settings }) {
+  Effect.fnUntraced(function* ({ credits, name, org, project, rateLimit, refill, window, ...settings }) {
     if (Option.isSome(org) === Option.isSome(project)) {
       return yield* usage("A key has one owner: set --project <id>, or --org <id> for an org key")
     }
-    const payload = { name, ...given({ expiresAt }), ...(yield* settingsOf(settings)) }
+    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
+    const payload = { name, ...given(settings), ...limits }
     yield* call(
       (gatehouse) =>
         Option.isSome(project)
@@ -184,7 +153,7 @@ const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) =>
 
 const list = Command.make(
   "list",
-  { org: orgFlag, externalId: settingFlags.externalId, ...page },
+  { org: orgFlag, ...payloadFlags(Struct.pick(CreateOrgKey.fields, ["externalId"])), ...page },
   Effect.fnUntraced(function* ({ externalId, org, ...page }) {
     const orgId = yield* resolveOrg(org)
     yield* callPages(
@@ -227,33 +196,27 @@ const remove = Command.make(
   }),
 ).pipe(Command.withDescription("Delete a key; it is refused immediately"))
 
+const changed = Struct.omit(UpdateKey.fields, ["rateLimit", "credits"])
+
 const update = Command.make(
   "update",
   {
     id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key, not the key itself")),
     org: orgFlag,
-    name: Flag.String("name").pipe(Flag.withDescription("The new label of the key"), Flag.optional),
-    expiresAt: expiresAtFlag,
-    enabled: Flag.Boolean("enabled").pipe(
-      Flag.withDescription("Enable the key; --no-enabled disables it"),
-      Flag.optional,
-    ),
-    clear: Flag.Literals("clear", clearable).pipe(
-      Flag.withDescription(`A setting to clear; repeat for each: ${clearable.join(", ")}`),
-      Flag.between(0, clearable.length),
-    ),
-    ...settingFlags,
+    ...payloadFlags(changed),
+    clear: clearFlag(UpdateKey.fields),
+    ...limitFlags,
   },
-  Effect.fnUntraced(function* ({ clear, enabled, expiresAt, id, name, org, ...settings }) {
-    const cleared = Object.fromEntries(clear.map((field) => [field, null]))
-    const payload = { ...cleared, ...given({ name, expiresAt, enabled }), ...(yield* settingsOf(settings)) }
+  Effect.fnUntraced(function* ({ clear, credits, id, org, rateLimit, refill, window, ...settings }) {
+    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
+    const payload = { ...clear, ...given(settings), ...limits }
     if (Object.keys(payload).length === 0) {
       return yield* usage("Nothing to change: set --name, --no-enabled, --permission or another setting")
     }
     const params = { orgId: yield* resolveOrg(org), id }
     yield* call(
       (gatehouse) => gatehouse.keys.update({ params, payload }),
-      () => ({ out: "", note: `The key ${id} is changed. Every replica knows it now.` }),
+      () => ({ out: "", note: `The key ${id} is changed. Every replica knows it within seconds.` }),
     )
   }),
 ).pipe(
@@ -269,15 +232,15 @@ const rotate = Command.make(
   {
     id: Argument.String("key-id").pipe(Argument.withDescription("The id of the key to replace, not the key itself")),
     org: orgFlag,
-    overlap: Flag.Int("overlap").pipe(
-      Flag.withDescription("How many seconds the old key stays valid, 0 to 604800 (default: one day)"),
-      Flag.optional,
-    ),
+    ...payloadFlags(Struct.omit(RotateKey.fields, ["rateLimit", "credits"]), { overlapSeconds: "overlap" }),
+    clear: clearFlag(RotateKey.fields),
+    ...limitFlags,
   },
-  Effect.fnUntraced(function* ({ id, org, overlap }) {
-    const orgId = yield* resolveOrg(org)
+  Effect.fnUntraced(function* ({ clear, credits, id, org, rateLimit, refill, window, ...settings }) {
+    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
+    const params = { orgId: yield* resolveOrg(org), id }
     yield* call(
-      (gatehouse) => gatehouse.keys.rotate({ params: { orgId, id }, payload: given({ overlapSeconds: overlap }) }),
+      (gatehouse) => gatehouse.keys.rotate({ params, payload: { ...clear, ...given(settings), ...limits } }),
       (created) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the overlap.`),
     )
   }),
@@ -289,24 +252,13 @@ const rotate = Command.make(
 const validate = Command.make(
   "validate",
   {
-    permission: Flag.String("permission").pipe(
-      Flag.withDescription("A permission that the use needs; repeat for each"),
-      Flag.between(0, 20),
-    ),
-    cost: Flag.Int("cost").pipe(Flag.withDescription("What the use takes of the limits (default: 1)"), Flag.optional),
+    ...payloadFlags(Struct.pick(ValidateKey.fields, ["permissions", "cost", "details"])),
   },
-  Effect.fnUntraced(function* ({ cost, permission }) {
+  Effect.fnUntraced(function* (flags) {
     const key = yield* readSecret("The key to validate")
     if (key === undefined) return yield* usage("The key to validate is missing. Pass it on standard input")
     yield* call(
-      (gatehouse) =>
-        gatehouse.keys.validate({
-          payload: {
-            key: Redacted.value(key),
-            ...(permission.length === 0 ? {} : { permissions: permission }),
-            ...given({ cost }),
-          },
-        }),
+      (gatehouse) => gatehouse.keys.validate({ payload: { key: Redacted.value(key), ...given(flags) } }),
       ({ keyId, orgId, projectId }) => ({
         out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
         note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",

@@ -1,8 +1,9 @@
+import { Struct } from "effect"
 import { Command, Flag } from "effect/cli"
-import { measureNames, type Overview } from "../domain/activity/Activity.ts"
+import { measureNames, type Overview, overviewQuery } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
 import { call, callPages } from "./call.ts"
-import { given, page } from "./flags.ts"
+import { given, page, payloadFlags, time } from "./flags.ts"
 import { more, table } from "./output.ts"
 
 const measuredNames = ["requests", "validations", "attempts", "database"] as const
@@ -61,9 +62,14 @@ const output = (overview: Overview) => ({
   ].join("\n"),
 })
 
-const failing = Command.make("failing", page, ({ cursor, limit }) =>
+const since = time("since").pipe(
+  Flag.withDescription("The start of the range: 30 days ago at most (default: 24 hours ago)"),
+  Flag.optional,
+)
+
+const failing = Command.make("failing", { ...page, since }, ({ cursor, limit, since }) =>
   call(
-    (gatehouse) => gatehouse.activity.failing({ query: { limit, ...given({ cursor }) } }),
+    (gatehouse) => gatehouse.activity.failing({ query: { limit, ...given({ cursor, since }) } }),
     ({ endpoints, nextCursor }) => ({
       out: table(
         ["ENDPOINT", "ORG", "HOST", "ACTIVE", "FAILED", "FAILING SINCE", "LAST FAILURE", "WHY"],
@@ -81,17 +87,17 @@ const failing = Command.make("failing", page, ({ cursor, limit }) =>
       note: more(nextCursor),
     }),
   ),
-).pipe(Command.withDescription("List the endpoints with the most failed attempts in the last 24 hours"))
+).pipe(Command.withDescription("List the endpoints with the most failed attempts since a time"))
 
 const by = Flag.Literals("by", measureNames).pipe(
   Flag.withDescription("What the orgs are ranked by (default: attempts)"),
   Flag.withDefault("attempts" as const),
 )
 
-const orgs = Command.make("orgs", { ...page, by }, ({ by, ...page }) =>
+const orgs = Command.make("orgs", { ...page, by, since }, ({ by, since, ...page }) =>
   callPages(
     page,
-    (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by } }),
+    (gatehouse, query) => gatehouse.activity.activeOrgs({ query: { ...query, by, ...given({ since }) } }),
     ({ nextCursor, orgs }) => ({
       table: table(
         ["ORG", "NAME", "ATTEMPTS", "FAILED", "VALIDATIONS", "JOBS"],
@@ -100,7 +106,7 @@ const orgs = Command.make("orgs", { ...page, by }, ({ by, ...page }) =>
       next: nextCursor,
     }),
   ),
-).pipe(Command.withDescription("List the orgs that use most in the last 24 hours"))
+).pipe(Command.withDescription("List the orgs that use most since a time"))
 
 const replicas = Command.make("replicas", {}, () =>
   call(
@@ -129,9 +135,11 @@ const replicas = Command.make("replicas", {}, () =>
   ),
 ).pipe(Command.withDescription("How fast each replica and the database were in the last five minutes"))
 
+const range = payloadFlags(Struct.pick(overviewQuery, ["from", "to"]))
+
 /** Shows what happens in the service. */
-export const overview = Command.make("overview", { every, org }, ({ every, org }) =>
-  call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org }) } }), output),
+export const overview = Command.make("overview", { every, org, ...range }, ({ every, org, ...range }) =>
+  call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org, ...range }) } }), output),
 ).pipe(
   Command.withDescription("Deliveries, validations and jobs by minute, hour or day, and the backlog"),
   Command.withSubcommands([failing, orgs, replicas]),

@@ -141,17 +141,21 @@ const questions = Command.make(
       Flag.withDescription("Count equal questions, the most asked first; takes --limit"),
       Flag.withDefault(false),
     ),
+    thumb: Flag.Literals("thumb", ["up", "down"]).pipe(
+      Flag.withDescription("Only questions whose answer got this feedback; not with --most-asked"),
+      Flag.optional,
+    ),
     since: time("since").pipe(Flag.withDescription("Only questions from this time on"), Flag.optional),
     until: time("until").pipe(Flag.withDescription("Only questions before this time"), Flag.optional),
     ...page,
   },
-  Effect.fnUntraced(function* ({ mostAsked, notFound, project, since, until, ...page }) {
+  Effect.fnUntraced(function* ({ mostAsked, notFound, project, since, thumb, until, ...page }) {
     const filter = { ...found(notFound), ...given({ since, until }) }
     const params = { projectId: project }
     if (!mostAsked) {
       return yield* callPages(
         page,
-        (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...filter } }),
+        (gatehouse, query) => gatehouse.docs.questions({ params, query: { ...query, ...filter, ...given({ thumb }) } }),
         ({ nextCursor, questions }) => ({
           table: table(
             ["ASKED AT", "FOUND", "THUMB", "QUESTION"],

@@ -1,41 +1,26 @@
-import { Effect, Option } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
-import { actFor, actForFlag, given, JsonText, wholeList } from "./flags.ts"
-import { Overlap } from "../domain/jobs/JobSchedule.ts"
+import { Effect, Struct } from "effect"
+import { Argument, Command } from "effect/cli"
+import { CreateJobSchedule, UpdateJobSchedule } from "../domain/jobs/JobSchedule.ts"
+import { actFor, actForFlag, clearFlag, given, payloadFlags, wholeList } from "./flags.ts"
 import { call } from "./call.ts"
+import { withCallback } from "./secretInput.ts"
 import { more, table, usage } from "./output.ts"
 
 const schedule = Argument.String("schedule").pipe(Argument.withDescription("The schedule's id"))
-
-/** What a schedule has beside its workflow and cron. */
-const fields = {
-  timezone: Flag.String("timezone").pipe(
-    Flag.withDescription("An IANA time zone, as in Europe/Berlin (default: UTC)"),
-    Flag.optional,
-  ),
-  overlap: Flag.Literals("overlap", Overlap.literals).pipe(
-    Flag.withDescription("skip: no job while the last one is unfinished (default: allow)"),
-    Flag.optional,
-  ),
-  input: Flag.String("input").pipe(
-    Flag.withDescription("The input of each job, as JSON"),
-    Flag.withSchema(JsonText),
-    Flag.optional,
-  ),
-  priority: Flag.Int("priority").pipe(Flag.withDescription("The priority of each job, -100 to 100"), Flag.optional),
-}
 
 const create = Command.make(
   "create",
   {
     workflow: Argument.String("workflow").pipe(Argument.withDescription("The workflow of the jobs")),
     cron: Argument.String("cron").pipe(Argument.withDescription("The cron expression, in quotes")),
-    ...fields,
+    ...payloadFlags(Struct.omit(CreateJobSchedule.fields, ["workflow", "cron", "callback_secret"])),
   },
-  ({ cron, workflow, ...flags }) =>
-    call(
-      (gatehouse) => gatehouse.schedules.create({ payload: { workflow, cron, ...given(flags) } }),
-      ({ schedule_id }) => ({ out: schedule_id, note: "The schedule is created." }),
+  ({ callback_url, cron, workflow, ...flags }) =>
+    withCallback(callback_url, (callback) =>
+      call(
+        (gatehouse) => gatehouse.schedules.create({ payload: { workflow, cron, ...given(flags), ...callback } }),
+        ({ schedule_id }) => ({ out: schedule_id, note: "The schedule is created." }),
+      ),
     ),
 ).pipe(
   Command.withDescription("Create a schedule, which creates jobs"),
@@ -81,26 +66,21 @@ const get = Command.make("get", { schedule }, ({ schedule }) =>
   ),
 ).pipe(Command.withDescription("Show a schedule, its next five firings and its last job"))
 
+const changed = Struct.omit(UpdateJobSchedule.fields, ["schedule_id", "callback_secret"])
+
 const update = Command.make(
   "update",
-  {
-    schedule,
-    cron: Flag.String("cron").pipe(Flag.withDescription("The new cron expression"), Flag.optional),
-    active: Flag.Boolean("active").pipe(
-      Flag.withDescription("Activate the schedule; --no-active pauses it"),
-      Flag.optional,
-    ),
-    ...fields,
-  },
-  Effect.fnUntraced(function* ({ schedule, ...flags }) {
-    if (Object.values(flags).every(Option.isNone)) {
-      return yield* usage(
-        "Use at least one of --cron, --timezone, --overlap, --input, --priority, --active, --no-active",
-      )
+  { schedule, ...payloadFlags(changed), clear: clearFlag(changed) },
+  Effect.fnUntraced(function* ({ clear, schedule, ...flags }) {
+    const changes = { ...clear, ...given(flags) }
+    if (Object.keys(changes).length === 0) {
+      return yield* usage("Nothing to change: set --cron, --timezone, --no-active or another setting")
     }
-    yield* call(
-      (gatehouse) => gatehouse.schedules.update({ payload: { schedule_id: schedule, ...given(flags) } }),
-      () => ({ out: "", note: `The schedule ${schedule} is changed.` }),
+    yield* withCallback(flags.callback_url, (callback) =>
+      call(
+        (gatehouse) => gatehouse.schedules.update({ payload: { schedule_id: schedule, ...changes, ...callback } }),
+        () => ({ out: "", note: `The schedule ${schedule} is changed.` }),
+      ),
     )
   }),
 ).pipe(Command.withDescription("Change a schedule, pause it or activate it"))

@@ -12,7 +12,7 @@ export const newSecret = Effect.sync(() =>
 )
 
 /**
- * Calls `store` with the signing secret of an endpoint: GATEHOUSE_WEBHOOK_SECRET, the prompt or standard input, else a new
+ * Calls `store` with a signing secret: GATEHOUSE_WEBHOOK_SECRET, the prompt or standard input, else a new
  * one. Prints a new secret on standard error after it is stored. Warns about a short one.
  */
 export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
@@ -26,13 +26,23 @@ export const withSigningSecret = Effect.fnUntraced(function* <A, E, R>(
       `Warning: the signing secret has ${bytes} bytes; Standard Webhooks recommends 24 to 64. Pass no secret to get a new one.`,
     )
   }
-  yield* store(secret)
+  const stored = yield* store(secret)
   if (given === undefined) {
     yield* Console.error(
       `This is the new signing secret. It is shown only once: export GATEHOUSE_WEBHOOK_SECRET=${secret}`,
     )
   }
+  return stored
 })
+
+/** Calls `run` with the callback of a job or schedule, if its URL was given: its secret is read or made. */
+export const withCallback = <A, E, R>(
+  url: Option.Option<string | null>,
+  run: (callback: { readonly callback_url?: string; readonly callback_secret?: string }) => Effect.Effect<A, E, R>,
+) =>
+  Option.isNone(url) || url.value === null
+    ? run({})
+    : withSigningSecret((callback_secret) => run({ callback_url: url.value!, callback_secret }))
 
 /**
  * Reads a secret from the environment variable, if it is set; else from a hidden prompt at a terminal; else from standard

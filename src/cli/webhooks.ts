@@ -1,9 +1,10 @@
-import { Effect, Option, Schema } from "effect"
+import { Effect, Option, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { DeliveryState } from "../domain/webhooks/DeliveryLog.ts"
+import { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "../domain/webhooks/WebhookEndpoint.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
-import { actFor, actForFlag, given, page, time, wholeList } from "./flags.ts"
+import { actFor, actForFlag, clearFlag, given, page, payloadFlags, time, wholeList } from "./flags.ts"
 import { CommandFailed, more, plain, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
@@ -25,16 +26,32 @@ const deliveries = Command.make(
       Flag.withDescription("Only deliveries in this state"),
       Flag.optional,
     ),
+    since: time("since").pipe(
+      Flag.withDescription("Only deliveries that were created from this time on"),
+      Flag.optional,
+    ),
+    until: time("until").pipe(
+      Flag.withDescription("Only deliveries that were created before this time"),
+      Flag.optional,
+    ),
     ...page,
   },
-  ({ endpoint, event, job, state, type, ...page }) =>
+  ({ endpoint, event, job, since, state, type, until, ...page }) =>
     callPages(
       page,
       (gatehouse, payload) =>
         gatehouse.deliveries.list({
           payload: {
             ...payload,
-            ...given({ webhook_endpoint_id: endpoint, job_id: job, event_id: event, event_type: type, state }),
+            ...given({
+              webhook_endpoint_id: endpoint,
+              job_id: job,
+              event_id: event,
+              event_type: type,
+              state,
+              since,
+              until,
+            }),
           },
         }),
       ({ deliveries, next_cursor }) => ({
@@ -124,18 +141,18 @@ const create = Command.make(
   "create",
   {
     url: Argument.String("url").pipe(Argument.withDescription("The URL that receives deliveries")),
-    description: Flag.String("description").pipe(Flag.withDescription("A description in your words"), Flag.optional),
+    ...payloadFlags(Struct.omit(CreateWebhookEndpoint.fields, ["url", "signing_secret", "active"])),
     inactive: Flag.Boolean("inactive").pipe(
       Flag.withDescription("Create the endpoint inactive; it receives nothing until you activate it"),
       Flag.withDefault(false),
     ),
   },
-  Effect.fnUntraced(function* ({ description, inactive, url }) {
+  Effect.fnUntraced(function* ({ inactive, url, ...settings }) {
     yield* checkUrl(url)
     yield* withSigningSecret((signing_secret) =>
       call(
         (gatehouse) =>
-          gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given({ description }) } }),
+          gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given(settings) } }),
         ({ webhook_endpoint_id: id }) => ({
           out: id,
           note: `The endpoint is created. To test it: gatehouse webhooks test ${id}`,
@@ -182,16 +199,14 @@ const show = Command.make("show", { endpoint }, ({ endpoint }) =>
   ),
 ).pipe(Command.withDescription("Show a webhook endpoint: its health, and its newest deliveries by state"))
 
+const changes = Struct.omit(UpdateWebhookEndpoint.fields, ["id", "signing_secret"])
+
 const update = Command.make(
   "update",
   {
     endpoint,
-    to: Flag.String("to").pipe(Flag.withDescription("The new URL"), Flag.optional),
-    description: Flag.String("description").pipe(Flag.withDescription("A description in your words"), Flag.optional),
-    active: Flag.Boolean("active").pipe(
-      Flag.withDescription("Activate the endpoint; --no-active deactivates it and cancels its pending deliveries"),
-      Flag.optional,
-    ),
+    ...payloadFlags(changes, { url: "to" }),
+    clear: clearFlag(changes),
     newSecret: Flag.Boolean("new-secret").pipe(
       Flag.withDescription(
         "Set a new signing secret from GATEHOUSE_WEBHOOK_SECRET or standard input, or make one; the old one also signs for 24 hours",
@@ -199,12 +214,12 @@ const update = Command.make(
       Flag.withDefault(false),
     ),
   },
-  Effect.fnUntraced(function* ({ active, description, endpoint, newSecret, to }) {
-    const changes = given({ url: to, description, active })
+  Effect.fnUntraced(function* ({ clear, endpoint, newSecret, ...flags }) {
+    const changes = { ...clear, ...given(flags) }
     if (Object.keys(changes).length === 0 && !newSecret) {
-      return yield* usage("Nothing to change: set --to, --description, --active, --no-active or --new-secret")
+      return yield* usage("Nothing to change: set --to, --event-type, --no-active, --new-secret or another setting")
     }
-    if (Option.isSome(to)) yield* checkUrl(to.value)
+    if (Option.isSome(flags.url)) yield* checkUrl(flags.url.value)
     const change = (secret: { readonly signing_secret?: string }) =>
       call(
         (gatehouse) => gatehouse.webhooks.update({ payload: { id: endpoint, ...changes, ...secret } }),
@@ -295,9 +310,9 @@ const listEvents = Command.make(
     ),
 ).pipe(Command.withDescription("List events, newest first"))
 
-const types = Command.make("types", {}, () =>
+const types = Command.make("types", wholeList, (flags) =>
   call(
-    (gatehouse) => gatehouse.events.types({ payload: {} }),
+    (gatehouse) => gatehouse.events.types({ payload: given(flags) }),
     ({ next_cursor = null, types }) => ({
       out: table(
         ["TYPE", "LAST"],

@@ -6,7 +6,10 @@ export type JobStatus = typeof JobStatus.Type
 
 const atMost = (length: number) => Schema.isMaxLength(length, { expected: `at most ${length} characters` })
 
-export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({ examples: ["nightly-report"] })
+export const WorkflowName = NonEmptyText.check(atMost(255)).annotate({
+  description: "The name of the kind of work.",
+  examples: ["nightly-report"],
+})
 export const Json = Schema.Unknown.annotateKey({ description: "Any JSON value." })
 
 /** How deep a JSON value may be nested. */
@@ -27,9 +30,8 @@ const isShallow = (value: unknown) => {
 export const AnyJson = Schema.Unknown.check(Schema.makeFilter(isShallow, { expected: "JSON of at most 1,000 levels" }))
 
 /** An optional field with any JSON value. */
-const JsonField = Schema.optionalKey(AnyJson).annotateKey({
-  description: "Any JSON value, at most 1,000 levels deep.",
-})
+const jsonField = (what: string) =>
+  Schema.optionalKey(AnyJson).annotateKey({ description: `${what}: any JSON value, at most 1,000 levels deep.` })
 
 /** Where the event of a finished job goes instead of the org's endpoints. */
 const callbackFields = {
@@ -75,8 +77,10 @@ const queueFields = {
 
 export const jobFields = {
   workflow: WorkflowName,
-  input: JsonField,
-  deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255)))),
+  input: jsonField("What the worker gets"),
+  deployment_id: Schema.optionalKey(Schema.NullOr(NonEmptyText.check(atMost(255)))).annotate({
+    description: "The deployment that the job is about, in your words.",
+  }),
   ...callbackFields,
   ...queueFields,
 }
@@ -151,13 +155,13 @@ export const HeartbeatJob = Schema.Struct({
 export const CompleteJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),
-  result: JsonField,
+  result: jsonField("What the job has made"),
 }).annotate({ identifier: "CompleteJob" })
 export const FailJob = Schema.Struct({
   job_id: Id,
   attempt: Schema.optionalKey(Attempt),
   error: Text.annotate({ description: "Why the job failed, in a sentence.", examples: ["out of memory"] }),
-  mapped_stack: JsonField,
+  mapped_stack: jsonField("Where the error happened"),
   retry: Schema.optionalKey(Schema.Boolean).annotate({
     description:
       "true: the job is queued again after a delay, until its last attempt. Only the last failure makes an event. Default: " +

@@ -125,7 +125,9 @@ export const CreateOrgKey = Schema.Struct(newKey).annotate({ identifier: "Create
 
 /** The changes of a key. An absent field does not change; `null` clears. */
 export const UpdateKey = Schema.Struct({
-  name: Schema.optionalKey(Name.annotate({ examples: ["ci"] })),
+  name: Schema.optionalKey(
+    Name.annotate({ description: "A label that helps people recognize the key.", examples: ["ci"] }),
+  ),
   expiresAt: Schema.optionalKey(Schema.NullOr(Timestamp)).annotate({
     description: "When the key expires; a time in the future. null: never.",
     examples: [null],

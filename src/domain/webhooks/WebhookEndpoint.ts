@@ -53,7 +53,10 @@ const Url = Text.annotate({
     "characters. Its host must not be a private, reserved or special address (open mode: private ones are allowed).",
   examples: ["https://example.com/webhooks"],
 })
-const Description = Schema.NullOr(Text).annotate({ examples: ["Production"] })
+const Description = Schema.NullOr(Text).annotate({
+  description: "A description in your words.",
+  examples: ["Production"],
+})
 
 /** Which signatures the requests to an endpoint have. Those with the secret are always among them. */
 export const SignatureKind = Schema.Literals(["hmac", "ed25519"])
@@ -130,7 +133,9 @@ export const UpdateWebhookEndpoint = Schema.Struct({
   url: Schema.optionalKey(Url),
   signing_secret: Schema.optionalKey(Secret),
   description: Schema.optionalKey(Description),
-  active: Schema.optionalKey(Schema.Boolean),
+  active: Schema.optionalKey(Schema.Boolean).annotate({
+    description: "false: the endpoint receives nothing, and its pending deliveries are canceled.",
+  }),
   ...settingFields,
 })
   .check(
