@@ -160,11 +160,11 @@ export const makeReceiver = Effect.fnUntraced(function* (
   forward: Forward = () => Promise.resolve(204),
 ) {
   const arrivals = yield* Queue.unbounded<Arrival>()
-  const receive = (headers: IncomingMessage["headers"], body: Buffer, response: ServerResponse) => {
-    const arrival = verify(headers, body, Redacted.value(secret))
+  const receive = async (headers: IncomingMessage["headers"], body: Buffer, response: ServerResponse) => {
+    const arrival = await verify(headers, body, Redacted.value(secret))
     Queue.offerUnsafe(arrivals, arrival)
     if ("refused" in arrival) response.writeHead(400).end(arrival.refused)
-    else void forward({ headers, body }).then((status) => response.writeHead(status).end())
+    else response.writeHead(await forward({ headers, body })).end()
   }
   const server = yield* Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>, CommandFailed>((resume) => {
@@ -176,7 +176,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
           if (length > maxReceivedBodyBytes) request.destroy()
           else chunks.push(chunk)
         })
-        request.on("end", () => receive(request.headers, Buffer.concat(chunks), response))
+        request.on("end", () => void receive(request.headers, Buffer.concat(chunks), response))
       })
       made.once("error", (error: NodeJS.ErrnoException) =>
         resume(
@@ -198,9 +198,9 @@ export const makeReceiver = Effect.fnUntraced(function* (
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, next: Queue.take(arrivals) }
 })
 
-const verify = (headers: IncomingMessage["headers"], body: Buffer, secret: string): Arrival => {
+const verify = async (headers: IncomingMessage["headers"], body: Buffer, secret: string): Promise<Arrival> => {
   try {
-    return verifyWebhook({ headers, body, secret })
+    return await verifyWebhook({ headers, body }, secret)
   } catch (error) {
     if (error instanceof WebhookVerificationError) return { refused: error.message }
     throw error

@@ -93,10 +93,7 @@ it("the code for Node in docs/webhooks.md accepts a genuine webhook, and refuses
     place("node_modules/express/package.json", `{"type":"module","exports":"./express.js"}`)
     place("node_modules/express/express.js", express)
     place("node_modules/gatehouse-webhooks/package.json", `{"type":"module","exports":"./index.ts"}`)
-    symlinkSync(
-      join(repository, "packages/webhooks/src/index.ts"),
-      join(folder, "node_modules/gatehouse-webhooks/index.ts"),
-    )
+    symlinkSync(join(repository, "src/sdk/webhooks.ts"), join(folder, "node_modules/gatehouse-webhooks/index.ts"))
     symlinkSync(join(repository, "node_modules/standardwebhooks"), join(folder, "node_modules/standardwebhooks"))
     place("receiver.js", block("express"))
     place("library.js", block("standardwebhooks"))

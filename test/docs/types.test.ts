@@ -14,7 +14,7 @@ const entries = {
   "gatehouse-server/client": ["src/sdk/client.ts"],
   "gatehouse-server/vite": ["src/sdk/vite.ts"],
   "gatehouse-server/webhooks": ["src/sdk/webhooks.ts"],
-  "gatehouse-webhooks": ["packages/webhooks/src/index.ts"],
+  "gatehouse-webhooks": ["src/sdk/webhooks.ts"],
   "gatehouse-gateway": ["packages/gateway/src/index.ts"],
   "gatehouse-server/worker": ["src/sdk/worker.ts"],
 }

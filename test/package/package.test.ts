@@ -146,7 +146,7 @@ const program = Effect.gen(function* () {
   return projectId satisfies string
 })
 export const run = (): Promise<string> => Effect.runPromise(Effect.provide(program, FetchHttpClient.layer))
-export const verify = (body: string): WebhookEvent => verifyWebhook({ headers: {}, body, secret: "s" }).event
+export const verify = async (body: string): Promise<WebhookEvent> => (await verifyWebhook({ headers: {}, body }, "s")).event
 const said = [typeof Gatehouse.make, Object.keys(Api.groups).length > 5, gatehouse({ strict: true }).name, typeof verify]
 process.stdout.write(said.join(" "))
 `

@@ -158,7 +158,7 @@ describe("WebhookEndpoints", () => {
         yield* test(id)
         const [first, second] = receiver.requests
         assert.strictEqual(first!.url, url)
-        const { event, deliveryId } = verifyWebhook({ ...first!, secret })
+        const { event, deliveryId } = yield* Effect.promise(() => verifyWebhook(first!, secret))
         new Webhook(secret).verify(first!.body, first!.headers)
         assert.deepStrictEqual(Object.keys(event), [
           "event",

@@ -35,7 +35,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
       const said = { success: true, delivered: true, status: 202, body: "thanks", error: null }
       expect(yield* test(tenant, id)).toEqual(said)
       const [{ headers, body }] = receiver.received as [(typeof receiver.received)[0]]
-      const { event, deliveryId } = verifyWebhook({ headers, body, secret })
+      const { event, deliveryId } = yield* Effect.promise(() => verifyWebhook({ headers, body }, secret))
       new Webhook(secret).verify(body, headers as Record<string, string>)
       expect(Object.keys(event).join()).toBe(
         "event,job_id,nonce,workflow,deployment_id,status,result,error,mapped_stack",
@@ -43,14 +43,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a test of 
       expect(event).toMatchObject({ event: "job.completed", status: "completed", error: null })
       expect(headers["x-event-type"]).toBe("job.completed")
       const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
-      for (const made of [event.job_id, deliveryId]) expect(made).toMatch(ulid)
-      expect((yield* tenant.ask("jobs/get", { job_id: event.job_id })).status).toBe(404)
+      for (const made of [event["job_id"], deliveryId]) expect(made).toMatch(ulid)
+      expect((yield* tenant.ask("jobs/get", { job_id: event["job_id"] })).status).toBe(404)
       expect(yield* tenant.deliveries({})).toEqual([])
       // A new secret signs beside the old one here too.
       yield* tenant.call("webhooks/update", { id, signing_secret: "new" })
       yield* test(tenant, id)
       const [, second] = receiver.received
-      for (const one of [secret, "new"]) verifyWebhook({ headers: second!.headers, body: second!.body, secret: one })
+      for (const one of [secret, "new"]) yield* Effect.promise(() => verifyWebhook(second!, one))
     }),
   )
 

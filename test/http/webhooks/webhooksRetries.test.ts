@@ -8,6 +8,7 @@ import { onPostgres, TestServer } from "../../support/server.ts"
 import { keysOf } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 import { faultOfWebhookError } from "./webhookOperations.ts"
+import { hmac } from "../../support/hmac.ts"
 
 const hour = 3_600_000
 /** Two retries at once, and one that does not come during a test. */
@@ -28,14 +29,14 @@ const retry = (tenant: Tenant, delivery_id: string) => tenant.call("webhooks/del
 
 /** The secrets that signed a delivery, by the header of Standard Webhooks. */
 const signers = ({ headers, body }: Received, secrets: ReadonlyArray<string>) =>
-  secrets.filter((secret) => {
-    try {
-      verifyWebhook({ headers, body, secret, toleranceSeconds: Number.POSITIVE_INFINITY })
-      return true
-    } catch {
-      return false
-    }
-  })
+  Effect.filter(secrets, (secret) =>
+    Effect.promise(() =>
+      verifyWebhook({ headers, body }, secret, { toleranceSeconds: Number.POSITIVE_INFINITY }).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  )
 
 layer(server, { excludeTestServices: true })("retries of deliveries", (it) => {
   it.effect("a failure is retried with the same id and bytes, and every attempt can be read", () =>
@@ -182,27 +183,25 @@ layer(server, { excludeTestServices: true })("retries of deliveries", (it) => {
       })
       const first = yield* next(1)
       expect(before.received).toHaveLength(3)
-      expect(signers(before.received[2]!, secrets)).toEqual([old])
-      expect(signers(first, secrets)).toEqual([old, fresh])
+      expect(yield* signers(before.received[2]!, secrets)).toEqual([old])
+      expect(yield* signers(first, secrets)).toEqual([old, fresh])
       expect(first.headers["webhook-signature"]).toMatch(/^v1,\S{44} v1,\S{44}$/)
       const { "x-webhook-signature": bodyOnly } = first.headers
       for (const [secret, matches] of [
         [old, false],
         [fresh, true],
       ] as const) {
-        const verify = () => verifyWebhook({ headers: { "x-webhook-signature": bodyOnly }, body: first.body, secret })
-        if (matches) verify()
-        else expect(verify).toThrow("No signature matches")
+        expect(bodyOnly === hmac(secret, first.body)).toBe(matches)
         // The library accepts either secret.
         new Webhook(secret).verify(first.body, first.headers as Record<string, string>)
       }
       // At the next change, only the secret before it keeps signing.
       yield* tenant.call("webhooks/update", { id, signing_secret: newest })
-      expect(signers(yield* next(2), secrets)).toEqual([fresh, newest])
+      expect(yield* signers(yield* next(2), secrets)).toEqual([fresh, newest])
       yield* advance("23 hours")
-      expect(signers(yield* next(3), secrets)).toEqual([fresh, newest])
+      expect(yield* signers(yield* next(3), secrets)).toEqual([fresh, newest])
       yield* advance("61 minutes")
-      expect(signers(yield* next(4), secrets)).toEqual([newest])
+      expect(yield* signers(yield* next(4), secrets)).toEqual([newest])
     }),
   )
 })
