@@ -4,6 +4,7 @@ import { parseOwner, type RepositoryOwner } from "../domain/deployments/CiRun.ts
 import { presetOf } from "../domain/deployments/providers/presets.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
+import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
 import { type EgressProxy, egressProxyOf } from "../infrastructure/net/EgressProxy.ts"
 import { parseProviders, readProviders } from "./ciProviders.ts"
@@ -304,9 +305,7 @@ const encryptionKey: Parse<Redacted.Redacted<Uint8Array>> = (value) => {
 }
 
 const postgresUrl: Parse<Redacted.Redacted<string>> = (value) =>
-  /^postgres(ql)?:\/\/./.test(value) && URL.canParse(value)
-    ? Result.succeed(Redacted.make(value))
-    : Result.fail("must be a PostgreSQL URL that starts with postgres://")
+  Result.map(parseDatabaseUrl(value), () => Redacted.make(value))
 
 const egressProxy: Parse<EgressProxy> = (value) => {
   const fault =

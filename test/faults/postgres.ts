@@ -42,8 +42,9 @@ export const makePostgres = (...flags: ReadonlyArray<string>) =>
           await rm(databaseDir, { recursive: true, force: true })
         }),
     ),
-    ({ postgres, url }) => ({
+    ({ databaseDir, postgres, url }) => ({
       url,
+      databaseDir,
       stop: Effect.promise(() => postgres.stop()),
       start: Effect.promise(() => postgres.start()),
     }),

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { createHash, generateKeyPairSync, sign } from "node:crypto"
+import { createHash, generateKeyPairSync, type KeyObject, sign } from "node:crypto"
 import { getCACertificates, setDefaultCACertificates } from "node:tls"
 
 /** A tag, the length and the content, in the distinguished encoding of ASN.1 (X.690). */
@@ -16,17 +16,27 @@ const time = (text: string) => der(0x18, text)
 const extension = (id: Uint8Array, value: Uint8Array) => sequence(id, der(0x04, value))
 
 export interface CertificateOptions {
-  /** The names of the certificate. */
+  /** The names of the certificate. The first is its subject. */
   readonly names: ReadonlyArray<string>
   /** The end of its validity, as in `20991231235959Z`. */
   readonly until?: string
 }
 
-/** A self-signed certificate (RFC 5280, version 3, P-256) and its key, both in PEM. */
-export const selfSigned = ({ names, until = "20991231235959Z" }: CertificateOptions) => {
+interface Issuer {
+  readonly subject: Uint8Array
+  readonly privateKey: KeyObject
+}
+
+/** A certificate (RFC 5280, version 3, P-256) and its key, both in PEM. Without an issuer it is self-signed. */
+const certificate = (
+  { names, until = "20991231235959Z" }: CertificateOptions,
+  isAuthority: boolean,
+  issuer?: Issuer,
+) => {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" })
-  const name = sequence(der(0x31, sequence(oid("550403"), der(0x0c, names[0]!))))
-  const alternatives = sequence(...names.map((each) => der(0x82, each)))
+  const subject = sequence(der(0x31, sequence(oid("550403"), der(0x0c, names[0]!))))
+  const alternatives = extension(oid("551d11"), sequence(...names.map((each) => der(0x82, each))))
+  const authority = extension(oid("551d13"), sequence(der(0x01, Buffer.from([0xff]))))
   const publicInfo = publicKey.export({ type: "spki", format: "der" })
   const serial = createHash("sha256").update(publicInfo).digest().subarray(0, 8)
   serial[0] = (serial[0]! & 0x7f) | 1
@@ -34,19 +44,29 @@ export const selfSigned = ({ names, until = "20991231235959Z" }: CertificateOpti
     der(0xa0, der(0x02, Buffer.from([2]))),
     der(0x02, serial),
     ecdsaWithSha256,
-    name,
+    issuer?.subject ?? subject,
     sequence(time("20200101000000Z"), time(until)),
-    name,
+    subject,
     publicInfo,
-    der(0xa3, sequence(extension(oid("551d11"), alternatives))),
+    der(0xa3, sequence(isAuthority ? authority : alternatives)),
   )
-  const signature = sign("sha256", body, privateKey)
-  const certificate = sequence(body, ecdsaWithSha256, der(0x03, Buffer.from([0]), signature))
-  const lines = certificate.toString("base64").replace(/.{64}(?=.)/g, "$&\n")
+  const signature = sign("sha256", body, issuer?.privateKey ?? privateKey)
+  const signed = sequence(body, ecdsaWithSha256, der(0x03, Buffer.from([0]), signature))
+  const lines = signed.toString("base64").replace(/.{64}(?=.)/g, "$&\n")
   return {
     cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
     key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+    issuer: { subject, privateKey },
   }
+}
+
+/** A self-signed certificate and its key. */
+export const selfSigned = (options: CertificateOptions) => certificate(options, false)
+
+/** A certificate authority of a test: its certificate, and how it issues others. */
+export const makeAuthority = (name: string) => {
+  const { cert, issuer } = certificate({ names: [name] }, true)
+  return { cert, issue: (...names: ReadonlyArray<string>) => certificate({ names }, false, issuer) }
 }
 
 /** A self-signed certificate that this process trusts until the scope closes. */

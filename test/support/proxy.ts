@@ -15,7 +15,7 @@ export interface Passage {
 export const proxied = Effect.fn("proxied")(function* (url: string) {
   const { hostname, port } = new URL(url)
   const sockets = new Set<Socket>()
-  /** The first bytes of each client: PostgreSQL's clients send their name there. */
+  /** The first bytes of each client: PostgreSQL's clients send their name there, after they have asked for TLS. */
   const names = new Map<Socket, string>()
   const muted = new Set<Socket>()
   let state: "open" | "silent" | "closed" = "open"
@@ -28,7 +28,8 @@ export const proxied = Effect.fn("proxied")(function* (url: string) {
     const pass = (from: Socket, to: Socket, side: Passage["from"]) => {
       sockets.add(from)
       from.on("data", (chunk) => {
-        if (side === "client" && !names.has(client)) names.set(client, chunk.toString("latin1"))
+        const name = names.get(client) ?? ""
+        if (side === "client" && name.length < 100) names.set(client, name + chunk.toString("latin1"))
         if (watched?.from === side && chunk.includes(watched.text)) {
           const { passes, seen } = watched
           watched = undefined

@@ -288,10 +288,8 @@ const checkNode = (url: Redacted.Redacted<string>, { buckets, host, isCoordinato
       `the node ${node}, which has ${buckets} buckets, cannot be used: ${reason}`,
       "check that PostgreSQL runs there, and that this machine reaches that address with the user and password of DATABASE_URL",
     )
-  return PgClient.make({
-    ...poolConfig(isCoordinator ? url : urlOf(url, { host, port })),
-    maxConnections: 1,
-  }).pipe(
+  return poolConfig(isCoordinator ? url : urlOf(url, { host, port })).pipe(
+    Effect.flatMap((config) => PgClient.make({ ...config, maxConnections: 1 })),
     Effect.flatMap((sql) => sql`SELECT 1`),
     Effect.scoped,
     Effect.as(ok("nodes", `${node} answers; it has ${buckets} buckets`)),

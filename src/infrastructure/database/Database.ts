@@ -1,8 +1,9 @@
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Schedule } from "effect"
+import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Result, Schedule } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
+import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { sessionParameters } from "./buckets.ts"
 import * as DistributedClient from "./citus/DistributedClient.ts"
 import { migrateBuckets } from "./Migrations.ts"
@@ -127,7 +128,11 @@ const postgres = Effect.fn("Database.postgres")(function* (
     // If the service starts together with PostgreSQL, it is often ready first.
     Effect.tapError((error) => {
       const fault = SqlError.isSqlError(error) ? describeSqlError(error) : error.message
-      return Effect.logWarning(`The database at ${new URL(Redacted.value(url)).host} cannot be used yet: ${fault}`)
+      const at = Result.match(parseDatabaseUrl(Redacted.value(url)), {
+        onSuccess: ({ name }) => ` at ${name}`,
+        onFailure: () => "",
+      })
+      return Effect.logWarning(`The database${at} cannot be used yet: ${fault}`)
     }),
     Effect.retry({
       while: (error) => SqlError.isSqlError(error) && isTransient(error) && error.reason._tag !== "AuthenticationError",
@@ -190,8 +195,19 @@ const cannotStart =
         : (error as Exclude<E, SqlError.SqlError>),
     )
 
+/** OpenSSL's reasons for a certificate whose issuer it does not know. */
+const unknownIssuers = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+])
+
 /** The message of the database or of the connection to it. */
 export const describeSqlError = (error: SqlError.SqlError) => {
   const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
-  return message || code || error.message
+  const isUnknownIssuer = unknownIssuers.has(code ?? "")
+  return isUnknownIssuer
+    ? `${message}; sslrootcert in the URL names the file of a private CA`
+    : message || code || error.message
 }

@@ -1,28 +1,40 @@
 import { PgClient, PgConnection } from "@effect/sql-pg"
-import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Schedule, Scope } from "effect"
+import { Deferred, Effect, Exit, Fiber, Queue, Random, RcRef, Redacted, Result, Schedule, Scope } from "effect"
 import type { SqlClient } from "effect/sql"
 import { SqlError } from "effect/sql"
+import { connect, type Socket } from "node:net"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { type ListenOptions, Notification, type Subscribe } from "./Notifications.ts"
 import { planSettings } from "./planSettings.ts"
 
-const connection = (url: Redacted.Redacted<string>, applicationName: string): PgConnection.Config => ({
-  url,
-  ...spanAttributes(new URL(Redacted.value(url))),
-  applicationName,
-  connectTimeout: "4 seconds",
-  keepAlive: "5 seconds",
-})
-
 /**
- * Host, port and database name for the spans: with a URL alone they would show PostgreSQL's defaults. Encoded values are
- * left to the driver.
+ * The configuration of a connection: address, certificates and names.
+ *
+ * @param open opens a socket to the server; default: the driver does
  */
-const spanAttributes = ({ hostname, pathname, port }: URL) => ({
-  ...(/^[\w.-]+$/.test(hostname) ? { host: hostname } : {}),
-  ...(port === "" ? {} : { port: Number(port) }),
-  ...(/^\/[^%]+$/.test(pathname) ? { database: pathname.slice(1) } : {}),
-})
+const connection = (url: Redacted.Redacted<string>, applicationName: string, open?: () => Socket) =>
+  Effect.suspend(() => {
+    const address = parseDatabaseUrl(Redacted.value(url))
+    if (Result.isFailure(address)) return Effect.fail(connectionError(`The URL ${address.failure}`, "connect"))
+    const { config, negotiate } = address.success
+    const { host, port } = config
+    const stream =
+      negotiate === undefined
+        ? open
+        : () =>
+            negotiate(open ?? (() => connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay })))
+    return Effect.succeed({
+      ...config,
+      ...(stream === undefined ? {} : { stream }),
+      applicationName,
+      connectTimeout: "4 seconds",
+      keepAlive: keepAliveInitialDelay,
+    } satisfies PgConnection.Config)
+  })
+
+/** Of an idle connection, in milliseconds. */
+export const keepAliveInitialDelay = 5_000
 
 /** Limit of the connections of requests and workers together. */
 export const poolSize = 10
@@ -32,29 +44,38 @@ export const poolSize = 10
  * deadline of an operation also closes a dead connection, and a slow statement delays no other.
  */
 export const client = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) =>
-  PgClient.make({ ...poolConfig(url, parameters), minConnections: 1, maxConnections: poolSize })
+  Effect.flatMap(poolConfig(url, parameters), (config) =>
+    PgClient.make({ ...config, minConnections: 1, maxConnections: poolSize }),
+  )
 
-/** The configuration of each connection of a pool. */
-export const poolConfig = (url: Redacted.Redacted<string>, parameters: Readonly<Record<string, string>> = {}) => ({
-  ...connection(url, "gatehouse"),
-  startupParameters: {
-    // Milliseconds. Releases the locks of a replica that disappeared.
-    idle_in_transaction_session_timeout: "10000",
-    ...planSettings,
-    ...parameters,
-  },
-})
+/**
+ * The configuration of each connection of a pool.
+ *
+ * @param open opens a socket to the server; default: the driver does
+ */
+export const poolConfig = (
+  url: Redacted.Redacted<string>,
+  parameters: Readonly<Record<string, string>> = {},
+  open?: () => Socket,
+) =>
+  Effect.map(connection(url, "gatehouse", open), (config) => ({
+    ...config,
+    startupParameters: {
+      // Milliseconds. Releases the locks of a replica that disappeared.
+      idle_in_transaction_session_timeout: "10000",
+      ...planSettings,
+      ...parameters,
+    },
+  }))
 
 /** The client of migrations: one connection, without a limit on transactions. */
 export const migrationClient = (url: Redacted.Redacted<string>) =>
-  PgClient.makeClient(connection(url, "gatehouse migrations"))
+  Effect.flatMap(connection(url, "gatehouse migrations"), PgClient.makeClient)
 
 const probeChannel = "gatehouse_probe"
 
-const connectionError = (message: string) =>
-  new SqlError.SqlError({
-    reason: new SqlError.ConnectionError({ cause: new Error(message), message, operation: "listen" }),
-  })
+const connectionError = (message: string, operation: string) =>
+  new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error(message), message, operation }) })
 
 /** The payload of every proof begins with this; then the id of the listener and the time follow. */
 const proofMark = "gatehouse proof "
@@ -81,7 +102,8 @@ const openListening = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   scope: Scope.Scope,
 ) {
-  const pinned = yield* PgConnection.make(connection(url, "gatehouse notifications")).pipe(
+  const pinned = yield* connection(url, "gatehouse notifications").pipe(
+    Effect.flatMap(PgConnection.make),
     Effect.flatMap((unpinned) => unpinned.pin),
     Scope.provide(scope),
   )
@@ -105,6 +127,7 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
         Effect.fail(
           connectionError(
             "Notifications do not arrive; LISTEN_URL, or DATABASE_URL without it, must not be the address of a transaction pooler or of another database",
+            "listen",
           ),
         ),
     }),
@@ -126,7 +149,7 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
     yield* Fiber.join(query).pipe(
       Effect.timeoutOrElse({
         duration: "4 seconds",
-        orElse: () => Effect.fail(connectionError("The connection did not answer a heartbeat for 4 seconds")),
+        orElse: () => Effect.fail(connectionError("The connection did not answer a heartbeat for 4 seconds", "listen")),
       }),
     )
   })

@@ -3,7 +3,8 @@ import { Context, Duration, Effect, Exit, Fiber, Redacted, Schedule, Scope } fro
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
-import { poolConfig } from "../PostgresDatabase.ts"
+import { atNode } from "../DatabaseUrl.ts"
+import { keepAliveInitialDelay, poolConfig } from "../PostgresDatabase.ts"
 import { Bucket, bucketParameters, type DistributedClient, makeBuckets, schemaOf } from "../buckets.ts"
 import { type Node, placements } from "./placements.ts"
 import * as SessionFunctions from "./sessionFunctions.ts"
@@ -26,13 +27,8 @@ interface Place {
 }
 
 /** The URL of a node: that of the coordinator with the node's address. */
-export const urlOf = (url: Redacted.Redacted<string>, node: Node) => {
-  if (node === "coordinator") return url
-  const at = new URL(Redacted.value(url))
-  at.hostname = node.host
-  at.port = String(node.port)
-  return Redacted.make(at.href)
-}
+export const urlOf = (url: Redacted.Redacted<string>, node: Node) =>
+  node === "coordinator" ? url : Redacted.make(atNode(Redacted.value(url), node))
 
 const nameOf = (node: Node) => (node === "coordinator" ? node : `${node.host}:${node.port}`)
 
@@ -76,10 +72,9 @@ const makePlaces = Effect.fnUntraced(function* (
   const open = Effect.fnUntraced(function* (bucket: number, node: Node) {
     const scope = yield* Scope.fork(parent)
     const watch = node === "coordinator" ? undefined : yield* watches.of(node)
-    const config = poolConfig(urlOf(url, node), { search_path: schemaOf(bucket), ...bucketParameters })
+    const parameters = { search_path: schemaOf(bucket), ...bucketParameters }
     const { reserve } = yield* PgClient.make({
-      ...config,
-      ...(watch === undefined ? {} : { stream: watch.stream }),
+      ...(yield* poolConfig(urlOf(url, node), parameters, watch?.open)),
       minConnections: 0,
       maxConnections: maxConnectionsOfBucket,
       idleTimeout,
@@ -174,13 +169,11 @@ const heartbeatInterval = Duration.millis(500)
  * is busy and has not read the answer.
  */
 const halfSilence = Duration.millis(750)
-/** Of an idle connection, in milliseconds. */
-const keepAliveMillis = 5_000
 
 /** A worker node, watched by a heartbeat on a connection of its own. */
 interface NodeWatch {
   /** Opens a socket to the node, which breaks when the node falls silent. Throws while it is silent. */
-  readonly stream: () => Socket
+  readonly open: () => Socket
   /** Fails at once while the node is silent, so that nobody waits for it. */
   readonly check: Effect.Effect<void, SqlError.SqlError>
 }
@@ -201,8 +194,10 @@ export const nodeWatch = Effect.fnUntraced(function* (
   let isSilent = false
 
   const open = () => {
-    const socket = connect({ ...node, noDelay: true, keepAlive: true, keepAliveInitialDelay: keepAliveMillis })
+    const socket = connect({ ...node, noDelay: true, keepAlive: true, keepAliveInitialDelay })
     sockets.add(socket)
+    // With TLS the driver no longer listens to this socket; its error ends the TLS connection too.
+    socket.on("error", () => {})
     socket.once("close", () => sockets.delete(socket))
     return socket
   }
@@ -233,14 +228,14 @@ export const nodeWatch = Effect.fnUntraced(function* (
     })
 
   const heartbeat = Effect.gen(function* () {
-    const config = { ...poolConfig(url), applicationName: "gatehouse heartbeat", stream: open }
-    const connection = yield* ask(PgConnection.make(config))
+    const config = yield* poolConfig(url, {}, open)
+    const connection = yield* ask(PgConnection.make({ ...config, applicationName: "gatehouse heartbeat" }))
     yield* Effect.repeat(ask(connection.query("SELECT 1")), Schedule.spaced(heartbeatInterval))
   }).pipe(Effect.scoped, Effect.exit, Effect.tap(logFailure(name)))
   yield* Effect.forkScoped(Effect.repeat(heartbeat, Schedule.spaced(heartbeatInterval)))
 
   return {
-    stream: () => {
+    open: () => {
       if (isSilent) throw silence
       return open()
     },

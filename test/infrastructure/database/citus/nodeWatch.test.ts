@@ -14,7 +14,11 @@ const watched = Effect.gen(function* () {
   const url = Redacted.make(proxy.url)
   const { hostname: host, port } = new URL(proxy.url)
   const watch = yield* nodeWatch(url, { host, port: Number(port) })
-  const sql = yield* PgClient.make({ ...poolConfig(url), stream: watch.stream, minConnections: 0, maxConnections: 1 })
+  const sql = yield* PgClient.make({
+    ...(yield* poolConfig(url, {}, watch.open)),
+    minConnections: 0,
+    maxConnections: 1,
+  })
   const untilAnswers = (answers: boolean) =>
     until(`check, ${answers}`, Effect.exit(watch.check), (exit) => Exit.isSuccess(exit) === answers)
   return { proxy, sql, untilAnswers, watch }
