@@ -66,9 +66,9 @@ export const recordEndpoints = (
       endpoints.set(id, { ...endpoint, failingSince: null, failures: 0 })
       continue
     }
-    const isCurrent = outcome.status === 410 || Equal.equals(failingSince, delivery.failingSince)
+    const reason = decision._tag === "Deactivate" ? decision.reason : "failing"
+    const isCurrent = reason === "gone" || Equal.equals(failingSince, delivery.failingSince)
     const ends = decision._tag === "Deactivate" && row.active && isCurrent
-    const reason = outcome.status === 410 ? "gone" : "failing"
     if (ends) {
       ended.push(id)
       const change = { action: "webhook_endpoint.deactivate", target: id, details: { reason } } as const

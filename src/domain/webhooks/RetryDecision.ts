@@ -8,8 +8,16 @@ export type RetryDecision =
   | { readonly _tag: "Retry"; readonly wait: Duration.Duration }
   /** No attempt is left. */
   | { readonly _tag: "Exhausted" }
-  /** The delivery fails and its endpoint is deactivated: after a 410, or after five days without a success. */
-  | { readonly _tag: "Deactivate" }
+  /** The delivery fails and its endpoint is deactivated: after a 410 (gone), or after five days without a success (failing). */
+  | { readonly _tag: "Deactivate"; readonly reason: "gone" | "failing" }
+
+/** The state of a delivery after a decision. */
+export const stateAfter = {
+  Delivered: "delivered",
+  Retry: "pending",
+  Exhausted: "failed",
+  Deactivate: "failed",
+} as const satisfies Record<RetryDecision["_tag"], string>
 
 /** How long an endpoint may fail without a success before it is deactivated. */
 const maxFailingTime = Duration.days(5)
@@ -50,8 +58,10 @@ export const decideRetry = (
 ): RetryDecision => {
   const { status, failure } = outcome
   if (isDelivered(outcome)) return { _tag: "Delivered" }
-  if (status === 410 && failure === null) return { _tag: "Deactivate" }
-  if (wasSent(outcome) && failing !== undefined && failsTooLong(failing)) return { _tag: "Deactivate" }
+  if (status === 410 && failure === null) return { _tag: "Deactivate", reason: "gone" }
+  if (wasSent(outcome) && failing !== undefined && failsTooLong(failing)) {
+    return { _tag: "Deactivate", reason: "failing" }
+  }
   if (wait === undefined) return { _tag: "Exhausted" }
   const lengthens = retryAfter !== undefined && (status === 429 || status === 503)
   return { _tag: "Retry", wait: lengthens ? Duration.max(wait, retryAfter) : wait }

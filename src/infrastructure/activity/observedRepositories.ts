@@ -9,18 +9,11 @@ import { JobRepository } from "../../domain/jobs/JobRepository.ts"
 import { ValidationCounter } from "../../domain/keys/KeyLookup.ts"
 import { ProjectRepository } from "../../domain/projects/Projects.ts"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
-import type { RetryDecision } from "../../domain/webhooks/RetryDecision.ts"
+import { stateAfter } from "../../domain/webhooks/RetryDecision.ts"
 import { WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { Notifications } from "../database/Notifications.ts"
 import { texts } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-
-const states: Record<RetryDecision["_tag"], string> = {
-  Delivered: "delivered",
-  Retry: "pending",
-  Exhausted: "failed",
-  Deactivate: "failed",
-}
 
 const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
   topic: "delivery" as const,
@@ -28,7 +21,7 @@ const deliveryOf = ({ delivery, outcome, decision }: AttemptRecord) => ({
   data: {
     deliveryId: delivery.deliveryId,
     endpointId: delivery.endpointId,
-    state: states[decision._tag],
+    state: stateAfter[decision._tag],
     attempts: delivery.attempts + 1,
     status: outcome.status,
     failure: outcome.failure?.kind ?? null,
@@ -149,13 +142,6 @@ export const layer = Layer.effect(
   }),
 )
 
-const outcomes: Record<RetryDecision["_tag"], "delivered" | "retried" | "failed"> = {
-  Delivered: "delivered",
-  Retry: "retried",
-  Exhausted: "failed",
-  Deactivate: "failed",
-}
-
 /** Decorates the delivery queue: counts recorded attempts. */
 export const countedDeliveries = Layer.effect(
   DeliveryQueue,
@@ -163,7 +149,8 @@ export const countedDeliveries = Layer.effect(
     const queue = yield* DeliveryQueue
     const recorder = yield* ActivityRecorder
     const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
-      recorder.count(orgId, "deliveries", outcomes[decision._tag])
+      const state = stateAfter[decision._tag]
+      recorder.count(orgId, "deliveries", state === "pending" ? "retried" : state)
       if (decision._tag === "Delivered" || endpointId === null) return
       recorder.attemptFailed({ orgId, endpointId, status: outcome.status, failure: outcome.failure?.kind ?? null })
     }

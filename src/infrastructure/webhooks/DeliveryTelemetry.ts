@@ -2,7 +2,7 @@ import { Duration, Effect, Layer, Metric, Option } from "effect"
 import { HttpTraceContext } from "effect/http"
 import { type AttemptRecord, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
-import { type RetryDecision, wasSent } from "../../domain/webhooks/RetryDecision.ts"
+import { type RetryDecision, stateAfter, wasSent } from "../../domain/webhooks/RetryDecision.ts"
 import { type AttemptOutcome, type FailureKind, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 
 const counter = (outcome: string) =>
@@ -41,8 +41,6 @@ const durations = new Map<string, Metric.Histogram<number>>(
 const resultOf = ({ status, failure }: AttemptOutcome) =>
   failure?.kind ?? (status !== null && status >= 200 && status < 600 ? `${Math.floor(status / 100)}xx` : "other")
 
-const endsInFailure = new Set<RetryDecision["_tag"]>(["Exhausted", "Deactivate"])
-
 const logFailedDelivery = ({ delivery, outcome, decision }: AttemptRecord) =>
   Effect.logInfo(
     decision._tag === "Exhausted"
@@ -76,7 +74,7 @@ export const layer = Layer.effect(
       record: (records, now) =>
         Effect.tap(queue.record(records, now), () => {
           records.forEach(count)
-          const failed = records.filter(({ decision }) => endsInFailure.has(decision._tag))
+          const failed = records.filter(({ decision }) => stateAfter[decision._tag] === "failed")
           return Effect.forEach(failed, logFailedDelivery, { discard: true })
         }),
     })

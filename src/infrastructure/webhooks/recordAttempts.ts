@@ -3,7 +3,12 @@ import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
-import { minFailuresToDeactivate, type RetryDecision, wasSent } from "../../domain/webhooks/RetryDecision.ts"
+import {
+  minFailuresToDeactivate,
+  type RetryDecision,
+  stateAfter,
+  wasSent,
+} from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated, makeServiceEvent, type ServiceEvent } from "../../domain/webhooks/Event.ts"
 import { laneId } from "../../domain/webhooks/Slots.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
@@ -11,13 +16,6 @@ import { namesOf, type Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
 import { announcementParts, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
-
-const states: Record<RetryDecision["_tag"], string> = {
-  Delivered: "delivered",
-  Retry: "pending",
-  Exhausted: "failed",
-  Deactivate: "failed",
-}
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
@@ -138,7 +136,7 @@ const moveOn = (
 ) => {
   const made = sql`
     SELECT made.* FROM transaction CROSS JOIN unnest(
-      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => states[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
+      ${text(records, (r) => r.delivery.deliveryId)}, ${text(records, (r) => r.delivery.claimId)}, ${text(records, (r) => stateAfter[r.decision._tag])}, ${time(records, (r) => r.nextAttemptAt)},
       ${integer(records, (r) => r.delivery.attempts + 1)},
       ${time(records, (r) => r.startedAt)}, ${integer(records, (r) => Math.round(Duration.toMillis(r.outcome.duration)))},
       ${integer(records, (r) => r.outcome.status)}, ${text(records, (r) => r.outcome.failure?.kind ?? null)},
@@ -246,13 +244,18 @@ const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptR
 }
 
 /** How attempts change the health of their receivers. */
+/** A record whose attempt deactivates its endpoint. */
+interface EndingRecord extends AttemptRecord {
+  readonly decision: Extract<RetryDecision, { readonly _tag: "Deactivate" }>
+}
+
 interface ReceiverChanges {
   /** Receivers that work again. */
   readonly working: ReadonlySet<string>
   /** Failed attempts of receivers that fail now; counted as far as a deactivation needs. */
   readonly failing: ReadonlyMap<string, number>
   /** Attempts that deactivate their endpoints. */
-  readonly ending: ReadonlyArray<AttemptRecord>
+  readonly ending: ReadonlyArray<EndingRecord>
 }
 
 /**
@@ -266,7 +269,7 @@ const receiverChanges = (
 ): ReceiverChanges | undefined => {
   const working = new Set<string>()
   const failing = new Map<string, number>()
-  const ending: Array<AttemptRecord> = []
+  const ending: Array<EndingRecord> = []
   for (const record of records) {
     const { delivery, outcome, decision } = record
     const receiver = receivers.get(laneId(delivery))
@@ -280,7 +283,7 @@ const receiverChanges = (
     } else if (!receiver.failing || working.has(id) || receiver.failures < minFailuresToDeactivate) {
       failing.set(id, (failing.get(id) ?? 0) + 1)
     }
-    if (decision._tag === "Deactivate" && delivery.endpointId !== null) ending.push(record)
+    if (decision._tag === "Deactivate" && delivery.endpointId !== null) ending.push({ ...record, decision })
   }
   return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
 }
@@ -314,29 +317,31 @@ const recordCallbacks = Effect.fnUntraced(function* (
 /** The events that announce deactivations. A delivery of an event of the service's own makes no other event. */
 const announcements = (
   random: SecureRandom.SecureRandom["Service"],
-  records: ReadonlyArray<AttemptRecord>,
+  records: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
 ) =>
   Effect.forEach(
     records.filter(({ delivery }) => !isServiceEvent(delivery.event)),
-    ({ delivery, outcome }) =>
-      Effect.map(
-        makeServiceEvent(random, deactivated(delivery.endpointId!, outcome.status === 410 ? "gone" : "failing"), now),
-        (event) => ({ event, orgId: delivery.orgId }),
-      ),
+    ({ delivery, decision }) =>
+      Effect.map(makeServiceEvent(random, deactivated(delivery.endpointId!, decision.reason), now), (event) => ({
+        event,
+        orgId: delivery.orgId,
+      })),
   )
 
 /** Deactivates the endpoints of these attempts, with an entry in the audit log each; returns the lanes that end. */
 const deactivate = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
-  ending: ReadonlyArray<AttemptRecord>,
+  ending: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
 ) {
   const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
   const records = [...byEndpoint.values()]
-  // 410 always deactivates. Five days of failures do so unless the endpoint has worked or was activated since the claim.
-  const failingSince = records.map(({ delivery, outcome }) => (outcome.status === 410 ? null : delivery.failingSince))
+  // Five days of failures deactivate unless the endpoint has worked or was activated since the claim.
+  const failingSince = records.map(({ delivery, decision }) =>
+    decision.reason === "gone" ? null : delivery.failingSince,
+  )
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* announcements(random, records, now)
   const parts: ReadonlyArray<Part> = [

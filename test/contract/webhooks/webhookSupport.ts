@@ -237,13 +237,13 @@ export const attempt = (
 ): AttemptRecord => {
   const _tag = typeof decision === "string" ? decision : "Retry"
   const nextAttemptAt = typeof decision === "string" ? null : decision.retryAt
-  return {
-    delivery,
-    startedAt: plus(now, -1),
-    outcome: { ...outcomes[_tag], ...outcome },
-    decision: _tag === "Retry" ? { _tag, wait: DateTime.distance(now, nextAttemptAt!) } : { _tag },
-    nextAttemptAt,
+  const made = { ...outcomes[_tag], ...outcome }
+  const isGone = made.status === 410 && made.failure === null
+  const decided = (): RetryDecision => {
+    if (_tag === "Retry") return { _tag, wait: DateTime.distance(now, nextAttemptAt!) }
+    return _tag === "Deactivate" ? { _tag, reason: isGone ? "gone" : "failing" } : { _tag }
   }
+  return { delivery, startedAt: plus(now, -1), outcome: made, decision: decided(), nextAttemptAt }
 }
 
 export const record = (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) =>

@@ -8,7 +8,8 @@ describe("decideRetry", () => {
   const delivered = { _tag: "Delivered" } as const
   const retry = (duration: Duration.Duration = wait) => ({ _tag: "Retry", wait: duration }) as const
   const exhausted = { _tag: "Exhausted" } as const
-  const deactivate = { _tag: "Deactivate" } as const
+  const gone = { _tag: "Deactivate", reason: "gone" } as const
+  const failing = { _tag: "Deactivate", reason: "failing" } as const
   const cut = { failure: { kind: "bad_response", message: "longer than 64 KiB" } } as const
   const almost = Duration.subtract(Duration.days(5), Duration.millis(1))
 
@@ -24,7 +25,7 @@ describe("decideRetry", () => {
     ["400", answer(400), retry(), exhausted],
     ["404", answer(404), retry(), exhausted],
     ["500", answer(500), retry(), exhausted],
-    ["410", answer(410), deactivate, deactivate],
+    ["410", answer(410), gone, gone],
     ["410 of which no more came", { ...failure("timeout"), status: 410 }, retry(), exhausted],
     ["no answer in time", failure("timeout"), retry(), exhausted],
     ["no such host", failure("dns"), retry(), exhausted],
@@ -40,7 +41,7 @@ describe("decideRetry", () => {
       assert.deepEqual(decideRetry(outcome, undefined, undefined, failingFor), atTheEnd)
     }
     // Five days of failures deactivate an endpoint with any schedule; a success is a success.
-    const ended = expected._tag === "Delivered" ? delivered : deactivate
+    const ended = expected._tag === "Delivered" ? delivered : expected === gone ? gone : failing
     for (const failingFor of [5, 50].map((n) => ({ duration: Duration.days(n), failures: n }))) {
       for (const left of [wait, undefined]) assert.deepEqual(decideRetry(outcome, left, undefined, failingFor), ended)
     }

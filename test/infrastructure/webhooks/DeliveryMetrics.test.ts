@@ -12,7 +12,7 @@ const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<RetryDecision["_ta
   delivery: { orgId: "o", deliveryId: "d", endpointId: null } as ClaimedDelivery,
   startedAt: now,
   outcome: { status: null, failure: null, body: null, retryAfter: null, duration: Duration.seconds(2), ...outcome },
-  decision: { _tag },
+  decision: _tag === "Deactivate" ? { _tag, reason: "failing" } : { _tag },
   nextAttemptAt: null,
 })
 
