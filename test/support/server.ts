@@ -50,6 +50,8 @@ export interface ServerOptions {
    * Whether a sleep of half a second or more never ends, so that nothing can depend on a poll interval or a timeout.
    */
   readonly endlessSleeps?: boolean
+  /** References of the service with other values, such as a shorter interval. */
+  readonly references?: Layer.Layer<never>
 }
 
 /**
@@ -95,7 +97,7 @@ export class TestServer extends Context.Service<
 
 const start = Effect.fnUntraced(function* <E, R>(
   environment: Environment | Effect.Effect<Environment, E, R>,
-  { endlessSleeps = false }: ServerOptions,
+  { endlessSleeps = false, references = Layer.empty }: ServerOptions,
 ) {
   const wanted = Effect.isEffect(environment) ? yield* environment : environment
   const variables = { ...defaults, ...(isDefault(wanted) ? yield* onCitus : {}), ...wanted }
@@ -106,6 +108,7 @@ const start = Effect.fnUntraced(function* <E, R>(
   const spans: Array<Tracer.NativeSpan> = []
   const { clock, advance } = movable(yield* Clock.Clock, endlessSleeps)
   const observed = Layer.mergeAll(
+    references,
     Logger.layer([Logger.map(Logger.formatJson, (line) => void log.push(line))]),
     Layer.succeed(References.MinimumLogLevel, "All"),
     Layer.succeed(Clock.Clock, clock),

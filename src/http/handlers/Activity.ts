@@ -1,4 +1,4 @@
-import { Effect, Stream } from "effect"
+import { Context, type Duration, Effect, Stream } from "effect"
 import { HttpApiBuilder, HttpApiSchema } from "effect/http-api"
 import {
   CurrentPrincipal,
@@ -34,7 +34,9 @@ export const live = HttpApiBuilder.group(Api, "live", (handlers) =>
 )
 
 /** How often a stream sends a ping and checks that its reader may still read. */
-const pingInterval = "15 seconds"
+export const PingInterval = Context.Reference<Duration.Input>("gatehouse/http/Activity/PingInterval", {
+  defaultValue: () => "15 seconds",
+})
 
 const webhookTopics: ReadonlySet<string> = new Set(["delivery", "endpoint"])
 const allTopics: ReadonlySet<string> = new Set([...webhookTopics, "job", "deployment"])
@@ -63,7 +65,7 @@ const liveEvents = Effect.fnUntraced(function* (orgId: string | undefined, after
   const { principal, recheck = Effect.void } = yield* CurrentPrincipal
   const scope = yield* scopeOf(orgId)
   const events = yield* feed.follow(scope, topicsOf(principal), after)
-  const pings = Stream.tick(pingInterval).pipe(
+  const pings = Stream.tick(yield* PingInterval).pipe(
     Stream.mapEffect(() => Effect.isSuccess(recheck)),
     Stream.takeWhile((mayRead) => mayRead),
     Stream.map(() => ({ event: "ping", data: "{}" })),

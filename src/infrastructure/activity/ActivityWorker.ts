@@ -1,4 +1,4 @@
-import { Clock, DateTime, Duration, Effect, Layer, Metric, Schedule } from "effect"
+import { Clock, Context, DateTime, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { Unavailable } from "../../domain/Errors.ts"
 import { RetentionDays } from "../../domain/Retention.ts"
@@ -12,8 +12,15 @@ import {
   type ReplicaFigures,
 } from "../../domain/activity/ActivityRepository.ts"
 
-const flushInterval = Duration.seconds(5)
-const heartbeatInterval = Duration.seconds(20)
+/** How often a replica writes what it has counted. Source: 5 seconds, which are the delay of the overview. */
+export const FlushInterval = Context.Reference<Duration.Duration>(
+  "gatehouse/infrastructure/ActivityWorker/FlushInterval",
+  {
+    defaultValue: () => Duration.seconds(5),
+  },
+)
+/** A replica says that it is alive with every fourth writing. */
+const writesPerHeartbeat = 4
 /** A replica that was not seen for so long is forgotten. */
 const replicaMemory = { minutes: 10 }
 /** Intervals that one statement removes. */
@@ -61,9 +68,12 @@ export const layer = Layer.effectDiscard(
     yield* Effect.addFinalizer(() =>
       Effect.andThen(flush, quietly("This replica counts as alive for a minute")(repository.leave(replicaId))),
     )
-    yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(flushInterval)))
+    yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(yield* FlushInterval)))
     yield* Effect.forkScoped(
-      Effect.repeat(quietly("This replica cannot say that it is alive")(beat), Schedule.spaced(heartbeatInterval)),
+      Effect.repeat(
+        quietly("This replica cannot say that it is alive")(beat),
+        Schedule.spaced(Duration.times(yield* FlushInterval, writesPerHeartbeat)),
+      ),
     )
     yield* quietly("Old activity is not removed")(
       Effect.provideService(removeOld, ActivityRepository, repository),

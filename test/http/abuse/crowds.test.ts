@@ -18,18 +18,18 @@ const counted = (answers: ReadonlyArray<{ readonly status: number }>) => {
 const crowd = (size: number, tenant: Tenant, path: string, json: object) =>
   Effect.replicateEffect(tenant.ask(path, json), size, { concurrency: "unbounded" })
 
-layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
+layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "1000" })), {
   excludeTestServices: true,
   timeout: "5 minutes",
 })("a crowd of one org's requests", (it) => {
   // Seen failing without the limit: 148 connections.
-  it.effect("1,500 tests of endpoints at once open a few connections to their receiver", () =>
+  it.effect("600 tests of endpoints at once open a few connections to their receiver", () =>
     Effect.gen(function* () {
       const tenant = yield* makeTenant()
       const receiver = yield* makeReceiver()
       receiver.behave("slow")
       const ids = yield* Effect.forEach(Array.from({ length: 6 }), () => tenant.endpoint(receiver.url))
-      const answers = yield* Effect.forEach(ids, (id) => crowd(250, tenant, "webhooks/test", { id }), {
+      const answers = yield* Effect.forEach(ids, (id) => crowd(100, tenant, "webhooks/test", { id }), {
         concurrency: "unbounded",
       })
       const counts = counted(answers.flat())
@@ -41,21 +41,21 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
   )
 
   it.effect(
-    "1,500 claims that wait do not delay another org's creations, and each of its jobs goes to one of its claims",
+    "400 claims that wait do not delay another org's creations, and each of its jobs goes to one of its claims",
     () =>
       Effect.gen(function* () {
         const { routed } = yield* TestServer
         const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
         const before = routed()
-        const waiting = yield* Effect.forkChild(crowd(1_500, tenant, "jobs/claim", { wait_seconds: 15 }))
-        yield* until("the claims to arrive", Effect.sync(routed), (requests) => requests >= before + 1_500)
+        const waiting = yield* Effect.forkChild(crowd(400, tenant, "jobs/claim", { wait_seconds: 10 }))
+        yield* until("the claims to arrive", Effect.sync(routed), (requests) => requests >= before + 400)
         for (let n = 0; n < 50; n++) {
           yield* make(tenant)
           yield* make(other)
         }
         expect(yield* claim(other, { limit: 100 })).toHaveLength(50)
         const answers = yield* within("the claims", Fiber.join(waiting))
-        expect(counted(answers)).toEqual({ 200: 1_500 })
+        expect(counted(answers)).toEqual({ 200: 400 })
         const got = answers.flatMap(({ json }) => (json as { jobs: ReadonlyArray<{ job_id: string }> }).jobs)
         expect(new Set(got.map(({ job_id }) => job_id)).size).toBe(50)
         expect(got).toHaveLength(50)
@@ -67,9 +67,9 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
     Effect.gen(function* () {
       const { sql } = yield* TestServer
       const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
-      // Each page has three megabytes.
+      // Each page has a megabyte.
       yield* sql`INSERT INTO jobs (id, org_id, workflow, input, skip_callbacks, status, created_at, updated_at)
-        SELECT 'crowd' || n, ${tenant.orgId}, 'w', to_json(repeat('x', 30000))::text, false, 'queued', now(), now()
+        SELECT 'crowd' || n, ${tenant.orgId}, 'w', to_json(repeat('x', 10000))::text, false, 'queued', now(), now()
         FROM generate_series(1, 100) n`
       let lists = 0
       const client = tenant
@@ -84,7 +84,7 @@ layer(TestServer.layer(onPostgres({ LIMIT_WAITING_CLAIMS: "3000" })), {
         (answered) => answered >= 40,
       )
       const before = lists
-      const creates = 40
+      const creates = 15
       for (let n = 0; n < creates; n++) yield* make(other)
       // In the order of arrival, each would wait for about 40.
       expect((lists - before) / creates).toBeLessThan(15)

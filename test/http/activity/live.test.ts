@@ -3,6 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { get, type IncomingMessage } from "node:http"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
+import { PingInterval } from "#src/http/handlers/Activity.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
@@ -50,82 +51,82 @@ const seen = (events: () => ReadonlyArray<Received>, count: number) =>
 const admin = { authorization: `Bearer ${adminToken}` }
 
 for (const [database, environment] of Object.entries({ embedded: guarded, PostgreSQL: onPostgres(guarded) })) {
-  layer(TestServer.layer<never, never>(environment as never), { excludeTestServices: true })(
-    `live on ${database}`,
-    (it) => {
-      it.effect("sends changes of every org to the administrator, and of its own org to a key", () =>
-        Effect.gen(function* () {
-          const { url } = yield* TestServer
-          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
-          const all = yield* follow(url, admin)
-          const own = yield* follow(url, { "x-api-key": tenant.key })
-          expect(all.answer.headers["content-type"]).toContain("text/event-stream")
-          for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
-          yield* other.finished()
-          const jobId = yield* tenant.finished()
-          const jobs = yield* seen(own.events, 3)
-          expect(jobs.slice(1).map(({ data, event }) => [event, data])).toEqual([
-            ["job", { orgId: tenant.orgId, jobId, status: "queued" }],
-            ["job", { orgId: tenant.orgId, jobId, status: "completed" }],
-          ])
-          const everything = (yield* seen(all.events, 5)).slice(1)
-          expect(new Set(everything.map(({ data }) => data["orgId"]))).toEqual(new Set([tenant.orgId, other.orgId]))
-          const one = yield* follow(url, admin, `?orgId=${other.orgId}`)
-          expect((yield* seen(one.events, 1))[0]!.event).toBe("reset")
-        }).pipe(Effect.scoped),
-      )
+  layer(
+    TestServer.layer<never, never>(environment as never, { references: Layer.succeed(PingInterval, "500 millis") }),
+    { excludeTestServices: true },
+  )(`live on ${database}`, (it) => {
+    it.effect("sends changes of every org to the administrator, and of its own org to a key", () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+        const all = yield* follow(url, admin)
+        const own = yield* follow(url, { "x-api-key": tenant.key })
+        expect(all.answer.headers["content-type"]).toContain("text/event-stream")
+        for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
+        yield* other.finished()
+        const jobId = yield* tenant.finished()
+        const jobs = yield* seen(own.events, 3)
+        expect(jobs.slice(1).map(({ data, event }) => [event, data])).toEqual([
+          ["job", { orgId: tenant.orgId, jobId, status: "queued" }],
+          ["job", { orgId: tenant.orgId, jobId, status: "completed" }],
+        ])
+        const everything = (yield* seen(all.events, 5)).slice(1)
+        expect(new Set(everything.map(({ data }) => data["orgId"]))).toEqual(new Set([tenant.orgId, other.orgId]))
+        const one = yield* follow(url, admin, `?orgId=${other.orgId}`)
+        expect((yield* seen(one.events, 1))[0]!.event).toBe("reset")
+      }).pipe(Effect.scoped),
+    )
 
-      it.effect("a client that reconnects gets the changes that it missed, and a reset for an unknown id", () =>
-        Effect.gen(function* () {
-          const { url } = yield* TestServer
-          const tenant = yield* makeTenant(adminToken)
-          const key = { "x-api-key": tenant.key }
-          const first = yield* follow(url, key)
-          yield* seen(first.events, 1)
-          yield* tenant.finished()
-          const [, queued, completed] = yield* seen(first.events, 3)
-          first.answer.destroy()
-          const again = yield* follow(url, { ...key, "last-event-id": queued!.id! })
-          expect(yield* seen(again.events, 1)).toEqual([completed])
-          const unknown = yield* follow(url, { ...key, "last-event-id": "none" })
-          expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
-        }).pipe(Effect.scoped),
-      )
+    it.effect("a client that reconnects gets the changes that it missed, and a reset for an unknown id", () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const tenant = yield* makeTenant(adminToken)
+        const key = { "x-api-key": tenant.key }
+        const first = yield* follow(url, key)
+        yield* seen(first.events, 1)
+        yield* tenant.finished()
+        const [, queued, completed] = yield* seen(first.events, 3)
+        first.answer.destroy()
+        const again = yield* follow(url, { ...key, "last-event-id": queued!.id! })
+        expect(yield* seen(again.events, 1)).toEqual([completed])
+        const unknown = yield* follow(url, { ...key, "last-event-id": "none" })
+        expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
+      }).pipe(Effect.scoped),
+    )
 
-      it.effect("a portal session gets endpoints and deliveries, but no jobs", () =>
-        Effect.gen(function* () {
-          const { url } = yield* TestServer
-          const tenant = yield* makeTenant(adminToken)
-          const { cookie } = yield* openPortal(yield* portalLink(tenant.headers))
-          const portal = yield* follow(url, { cookie })
-          yield* seen(portal.events, 1)
-          const endpointId = yield* tenant.endpoint("https://localhost:9/")
-          yield* tenant.finished()
-          const [, created, attempt] = yield* seen(portal.events, 3)
-          expect(created).toMatchObject({ event: "endpoint", data: { endpointId, change: "created" } })
-          expect(attempt).toMatchObject({
-            event: "delivery",
-            data: { endpointId, state: "pending", status: null },
-          })
-        }).pipe(Effect.scoped),
-      )
+    it.effect("a portal session gets endpoints and deliveries, but no jobs", () =>
+      Effect.gen(function* () {
+        const { url } = yield* TestServer
+        const tenant = yield* makeTenant(adminToken)
+        const { cookie } = yield* openPortal(yield* portalLink(tenant.headers))
+        const portal = yield* follow(url, { cookie })
+        yield* seen(portal.events, 1)
+        const endpointId = yield* tenant.endpoint("https://localhost:9/")
+        yield* tenant.finished()
+        const [, created, attempt] = yield* seen(portal.events, 3)
+        expect(created).toMatchObject({ event: "endpoint", data: { endpointId, change: "created" } })
+        expect(attempt).toMatchObject({
+          event: "delivery",
+          data: { endpointId, state: "pending", status: null },
+        })
+      }).pipe(Effect.scoped),
+    )
 
-      it.effect("requires a credential, and the stream ends with it", () =>
-        Effect.gen(function* () {
-          const { send, url } = yield* TestServer
-          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
-          expect((yield* send("GET", "/api/v0/live")).status).toBe(401)
-          const foreign = yield* send("GET", `/api/v0/live?orgId=${other.orgId}`, { headers: tenant.headers })
-          expect(foreign.status).toBe(404)
-          const { cookie } = yield* signIn(tenant.key)
-          const stream = yield* follow(url, { cookie })
-          yield* seen(stream.events, 1)
-          yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
-          yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
-        }).pipe(Effect.scoped),
-      )
-    },
-  )
+    it.effect("requires a credential, and the stream ends with it", () =>
+      Effect.gen(function* () {
+        const { send, url } = yield* TestServer
+        const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+        expect((yield* send("GET", "/api/v0/live")).status).toBe(401)
+        const foreign = yield* send("GET", `/api/v0/live?orgId=${other.orgId}`, { headers: tenant.headers })
+        expect(foreign.status).toBe(404)
+        const { cookie } = yield* signIn(tenant.key)
+        const stream = yield* follow(url, { cookie })
+        yield* seen(stream.events, 1)
+        yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
+        yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
+      }).pipe(Effect.scoped),
+    )
+  })
 }
 
 class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
