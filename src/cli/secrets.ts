@@ -18,7 +18,7 @@ const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
   const [Cipher, { describeSqlError }, EncryptionKeys, Reencryption] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/crypto/Cipher.ts"),
-      import("../infrastructure/database/Database.ts"),
+      import("../infrastructure/database/PostgresDatabase.ts"),
       import("../infrastructure/crypto/EncryptionKeys.ts"),
       import("../infrastructure/crypto/Reencryption.ts"),
     ]),

@@ -33,12 +33,20 @@ export class ServiceStates extends Context.Service<
   )
 }
 
+/** The state of a database that answers. */
+export interface DatabaseState {
+  /** Whether it accepts writes. */
+  readonly writable: boolean
+  /** What makes the service slower, in a sentence. */
+  readonly warning?: string
+}
+
 /** Whether this replica can serve requests. */
 export class Readiness extends Context.Service<
   Readiness,
   {
-    /** Succeeds when the database answers and has its migrations. Returns whether it accepts writes. */
-    readonly check: Effect.Effect<{ readonly writable: boolean }, Unavailable>
+    /** Succeeds when the database answers and has its migrations. */
+    readonly check: Effect.Effect<DatabaseState, Unavailable>
   }
 >()("gatehouse/domain/Readiness") {}
 

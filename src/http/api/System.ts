@@ -9,6 +9,9 @@ const Ready = Schema.Struct({
   writable: Schema.Boolean.annotate({
     description: "false: the database is read-only, for example a standby. Keys are validated; writes are a 503.",
   }),
+  warning: Schema.optionalKey(Schema.String).annotate({
+    description: "What is wrong although requests are served, for example notifications that do not arrive.",
+  }),
 }).annotate({ identifier: "Ready" })
 
 export class SystemGroup extends HttpApiGroup.make("system")
@@ -19,7 +22,7 @@ export class SystemGroup extends HttpApiGroup.make("system")
     HttpApiEndpoint.get("readyz", "/readyz", { success: Ready }).annotateMerge(
       about(
         "Check that the service is ready",
-        "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200.",
+        "200 if the database answers and its migrations are applied, otherwise 503. A read-only database is a 200, and a pooler in transaction mode a 503 that says so.",
       ),
     ),
   )

@@ -7,7 +7,7 @@ export const layer = HttpApiBuilder.group(Api, "system", (handlers) =>
   Effect.map(Readiness, (readiness) =>
     handlers.handleAll({
       healthz: () => Effect.succeed({ ok: true }),
-      readyz: () => Effect.map(readiness.check, ({ writable }) => ({ ok: true, writable })),
+      readyz: () => Effect.map(readiness.check, (state) => ({ ok: true, ...state })),
     }),
   ),
 )

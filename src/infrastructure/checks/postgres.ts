@@ -2,10 +2,10 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, Effect, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlError } from "effect/sql"
-import { describeSqlError } from "../database/Database.ts"
+
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
-import { poolConfig } from "../database/PostgresDatabase.ts"
+import { describeSqlError, poolConfig } from "../database/PostgresDatabase.ts"
 import { schemaOf } from "../database/buckets.ts"
 import { urlOf } from "../database/citus/DistributedClient.ts"
 import { type Distribution, distributionOf } from "../database/citus/placements.ts"
@@ -68,6 +68,8 @@ export const checkPostgres = (
 ): Effect.Effect<ReadonlyArray<Check>> =>
   Effect.gen(function* () {
     const sql = yield* PostgresDatabase.client(url)
+    const pooler = yield* PostgresDatabase.poolerFault(sql)
+    if (pooler !== undefined) return [fail("database", pooler, "set DATABASE_URL, or the pooler, as the message says")]
     const database = Effect.provideService(SqlClient.SqlClient, sql)
     const server = yield* database(checkServer)
     const migrations = yield* database(checkMigrations)

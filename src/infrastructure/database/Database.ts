@@ -1,8 +1,9 @@
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Context, Effect, Fiber, Layer, Metric, Queue, Redacted, Result, Schedule } from "effect"
+import { Cause, Context, Deferred, Effect, Fiber, Layer, Metric, Queue, Redacted, Result, Schedule } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
+import type { DatabaseState } from "../../domain/activity/ServiceStates.ts"
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { sessionParameters } from "./buckets.ts"
 import * as DistributedClient from "./citus/DistributedClient.ts"
@@ -13,6 +14,7 @@ import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
 import { maintenance } from "./embedded/EmbeddedDatabase.ts"
 import * as Migrations from "./Migrations.ts"
 import * as Notifications from "./Notifications.ts"
+import { describeSqlError } from "./PostgresDatabase.ts"
 import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "../StartupError.ts"
 
@@ -33,9 +35,10 @@ export class Database extends Context.Service<
     readonly kind: "postgres" | "embedded"
     /**
      * Succeeds if the database answers and has all migrations. Returns whether it is writable, which a standby and a read-only
-     * database are not. Fails within two seconds otherwise.
+     * database are not, and what makes the service slower. Fails within two seconds otherwise, also when a pooler in transaction
+     * mode is in between.
      */
-    readonly ready: Effect.Effect<{ readonly writable: boolean }, Unavailable>
+    readonly ready: Effect.Effect<DatabaseState, Unavailable>
   }
 >()("gatehouse/infrastructure/Database") {
   /**
@@ -144,13 +147,45 @@ const postgres = Effect.fn("Database.postgres")(function* (
   const platform = yield* PostgresDatabase.client(url, parameters).pipe(cannotStart("DATABASE_URL"))
   const sql =
     buckets === 0 ? platform : yield* DistributedClient.make(url, platform, buckets).pipe(cannotStart("DATABASE_URL"))
-  return yield* provide("postgres", sql, Notifications.make(yield* PostgresDatabase.subscriptions(listenUrl, sql)))
+  const { faults, listening } = yield* watchPoolers(platform)
+  const subscribe = yield* PostgresDatabase.subscriptions(listenUrl, sql, listening)
+  return yield* provide("postgres", sql, Notifications.make(subscribe), faults)
+})
+
+/** What is wrong between the service and a database that answers, in sentences. */
+interface Faults {
+  /** The service does not work. */
+  readonly pooler?: string | undefined
+  /** The service works, but slower. */
+  readonly listening?: string | undefined
+}
+
+/** Looks for a pooler that breaks the service, at the start and every minute, and logs what it finds. */
+const watchPoolers = Effect.fnUntraced(function* (sql: PgClient.PgClient) {
+  let found: Faults = {}
+  const notice = (kind: keyof Faults) => (fault: string | undefined) =>
+    Effect.suspend(() => {
+      const isNew = fault !== undefined && fault !== found[kind]
+      found = { ...found, [kind]: fault }
+      return isNew ? Effect.logError(fault) : Effect.void
+    })
+  const checked = yield* Deferred.make<void>()
+  yield* PostgresDatabase.poolerFault(sql).pipe(
+    Effect.timeout("5 seconds"),
+    Effect.flatMap(notice("pooler")),
+    Effect.catchCause((cause) => Effect.logDebug("Cannot look for a pooler", cause)),
+    Effect.ensuring(Deferred.succeed(checked, undefined)),
+    Effect.repeat(Schedule.spaced("1 minute")),
+    Effect.forkScoped,
+  )
+  return { faults: Effect.map(Deferred.await(checked), () => found), listening: notice("listening") }
 })
 
 const provide = Effect.fnUntraced(function* (
   kind: "postgres" | "embedded",
   sql: PgClient.PgClient,
   notifications: Notifications.Notifications["Service"],
+  faults: Effect.Effect<Faults> = Effect.succeed({}),
 ) {
   yield* Metric.update(connectionsMax, kind === "postgres" ? PostgresDatabase.poolSize : 1)
   const known = yield* Migrations.newest
@@ -169,11 +204,20 @@ const provide = Effect.fnUntraced(function* (
     Effect.andThen(writable),
     Effect.timeout("2 seconds"),
   )
-  // Detached, because interrupting a query on a dead connection takes longer than its deadline.
-  const ready = Effect.forkDetach(query).pipe(
-    Effect.flatMap(Fiber.join),
+  const ready = Effect.gen(function* () {
+    const { listening, pooler } = yield* faults
+    if (pooler !== undefined) return yield* new Unavailable({ error: pooler })
+    // Detached, because interrupting a query on a dead connection takes longer than its deadline.
+    const state = yield* Effect.flatMap(Effect.forkDetach(query), Fiber.join)
+    return { ...state, ...(listening === undefined ? {} : { warning: listening }) }
+  }).pipe(
     Effect.timeout("2 seconds"),
-    Effect.catchCause((cause) => Effect.andThen(Effect.logDebug("Not ready", cause), Effect.fail(notReady))),
+    Effect.tapCause((cause) => Effect.logDebug("Not ready", cause)),
+    Effect.catchIf(
+      (error) => !(error instanceof Unavailable),
+      () => Effect.fail(notReady),
+    ),
+    Effect.catchDefect(() => Effect.fail(notReady)),
   )
   return Context.make(Database, Database.of({ kind, ready })).pipe(
     Context.add(PgClient.PgClient, sql),
@@ -194,20 +238,3 @@ const cannotStart =
           })
         : (error as Exclude<E, SqlError.SqlError>),
     )
-
-/** OpenSSL's reasons for a certificate whose issuer it does not know. */
-const unknownIssuers = new Set([
-  "DEPTH_ZERO_SELF_SIGNED_CERT",
-  "SELF_SIGNED_CERT_IN_CHAIN",
-  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
-  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-])
-
-/** The message of the database or of the connection to it. */
-export const describeSqlError = (error: SqlError.SqlError) => {
-  const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
-  const isUnknownIssuer = unknownIssuers.has(code ?? "")
-  return isUnknownIssuer
-    ? `${message}; sslrootcert in the URL names the file of a private CA`
-    : message || code || error.message
-}

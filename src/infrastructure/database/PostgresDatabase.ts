@@ -72,6 +72,45 @@ export const poolConfig = (
 export const migrationClient = (url: Redacted.Redacted<string>) =>
   Effect.flatMap(connection(url, "gatehouse migrations"), PgClient.makeClient)
 
+/** What a pooler between this service and PostgreSQL breaks, in sentences for the operator. */
+const poolerFaults = {
+  transactions:
+    "DATABASE_URL is the address of a pooler in transaction mode, which does not work: use PostgreSQL itself, or a pooler in session mode. See docs/scaling.md",
+  parameters:
+    "The pooler of DATABASE_URL refuses startup parameters: set its ignore_startup_parameters and session mode. See docs/scaling.md",
+} as const
+
+/**
+ * Looks for a pooler that breaks the service: in transaction mode the statements of one connection run in several sessions. Returns
+ * what is wrong, or `undefined`. Uses two connections of the pool.
+ */
+export const poolerFault = (sql: PgClient.PgClient) =>
+  Effect.gen(function* () {
+    const [one, other] = [yield* sql.reserve, yield* sql.reserve]
+    const session = Effect.map(
+      one.executeUnprepared("SELECT pg_backend_pid() AS pid", [], undefined),
+      ([row]) => (row as { readonly pid: number }).pid,
+    )
+    // Not a transaction: its rollback would wait for a dead connection for ever.
+    const occupy = other.executeUnprepared("SELECT pg_sleep(0.03)", [], undefined)
+    const changes = Effect.gen(function* () {
+      const first = yield* session
+      // The sleep takes the session that the first statement has left to the pooler.
+      const [, second] = yield* Effect.all([occupy, session], { concurrency: 2 })
+      return first !== second
+    })
+    // Another client may have taken it first.
+    const isShared = yield* Effect.repeat(changes, { until: (isShared) => isShared, times: 2 })
+    return isShared ? poolerFaults.transactions : undefined
+  }).pipe(
+    Effect.scoped,
+    Effect.catch((error) =>
+      describeSqlError(error).startsWith("unsupported startup parameter")
+        ? Effect.succeed(poolerFaults.parameters)
+        : Effect.fail(error),
+    ),
+  )
+
 const probeChannel = "gatehouse_probe"
 
 const connectionError = (message: string, operation: string) =>
@@ -96,11 +135,18 @@ interface Listener {
   readonly lost: Effect.Effect<never, SqlError.SqlError>
 }
 
+const deaf =
+  "Notifications do not arrive; LISTEN_URL, or DATABASE_URL without it, must not be the address of a transaction pooler or of another database"
+
+/** Is told whether notifications arrive: `undefined`, or what is wrong. */
+type Noticed = (fault: string | undefined) => Effect.Effect<void>
+
 /** Opens a connection in the scope, and checks that it receives a notification of another connection. */
 const openListening = Effect.fnUntraced(function* (
   url: Redacted.Redacted<string>,
   sql: SqlClient.SqlClient,
   scope: Scope.Scope,
+  noticed: Noticed,
 ) {
   const pinned = yield* connection(url, "gatehouse notifications").pipe(
     Effect.flatMap(PgConnection.make),
@@ -111,25 +157,29 @@ const openListening = Effect.fnUntraced(function* (
   const probes = yield* pinned.listen(probeChannel)
   const probe = String(yield* Random.nextInt)
   yield* sql`SELECT pg_notify(${probeChannel}, ${probe})`
-  yield* Effect.repeat(Queue.take(probes), { until: ({ payload }) => payload === probe })
+  yield* Effect.repeat(Queue.take(probes), { until: ({ payload }) => payload === probe }).pipe(
+    Effect.timeoutOrElse({
+      duration: "3 seconds",
+      orElse: () => Effect.andThen(noticed(deaf), Effect.fail(connectionError(deaf, "listen"))),
+    }),
+  )
+  yield* noticed(undefined)
   return { pinned, probes }
 })
 
 /** A connection for LISTEN. Twice a second its heartbeat sends a proof to each channel that wants one. */
-const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) {
+const listener = Effect.fnUntraced(function* (
+  url: Redacted.Redacted<string>,
+  sql: SqlClient.SqlClient,
+  noticed: Noticed,
+) {
   // A scope of its own: closing it breaks the connection and fails the queries on it.
   const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
   const disconnect = Scope.close(scope, Exit.void)
-  const { pinned, probes } = yield* openListening(url, sql, scope).pipe(
+  const { pinned, probes } = yield* openListening(url, sql, scope, noticed).pipe(
     Effect.timeoutOrElse({
       duration: "5 seconds",
-      orElse: () =>
-        Effect.fail(
-          connectionError(
-            "Notifications do not arrive; LISTEN_URL, or DATABASE_URL without it, must not be the address of a transaction pooler or of another database",
-            "listen",
-          ),
-        ),
+      orElse: () => Effect.fail(connectionError("The connection for LISTEN did not open within 5 seconds", "listen")),
     }),
     Effect.onError(() => disconnect),
   )
@@ -167,9 +217,10 @@ const listener = Effect.fnUntraced(function* (url: Redacted.Redacted<string>, sq
 export const subscriptions: (
   url: Redacted.Redacted<string>,
   sql: SqlClient.SqlClient,
+  noticed?: Noticed,
 ) => Effect.Effect<Subscribe<SqlError.SqlError>, never, Scope.Scope> = Effect.fn("PostgresDatabase.subscriptions")(
-  function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient) {
-    const shared: RcRef.RcRef<Listener, SqlError.SqlError> = yield* RcRef.make({ acquire: listener(url, sql) })
+  function* (url: Redacted.Redacted<string>, sql: SqlClient.SqlClient, noticed: Noticed = () => Effect.void) {
+    const shared: RcRef.RcRef<Listener, SqlError.SqlError> = yield* RcRef.make({ acquire: listener(url, sql, noticed) })
     return Effect.fnUntraced(function* (channel: string, { proofs = false }: ListenOptions) {
       const { connection, lost, proof, proven } = yield* RcRef.get(shared)
       const notifications = yield* connection.listen(channel)
@@ -185,3 +236,20 @@ export const subscriptions: (
     })
   },
 )
+
+/** OpenSSL's reasons for a certificate whose issuer it does not know. */
+const unknownIssuers = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+])
+
+/** The message of the database or of the connection to it. */
+export const describeSqlError = (error: SqlError.SqlError) => {
+  const { code, message } = error.reason.cause as { readonly code?: string; readonly message?: string }
+  const isUnknownIssuer = unknownIssuers.has(code ?? "")
+  return isUnknownIssuer
+    ? `${message}; sslrootcert in the URL names the file of a private CA`
+    : message || code || error.message
+}

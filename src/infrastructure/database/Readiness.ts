@@ -1,6 +1,5 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Unavailable } from "../../domain/Errors.ts"
 import { DatabaseSize, Readiness } from "../../domain/activity/ServiceStates.ts"
 import { Database } from "./Database.ts"
 import { bucketsOf } from "./buckets.ts"
@@ -9,17 +8,7 @@ import { orUnavailable } from "./orUnavailable.ts"
 /** The service is ready if the database is. */
 export const layer = Layer.effect(
   Readiness,
-  Effect.map(Database, (database) =>
-    Readiness.of({
-      check: Effect.mapError(
-        database.ready,
-        () =>
-          new Unavailable({
-            error: "The database does not answer, or its migrations are not applied.",
-          }),
-      ),
-    }),
-  ),
+  Effect.map(Database, ({ ready }) => Readiness.of({ check: ready })),
 )
 
 /**

@@ -22,7 +22,11 @@ const Verdict = ({ overview }: { readonly overview: Overview }) => {
   const { data: ready, error } = useData("system.readyz", {}, { refetchMillis: 15_000 })
   const { data: failing } = useData("activity.failing", { limit: 100 }, { refetchMillis: 15_000 })
   const state = useServiceState()
-  const database = { state: databaseStateOf(ready?.writable, error), millis: databaseMillisOf(state?.replicas ?? []) }
+  const database = {
+    state: databaseStateOf(ready?.writable, error),
+    warning: ready?.warning,
+    millis: databaseMillisOf(state?.replicas ?? []),
+  }
   const problems = problemsOf(overview, failing?.endpoints ?? [], database, now)
   if (problems.length === 0) {
     return (
@@ -286,7 +290,7 @@ const percentText = (share: number) => `${Number((share * 100).toFixed(share < 0
 const problemsOf = (
   overview: Overview,
   failing: ReadonlyArray<Failing>,
-  database: { readonly state: DatabaseState; readonly millis: number },
+  database: { readonly state: DatabaseState; readonly warning: string | undefined; readonly millis: number },
   now: number,
 ): ReadonlyArray<Problem> => {
   const { attempts, failedShare, unavailable } = recentOf(overview)
@@ -297,6 +301,9 @@ const problemsOf = (
   const ended = failing.filter(({ active, deactivatedReason }) => !active && deactivatedReason !== "by_request").length
   const problems: Array<Problem | undefined> = [
     databaseProblems[database.state],
+    database.warning === undefined
+      ? undefined
+      : { tone: "warn", text: `${database.warning}.`, remedy: "Until then, each validation asks the database." },
     unavailable === 0
       ? undefined
       : {
