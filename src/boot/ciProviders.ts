@@ -108,7 +108,7 @@ const parsePreset = (value: unknown, audiences: ReadonlyArray<string>): Entry =>
       issuer,
       audiences: entry.audiences ?? audiences,
       algorithms: entry.algorithms ?? ["RS256"],
-      jwks: entry.jwks ?? (preset.keysPath && `${issuer.replace(/\/+$/, "")}${preset.keysPath}`),
+      jwks: entry.jwks ?? (preset.keysPath && `${issuer.replace(/(?<!\/)\/+$/, "")}${preset.keysPath}`),
       read: preset.read(issuer),
     })
   })

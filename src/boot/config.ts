@@ -228,7 +228,7 @@ const days: Parse<number | "off"> = (value) =>
 
 const httpUrl: Parse<string> = (value) =>
   URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)
-    ? Result.succeed(value.replace(/\/+$/, ""))
+    ? Result.succeed(value.replace(/(?<!\/)\/+$/, ""))
     : Result.fail("must be an http or https URL")
 
 const oneOf =

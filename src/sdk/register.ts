@@ -30,7 +30,7 @@ export const register: (
   options: RegisterOptions,
 ) => Effect.Effect<typeof Registration.Type, RegistrationFailed, HttpClient.HttpClient> = Effect.fnUntraced(
   function* ({ audience, environment, url }: RegisterOptions) {
-    const credential = yield* ciToken(environment, audience ?? url.replace(/\/+$/, ""))
+    const credential = yield* ciToken(environment, audience ?? url.replace(/(?<!\/)\/+$/, ""))
     const gatehouse = yield* Gatehouse.make({ baseUrl: url, credential }).pipe(
       Effect.provideServiceEffect(HttpClient.HttpClient, Effect.map(HttpClient.HttpClient, withRetries)),
     )

@@ -112,7 +112,7 @@ async function* parts(response: Response): AsyncGenerator<unknown, void> {
 export const bind = (operations: Operations, options: ClientOptions): unknown => {
   const { baseUrl, credential, timeoutMillis = 60_000 } = options
   const send = options.fetch ?? fetch
-  const base = baseUrl.replace(/\/+$/, "")
+  const base = baseUrl.replace(/(?<!\/)\/+$/, "")
 
   const call = async (operation: Operation, args: Arguments = {}, { idempotencyKey, signal }: CallOptions = {}) => {
     const { body, path } = requestOf(operation, args)

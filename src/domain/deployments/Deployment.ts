@@ -31,7 +31,7 @@ export const Deployment = Schema.Struct({
 }).annotate({ identifier: "Deployment" })
 export interface Deployment extends Schema.Schema.Type<typeof Deployment> {}
 
-const trimHyphens = (text: string) => text.replace(/^-+|-+$/g, "")
+const trimHyphens = (text: string) => text.replace(/^-+|(?<!-)-+$/g, "")
 
 /**
  * The subdomain for the project of a repository: `<name>-<owner>` as a DNS label (RFC 1123: 1 to 63 lower-case letters,

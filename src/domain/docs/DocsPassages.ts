@@ -205,19 +205,50 @@ const tag = new RegExp(
   String.raw`(?:(?<!\w)<[A-Z][\w.]*|</[A-Z][\w.]*|</?(?:${htmlTags})(?=[\s/>]))(?:\s+[\w:.-]+(?:=(?:"[^"]*"|'[^']*'|\{(?:[^{}]|\{[^{}]*\})*\}))?|\s*\{\.\.\.[^{}]*\})*\s*/?>`,
   "g",
 )
-const comment = /<!--[\s\S]*?-->|\{\/\*[\s\S]*?\*\/\}/g
-/** Examples and inline code, which stay as they are. */
-const code = /(^ {0,3}(`{3,}|~{3,})[^\n]*\n[\s\S]*?(?:^ {0,3}\2[`~]*[ \t]*$|(?![\s\S]))|`+[^`\n]*`+)/m
+
+/** A text without what is between two marks. A mark without its end stays. */
+const without = (text: string, start: string, end: string) => {
+  let kept = ""
+  let from = 0
+  for (;;) {
+    const at = text.indexOf(start, from)
+    const to = at < 0 ? -1 : text.indexOf(end, at + start.length)
+    if (to < 0) return kept + text.slice(from)
+    kept += text.slice(from, at)
+    from = to + end.length
+  }
+}
+const withoutComments = (text: string) => without(without(text, "<!--", "-->"), "{/*", "*/}")
+
+/** Changes what is outside of examples, which stay as they are: a fence, and everything to its end or that of the text. */
+const outsideExamples = (text: string, change: (prose: string) => string) => {
+  const pieces: Array<{ readonly isExample: boolean; readonly lines: Array<string> }> = []
+  let closing: string | undefined
+  let isNext = true
+  for (const line of text.split("\n")) {
+    const [, mark] = fence.exec(line) ?? []
+    const isExample = closing !== undefined || mark !== undefined
+    if (isNext || pieces.at(-1)!.isExample !== isExample) pieces.push({ isExample, lines: [] })
+    pieces.at(-1)!.lines.push(line)
+    isNext = closing !== undefined && mark?.startsWith(closing) === true
+    closing = isNext ? undefined : (closing ?? mark)
+  }
+  return pieces.map(({ isExample, lines }) => (isExample ? lines.join("\n") : change(lines.join("\n")))).join("\n")
+}
+
+const inlineCode = /(`+[^`\n]*`+)/
 
 /** Applies a change to the text between examples and inline code. */
 const outsideCode = (text: string, change: (prose: string) => string) =>
-  text
-    .split(new RegExp(code.source, "gm"))
-    .map((piece, at) => (at % 3 === 0 ? change(piece) : at % 3 === 1 ? piece : ""))
-    .join("")
+  outsideExamples(text, (prose) =>
+    prose
+      .split(inlineCode)
+      .map((piece, at) => (at % 2 === 0 ? change(piece) : piece))
+      .join(""),
+  )
 
-const link = /(!?\[[^\]\n]*\]\()([^()\s]+)((?:\s+"[^"\n]*")?\))/g
-const reference = /^( {0,3}\[[^\]\n]+\]:\s*)(\S+)/gm
+const link = /(!?\[[^[\]\n]*\]\()([^()\s]+)((?:\s+"[^"\n]*")?\))/g
+const reference = /^( {0,3}\[[^\]\n\r\u2028\u2029]+\]:[ \t]*)(\S+)/gm
 
 /** The origin of links while the site is unknown. It is removed again. */
 const nowhere = "http://docs.invalid"
@@ -250,7 +281,7 @@ const absolute = (target: string, slug: string, docsUrl: string | undefined) => 
 export const readable = ({ slug, text }: Passage, docsUrl?: string): string => {
   const absoluteLink = (_: string, start: string, target: string, end = "") =>
     start + absolute(target, slug, docsUrl) + end
-  const joined = outsideCode(text, (prose) => prose.replace(comment, "").replace(tag, ""))
+  const joined = outsideCode(text, (prose) => withoutComments(prose).replace(tag, ""))
   return linksIn(joined, absoluteLink)
     .replace(/^[ \t]+$/gm, "")
     .replace(/\n{3,}/g, "\n\n")
@@ -259,9 +290,4 @@ export const readable = ({ slug, text }: Passage, docsUrl?: string): string => {
 
 /** Replaces links. The text of a link can contain inline code, so only examples are left out. */
 const linksIn = (text: string, change: (...match: Array<string>) => string) =>
-  text
-    .split(/(^ {0,3}(?:```|~~~)[\s\S]*?(?:^ {0,3}(?:```|~~~)[ \t]*$|(?![\s\S])))/m)
-    .map((piece, at) =>
-      at % 2 === 1 ? piece : piece.replace(link, change).replace(reference, (m, a, b) => change(m, a, b)),
-    )
-    .join("")
+  outsideExamples(text, (prose) => prose.replace(link, change).replace(reference, (m, a, b) => change(m, a, b)))

@@ -50,7 +50,7 @@ export interface SearchOptions {
 const normalize = (slug: string) =>
   slug
     .replace(/^\/+/, "")
-    .replace(/\/+$/, "")
+    .replace(/(?<!\/)\/+$/, "")
     .replace(/\.(?:mdx?|html?)$/i, "")
     .replace(/(^|\/)index$/i, "")
 

@@ -67,7 +67,7 @@ export const isWithin = (one: string, other: string, most: number): boolean => {
 const around = /[\s"'`,;|<>(){}[\]*=!?…“”‘’«»¿¡]+/u
 const maxNameLength = 80
 
-const trimmed = (text: string) => text.replace(/^[.:\\]+|[.:/\\-]+$/gu, "")
+const trimmed = (text: string) => text.replace(/^[.:\\]+|(?<![.:/\\-])[.:/\\-]+$/gu, "")
 
 /**
  * Whether a text is certainly a name, and not a word: `TRUST_PROXY`, `--flag`, `/api/keys`, `7.7.4`, `a.b`, `a:b`, `E1234`.
@@ -116,7 +116,7 @@ export const definedIn = (text: string): ReadonlySet<string> => {
 /** The name that a heading consists of, also of a call: `useChat()`. */
 export const wholeName = (heading: string): ReadonlyArray<string> => {
   const pieces = heading
-    .replace(/\([^)]*\)$/, "")
+    .replace(/\([^()]*\)$/, "")
     .split(around)
     .filter((piece) => piece !== "")
   return pieces.length === 1 ? [...namesIn(heading)].slice(0, 1) : []

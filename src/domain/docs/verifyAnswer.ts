@@ -209,7 +209,7 @@ export const takeUnit = (text: string, isEnd: boolean): AnswerUnit | undefined =
     }
     const [, slug, quotation] = citation.exec(text.slice(at, end)) ?? []
     if (slug !== undefined) citations.push({ slug, quotation: quotation! })
-    words = words.replace(/[ \t]+$/, "")
+    words = words.replace(/(?<![ \t])[ \t]+$/, "")
     at = end
     return true
   }

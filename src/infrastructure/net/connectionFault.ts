@@ -30,7 +30,7 @@ export const connectionFault = (error: Error): ConnectionFault => {
     return { kind: "bad_response", message: "The receiver sent an answer without a request." }
   }
   if (error instanceof errors.HTTPParserError) {
-    const reason = /\((.*)\)/.exec(error.message)?.[1] ?? "unreadable"
+    const reason = /\(([^()]*)\)/.exec(error.message)?.[1] ?? "unreadable"
     return reason === "Invalid EOF state"
       ? { kind: "connection", message: "The connection was closed before the answer ended." }
       : { kind: "bad_response", message: `The answer is not valid HTTP (${reason}).` }

@@ -69,7 +69,7 @@ const Discovery = Schema.fromJsonString(Schema.Struct({ issuer: Schema.String, j
 export const keysUrl = Effect.fnUntraced(function* (client: HttpClient.HttpClient, source: KeySource) {
   if ("jwks" in source) return source.jwks
   const { issuer } = source
-  const base = issuer.replace(/\/+$/, "")
+  const base = issuer.replace(/(?<!\/)\/+$/, "")
   const document = `${base}/.well-known/openid-configuration`
   const text = yield* fetchText(client, document).pipe(
     Effect.catchIf(

@@ -220,7 +220,7 @@ type GitLabClaims = typeof GitLabClaims.Type
 
 const mergeRequestRef = /^refs\/merge-requests\/([1-9][0-9]{0,8})\/(?:head|merge|train)$/
 /** The configuration of a pipeline: `gitlab.com/group/project//.gitlab-ci.yml`. */
-const configForm = /^[^/]+\/(.+?)\/\/(.+)$/
+const configForm = /^[^/]+\/([^/]+(?:\/[^/]+)*)\/\/(.+)$/
 
 /** The file of a pipeline's configuration as `group/project/path`; `null` when it is not in a repository. */
 const configFile = ({ ci_config_ref_uri: uri }: GitLabClaims, refPath: string, sha: string) => {

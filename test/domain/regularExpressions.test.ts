@@ -1,0 +1,122 @@
+import { assert, describe, it } from "vitest"
+import { readdirSync, readFileSync } from "node:fs"
+import { check } from "recheck"
+import { parseAst } from "vite"
+import { readable } from "#src/domain/docs/DocsPassages.ts"
+import { definedIn, namesIn, wholeName, wordsOf } from "#src/domain/docs/docsWords.ts"
+
+const repository = new URL("../../", import.meta.url).pathname
+
+/** The source of the service and of the packages; the console and the command line read the text of their own user. */
+const files = ["src", "packages"].flatMap((folder) =>
+  readdirSync(repository + folder, { recursive: true, encoding: "utf8" })
+    .map((path) => `${folder}/${path}`)
+    .filter((path) => path.endsWith(".ts") && !/node_modules|\/dist\/|\.d\.ts$|^src\/(console|cli)\//.test(path)),
+)
+
+interface Literal {
+  readonly pattern: string
+  readonly flags: string
+}
+
+/** The regular expressions that are written in a file. */
+const literalsOf = (path: string) => {
+  const found: Array<Literal> = []
+  JSON.stringify(parseAst(readFileSync(repository + path, "utf8"), { lang: "ts" }), (_, node) => {
+    if (node?.regex !== undefined) found.push(node.regex)
+    return node
+  })
+  return found
+}
+
+/** Whether a regular expression repeats something without a limit. Any other one is linear. */
+const repeats = ({ pattern }: Literal) => /[*+]|\{\d+,\}/.test(pattern)
+
+const length = 100_000
+
+/** The CPU milliseconds of a call: the best of three, so that other work on the machine does not count. */
+const millisOf = (call: () => unknown) =>
+  Math.min(
+    ...[1, 2, 3].map(() => {
+      const before = process.cpuUsage()
+      call()
+      return process.cpuUsage(before).user / 1000
+    }),
+  )
+
+describe("regular expressions", () => {
+  // Seen failing: 16 took quadratic time, such as that of links for "![![![…", which a tenant's pages can contain.
+  it("take less than 10 ms for 100 KB of their worst case", { timeout: 300_000 }, async () => {
+    const literals = files.flatMap((path) => literalsOf(path).map((literal) => ({ path, ...literal })))
+    assert.isAbove(literals.length, 200)
+    const slow: Array<string> = []
+    await Promise.all(
+      literals.filter(repeats).map(async ({ flags, path, pattern }) => {
+        const found = await check(pattern, flags, { timeout: 60_000 })
+        if (found.status !== "vulnerable") return
+        const { attack } = found
+        const each = Math.ceil(length / attack.pumps.reduce((sum, { pump }) => sum + pump.length, 0))
+        const text = attack.pumps.map(({ prefix, pump }) => prefix + pump.repeat(each)).join("") + attack.suffix
+        const millis = millisOf(() => text.replace(new RegExp(pattern, flags), ""))
+        if (millis > 10) slow.push(`${path}: /${pattern}/${flags} takes ${millis} ms`)
+      }),
+    )
+    assert.deepStrictEqual(slow, [])
+  })
+
+  // A search for their worst case begins with the text in the source, which these do not have.
+  it("are made from other text only where that is known", () => {
+    assert.deepStrictEqual(files.filter((path) => /\bRegExp\(/.test(readFileSync(repository + path, "utf8"))).sort(), [
+      // JSX and HTML tags; below.
+      "src/domain/docs/DocsPassages.ts",
+      // The end of an example in an answer of the model.
+      "src/domain/docs/verifyAnswer.ts",
+      "src/domain/keys/ApiKey.ts",
+      "src/domain/keys/Permission.ts",
+      "src/domain/webhooks/EventPatterns.ts",
+      "src/http/server/requests.ts",
+      "src/infrastructure/database/runParts.ts",
+      // A field of the front matter: one line.
+      "src/infrastructure/docs/Documents.ts",
+    ])
+  })
+
+  /** Repeated, each was the worst case of an expression. */
+  const worst = [
+    ..."[({<`~*#-_ \t\n.:/\\'\"!",
+    ...[
+      "![",
+      "[a](",
+      "[a]:",
+      "<!--",
+      "{/*",
+      "<A ",
+      '<A a="',
+      "<A a={",
+      "{...",
+      "~~~\n",
+      "```\n",
+      "`a",
+      "[\r",
+      "(a",
+      "a-b/",
+    ],
+  ]
+  const uses: Record<string, (text: string) => unknown> = {
+    readable: (text) => readable({ slug: "a", title: "a", heading: "a", text }),
+    wordsOf,
+    namesIn,
+    definedIn,
+    wholeName,
+  }
+  // Seen failing: "[[[…" took readable 9 seconds.
+  it.each(Object.entries(uses))("%s takes no more time for 100 KB of its worst case than for a text", (_, use) => {
+    const texts = "A sentence about a key, with `code` and a [link](/keys). "
+    const usual = millisOf(() => use(texts.repeat(length / texts.length)))
+    const slow = worst.filter((one) => {
+      const text = `${one.repeat(Math.ceil(length / one.length)).slice(0, length)}x`
+      return millisOf(() => use(text)) > 10 + 3 * usual
+    })
+    assert.deepStrictEqual(slow, [])
+  })
+})
