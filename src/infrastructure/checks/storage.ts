@@ -15,8 +15,8 @@ const dayMillis = 86_400_000
 interface Storage {
   /** The size of the database now, in bytes. */
   readonly bytes: number
-  /** Finished jobs and attempts in a day. */
-  readonly rowsPerDay: number
+  /** Finished jobs and attempts in a day; `undefined` when no day that has ended had any. */
+  readonly rowsPerDay: number | undefined
   /** `undefined`: nothing is ever removed. */
   readonly retentionDays: number | undefined
   /** What is free on the disk of the database, in bytes; `undefined` when it is on another machine. */
@@ -25,9 +25,13 @@ interface Storage {
 
 /** Compares what the retention will keep, at the present rate, with what there is. */
 export const storageCheck = ({ bytes, freeBytes, retentionDays, rowsPerDay }: Storage): Check => {
-  const expected = rowsPerDay * bytesOfRow * (retentionDays ?? 365)
   const kept =
     retentionDays === undefined ? "a year without RETENTION_DAYS needs" : `RETENTION_DAYS=${retentionDays} needs`
+  if (rowsPerDay === undefined) {
+    const unknown = `what ${kept} is unknown: none of the last ${rateDays} whole days had jobs or deliveries`
+    return ok("storage", `the database has ${inBytes(bytes)}; ${unknown}`)
+  }
+  const expected = rowsPerDay * bytesOfRow * (retentionDays ?? 365)
   const found = `the database has ${inBytes(bytes)}; at the rate of the last ${rateDays} days, ${kept} ${inBytes(expected)}`
   const growth = expected - bytes
   if (freeBytes !== undefined && growth > freeBytes) {
@@ -53,6 +57,6 @@ export const checkStorage = Effect.fnUntraced(function* (
   const [counted] = yield* sql<{ rows: number; days: number }>`
     SELECT coalesce(sum(count), 0)::float8 AS rows, count(DISTINCT at)::int AS days FROM activity_counts
     WHERE org_id = '' AND every = 'day' AND at >= ${day(rateDays)} AND at < ${day(0)} AND kind IN ('jobs', 'deliveries')`
-  const rowsPerDay = counted!.rows / Math.max(1, counted!.days)
+  const rowsPerDay = counted!.days === 0 ? undefined : counted!.rows / counted!.days
   return storageCheck({ bytes: yield* databaseBytes(sql, isDistributed), freeBytes, retentionDays, rowsPerDay })
 })
