@@ -120,7 +120,12 @@ interface QueuedRow {
   readonly next: string | null
 }
 
-const delayedJobs = { table: "jobs", time: "run_at", where: "status = 'queued' AND delayed" }
+const delayedJobs = {
+  table: "jobs",
+  time: "run_at",
+  byTime: "status || '' = 'queued' AND delayed",
+  byOrg: "status = 'queued' AND delayed",
+}
 
 /** One batch of a sweep: opens delayed jobs whose time to run has come to claims. */
 const queueDelayed = (sql: SqlClient.SqlClient, batch: DelayedBatch) => {
@@ -139,7 +144,12 @@ interface ExpiredRow {
   readonly next: string | null
 }
 
-const runningJobs = { table: "jobs", time: "lease_expires_at", where: "status = 'running'" }
+const runningJobs = {
+  table: "jobs",
+  time: "lease_expires_at",
+  byTime: "status || '' = 'running'",
+  byOrg: "status = 'running'",
+}
 
 /** One batch of a sweep: queues the jobs that have attempts left, and returns the others. */
 const expireLeases = (sql: SqlClient.SqlClient, batch: LeaseBatch) => {
@@ -181,8 +191,9 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
   const columns = sql.literal("id, input, priority")
   // An org that was deleted meanwhile has no jobs, though a sweep may not have removed them.
   const orgExists = sql`EXISTS (SELECT FROM orgs WHERE id = ${orgId})`
-  const isQueued = sql`status = 'queued' AND NOT delayed AND ${orgExists}`
-  const queued = sql`org_id = ${orgId} AND ${isQueued}`
+  // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would otherwise
+  // read all of them by their status, and sort them.
+  const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${orgExists}`
   const [workflow, ...others] = workflows ?? []
   if (workflow === undefined || others.length === 0) {
     // The last condition is true of every job: it allows only the index in the order of the claim.
@@ -200,7 +211,7 @@ const nextJobs = (sql: SqlClient.SqlClient, orgId: string, { workflows, limit }:
         ORDER BY priority DESC, id LIMIT ${candidates}
       ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
     ) AS candidate CROSS JOIN LATERAL (
-      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${isOfOrg(sql, orgId)} AND ${isQueued} FOR UPDATE SKIP LOCKED
+      SELECT ${columns} FROM jobs WHERE id = candidate.id AND ${queued} FOR UPDATE SKIP LOCKED
     ) AS job LIMIT ${limit}`
 }
 
@@ -228,12 +239,15 @@ const claimJobs = (sql: SqlClient.SqlClient, orgId: string, claim: JobClaim) =>
   )
 
 /** Queues claimed jobs again as if they had not been claimed. Skips jobs that were finished or claimed again since. */
-const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => sql`
-  UPDATE jobs SET status = 'queued', attempt = jobs.attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
-  FROM unnest(${texts(jobs.map((job) => job.job_id))}, ${integers(jobs.map((job) => job.attempt))})
-    AS claimed (id, attempt)
-  WHERE jobs.id = claimed.id AND jobs.attempt = claimed.attempt AND ${isOfOrg(sql, orgId, "jobs.org_id")}
-    AND jobs.status = 'running'`
+const releaseJobs = (sql: SqlClient.SqlClient, orgId: string, jobs: ReadonlyArray<Claimed>, now: DateTime.Utc) => {
+  const ids = texts(jobs.map((job) => job.job_id))
+  // An array in place of a join, and the status as a parameter: a plan must not read all running jobs.
+  return sql`
+    UPDATE jobs SET status = 'queued', attempt = attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
+    WHERE id = ANY(${ids}) AND ${isOfOrg(sql, orgId)} AND status = ${"running"} AND attempt = (
+      SELECT claimed.attempt FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
+      WHERE claimed.id = jobs.id)`
+}
 
 /** Extends the lease of a running job. Fails with a `Conflict` when the job, or the attempt, is not running. */
 const extendLease = Effect.fnUntraced(function* (

@@ -26,9 +26,9 @@ const create = `
     OUT leases timestamptz, OUT delays timestamptz, OUT schedules timestamptz
   ) LANGUAGE plpgsql AS $$
   BEGIN
-    SELECT min(lease_expires_at) INTO leases FROM jobs WHERE status = 'running';
-    SELECT min(run_at) INTO delays FROM jobs WHERE status = 'queued' AND delayed;
-    SELECT min(next_at) INTO schedules FROM job_schedules;
+    SELECT min(lease_expires_at) INTO leases FROM jobs WHERE status || '' = 'running';
+    SELECT min(run_at) INTO delays FROM jobs WHERE status || '' = 'queued' AND delayed;
+    SELECT min(next_at) INTO schedules FROM job_schedules WHERE priority >= -100;
   END $$`
 
 /** Reads the end of one index for each kind. */

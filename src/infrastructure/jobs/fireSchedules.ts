@@ -27,7 +27,12 @@ interface DueSchedule {
   readonly lastJobId: string | null
 }
 
-const dueSchedules = { table: "job_schedules", time: "next_at" }
+const dueSchedules = {
+  table: "job_schedules",
+  time: "next_at",
+  byTime: "priority >= -100",
+  byOrg: "max_attempts >= 0",
+}
 const columns = `id, org_id, cron, timezone, overlap, last_job_id, next_at,
   coalesce(octet_length(input), 0) + coalesce(octet_length(callback_url), 0) AS bytes`
 

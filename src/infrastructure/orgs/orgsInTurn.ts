@@ -5,13 +5,19 @@ import { date } from "../database/fragments.ts"
 
 type DueBatch = TurnBatch & { readonly now: DateTime.Utc }
 
-/** Rows that a sweep takes when they are due. They need an index on `(org_id, time)`, which may be partial. */
+/**
+ * Rows that a sweep takes when they are due. They need a partial index on the time, and one on `((org_id || ''), time)`. The
+ * conditions are true of the same rows, but neither implies the other, so that each statement fits one of the indexes: a plan
+ * that expects few rows would otherwise read all of the other, and sort them (ADR 14).
+ */
 interface DueRows {
   readonly table: string
   /** The column with the time at which a row is due. */
   readonly time: string
-  /** The condition of the index, if it is partial. */
-  readonly where?: string
+  /** The condition of the index by time. */
+  readonly byTime: string
+  /** The condition of the index by org and time. */
+  readonly byOrg: string
 }
 
 /**
@@ -19,16 +25,16 @@ interface DueRows {
  * due row. Reads one index entry for each org, however many rows it has.
  */
 const orgsInTurn = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
-  const where = sql.literal(rows.where ?? "true")
+  const where = sql.literal(rows.byOrg)
   const [table, time] = [sql(rows.table), sql(rows.time)]
   return sql`
     orgs AS (
-      (SELECT org_id, ${time} AS due_at FROM ${table} WHERE ${where} AND org_id > ${after}
-       ORDER BY org_id, ${time} LIMIT 1)
+      (SELECT org_id || '' AS org_id, ${time} AS due_at FROM ${table} WHERE ${where} AND org_id || '' > ${after}
+       ORDER BY org_id || '', ${time} LIMIT 1)
       UNION ALL
       SELECT next.org_id, next.due_at FROM orgs CROSS JOIN LATERAL (
-        SELECT r.org_id, r.${time} AS due_at FROM ${table} r WHERE ${where} AND r.org_id > orgs.org_id
-        ORDER BY r.org_id, r.${time} LIMIT 1
+        SELECT r.org_id || '' AS org_id, r.${time} AS due_at FROM ${table} r WHERE ${where} AND r.org_id || '' > orgs.org_id
+        ORDER BY r.org_id || '', r.${time} LIMIT 1
       ) AS next
     ), seen AS MATERIALIZED (
       SELECT org_id, due_at FROM orgs LIMIT ${limit}
@@ -51,21 +57,22 @@ export const pickDue = (
   hasMore: Statement.Fragment = sql.literal("false"),
 ) => {
   const { after, limit, now } = batch
-  const pick = (ofOrg: Statement.Fragment, most: Statement.Fragment) => sql`
+  const pick = (wanted: Statement.Fragment, most: Statement.Fragment) => sql`
     SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
-    WHERE ${ofOrg} AND ${sql.literal(rows.where ?? "true")} AND ${sql(rows.time)} <= ${date(now)}
+    WHERE ${wanted} AND ${sql(rows.time)} <= ${date(now)}
     ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`
   if (after === null) {
     return {
-      picked: sql`WITH picked AS MATERIALIZED (${pick(sql.literal("true"), sql`${limit}`)})`,
+      picked: sql`WITH picked AS MATERIALIZED (${pick(sql.literal(rows.byTime), sql`${limit}`)})`,
       next: sql`CASE WHEN (SELECT count(*) FROM picked) = ${limit}::int OR ${hasMore} THEN '' END`,
     }
   }
+  const ofOrg = sql`org_id || '' = due.org_id AND ${sql.literal(rows.byOrg)}`
   const share = sql`greatest(1, ${limit}::int / (SELECT count(*) FROM due))`
   return {
     picked: sql`
       WITH RECURSIVE ${orgsInTurn(sql, rows, batch)}, picked AS MATERIALIZED (
-        SELECT taken.* FROM due CROSS JOIN LATERAL (${pick(sql`org_id = due.org_id`, share)}) AS taken
+        SELECT taken.* FROM due CROSS JOIN LATERAL (${pick(ofOrg, share)}) AS taken
       )`,
     next: sql`CASE WHEN (SELECT count(*) FROM seen) = ${limit}::int THEN (SELECT max(org_id) FROM seen) END`,
   }

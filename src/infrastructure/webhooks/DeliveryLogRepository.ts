@@ -20,7 +20,7 @@ import { afterCursor, date, dateOrNull, decodeRows, isOfOrg, Time } from "../dat
 import { orUnavailable } from "../database/orUnavailable.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
-import { endOfLane, lastOfLane, stateNow } from "./lanes.ts"
+import { endOfLane, isUnsuccessful, lastOfLane, stateNow, unsuccessfulStates } from "./lanes.ts"
 
 /** The log of deliveries in PostgreSQL. */
 export const layer = Layer.effect(
@@ -140,7 +140,13 @@ const candidates = (
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
   const rows = (condition: Statement.Fragment) => sql`
     SELECT id FROM deliveries WHERE org_id = ${orgId} AND ${ofEndpoint} AND ${condition} AND ${after} ORDER BY id DESC`
-  if (job_id !== undefined) return rows(sql`job_id = ${job_id}`)
+  if (job_id !== undefined) {
+    // Kept separate: to have them in order, a plan could read all deliveries of the org.
+    return sql`
+      SELECT id FROM (
+        SELECT id, endpoint_id FROM deliveries WHERE job_id = ${job_id} AND ${isOfOrg(sql, orgId)} OFFSET 0
+      ) AS of_job WHERE ${ofEndpoint} AND ${after} ORDER BY id DESC`
+  }
   if (event_id !== undefined) {
     // The deliveries of a job's event are found by the job.
     const job = sql`(SELECT job_id FROM events WHERE id = ${event_id} AND ${isOfOrg(sql, orgId)})`
@@ -165,17 +171,25 @@ const candidates = (
     const recovering = sql`
       (SELECT d.id FROM (
         SELECT * FROM sweeps WHERE org_id = ${orgId} AND kind = 'recover' AND ${ofEndpoint} ORDER BY id ${limit}
-      ) AS s CROSS JOIN LATERAL (
-        SELECT id FROM deliveries WHERE endpoint_id = s.endpoint_id AND unsuccessful IS NOT NULL AND id > s.done_to
-          AND created_at >= s.since AND (s.until IS NULL OR created_at < s.until) AND ${after}
-        ORDER BY id DESC LIMIT ${page.limit + 1}
+      ) AS r CROSS JOIN LATERAL (
+        SELECT d.id FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+          SELECT id FROM deliveries
+          WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), sql.literal("r.endpoint_id"))}
+            AND id > r.done_to AND created_at >= r.since AND (r.until IS NULL OR created_at < r.until) AND ${after}
+          ORDER BY id DESC LIMIT ${page.limit + 1}
+        ) AS d ORDER BY d.id DESC LIMIT ${page.limit + 1}
       ) AS d)`
     return sql`
       SELECT id FROM (
         ${pendingIn(sql, liveLanes, page)} ${inCallbackLanes} UNION ${inEndedLanes} UNION ${recovering}
       ) AS candidates ORDER BY id DESC`
   }
-  const unsuccessful = rows(sql`unsuccessful = ${state}`)
+  const ofState =
+    endpoint === undefined
+      ? isUnsuccessful(sql, "org_id", state, orgId)
+      : isUnsuccessful(sql, "endpoint_id", state, endpoint)
+  const unsuccessful = sql`
+    SELECT id FROM deliveries WHERE ${ofState} AND ${isOfOrg(sql, orgId)} AND ${after} ORDER BY id DESC`
   if (state !== "canceled") return unsuccessful
   return sql`
     SELECT id FROM ((${unsuccessful} LIMIT ${maxReadPerPage}) UNION ${inEndedLanes}) AS candidates ORDER BY id DESC`
@@ -332,10 +346,25 @@ const maxSweepsPerEndpoint = 10
 /** Deliveries that a recovery makes due itself; a sweep does the others. */
 const inlineRecoveries = 500
 
-/** The condition of the unsuccessful deliveries `d` of a recovery. The bound of the id keeps older index entries unread. */
-const isCovered = (sql: SqlClient.SqlClient, { orgId, endpointId, since, until }: Recovery) => sql`
-  d.endpoint_id = ${endpointId} AND d.org_id = ${orgId} AND d.unsuccessful IS NOT NULL AND d.id > ${idBefore(since)}
-  AND d.created_at >= ${date(since)} AND (${dateOrNull(until)}::timestamptz IS NULL OR d.created_at < ${dateOrNull(until)}::timestamptz)`
+/**
+ * A SELECT of the first unsuccessful deliveries of a recovery after `doneTo`, in the order of their ids: the first of each
+ * state, by an index. The bounds of the id keep the entries of other times unread.
+ */
+const firstCovered = (
+  sql: SqlClient.SqlClient,
+  { endpointId, orgId, since, until }: Recovery,
+  doneTo: string,
+  limit: number,
+) => {
+  const end = until === null ? sql.literal("true") : sql`id < ${idAfter(until)} AND created_at < ${date(until)}`
+  return sql`
+    SELECT d.id, d.created_at FROM ${unsuccessfulStates(sql)} CROSS JOIN LATERAL (
+      SELECT id, created_at FROM deliveries
+      WHERE ${isUnsuccessful(sql, "endpoint_id", sql.literal("s.state"), endpointId)} AND ${isOfOrg(sql, orgId)}
+        AND id > ${idBefore(since)} AND id > ${doneTo} AND created_at >= ${date(since)} AND ${end}
+      ORDER BY id LIMIT ${limit}::int
+    ) AS d ORDER BY d.id LIMIT ${limit}::int`
+}
 
 /** The parts `endpoint`, `head` and `held`: the active endpoint, and the next deliveries of a recovery, which it locks. */
 const heldDeliveries = (
@@ -358,8 +387,7 @@ const heldDeliveries = (
     isRead: true,
     columns: "id text",
     rows: sql`
-      SELECT d.id FROM deliveries d WHERE ${isCovered(sql, recovery)} AND d.id > ${doneTo} AND EXISTS (SELECT FROM endpoint)
-      ORDER BY d.id LIMIT ${limit}::int`,
+      SELECT first.id FROM (${firstCovered(sql, recovery, doneTo, limit)}) AS first WHERE EXISTS (SELECT FROM endpoint)`,
   },
   {
     name: "held",
@@ -442,15 +470,14 @@ const maxCountedRecoveries = 10_000
 export const countRecovery = (sql: SqlClient.SqlClient, recovery: Recovery) =>
   sql<{ count: number; isAll: boolean }>`
     WITH unsuccessful AS (
-      SELECT d.id, d.endpoint_id, d.created_at FROM deliveries d WHERE ${isCovered(sql, recovery)}
-      ORDER BY d.id LIMIT ${maxCountedRecoveries}
+      ${firstCovered(sql, recovery, "", maxCountedRecoveries)}
     ), canceled AS (
       SELECT d.created_at FROM sweeps s JOIN pending_deliveries p ON p.lane = s.lane
       JOIN deliveries d ON d.id = p.delivery_id
       WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'cancel' LIMIT ${maxCountedRecoveries}
     )
     SELECT (SELECT count(*) FROM unsuccessful d WHERE NOT EXISTS (
-        SELECT FROM sweeps s WHERE s.endpoint_id = d.endpoint_id AND s.kind = 'recover' AND d.id > s.done_to
+        SELECT FROM sweeps s WHERE s.endpoint_id = ${recovery.endpointId} AND s.kind = 'recover' AND d.id > s.done_to
           AND d.created_at >= s.since AND (s.until IS NULL OR d.created_at < s.until)
       ))::int + (
         SELECT count(*) FROM canceled d WHERE d.created_at >= ${date(recovery.since)}

@@ -14,7 +14,7 @@ import { date, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { countDue, overBuckets } from "./bucketQueues.ts"
 import { type ClaimedRow, claimSql, hasDue, maxHeadSize, minHeadSize, toClaimed } from "./claimDeliveries.ts"
-import { isOrdered } from "./lanes.ts"
+import { isOrdered, parkedLane } from "./lanes.ts"
 import { recordAttempts } from "./recordAttempts.ts"
 
 /**
@@ -133,8 +133,8 @@ const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limit, now 
             UNION ALL
             SELECT next.org_id, next.lane, before.turn + 1 FROM parked_lanes before CROSS JOIN LATERAL (
               SELECT org_id, lane FROM pending_deliveries p
-              WHERE p.parked AND (p.org_id, p.lane) > (before.org_id, before.lane)
-              ORDER BY p.org_id, p.lane LIMIT 1
+              WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (before.org_id, before.lane)
+              ORDER BY p.org_id, ${parkedLane(sql)} LIMIT 1
             ) AS next WHERE before.turn < ${maxLanesPerBatch}
           ), ready AS (
             SELECT ctid AS place FROM pending_deliveries
@@ -144,7 +144,7 @@ const correctTimes = (sql: SqlClient.SqlClient, { after, leaseUntil, limit, now 
           ), backlog AS (
             SELECT head.place FROM parked_lanes l CROSS JOIN LATERAL (
               SELECT ctid AS place FROM pending_deliveries p
-              WHERE p.parked AND p.org_id = l.org_id AND p.lane = l.lane AND p.due_at > ${date(now)}
+              WHERE p.parked AND p.org_id = l.org_id AND ${parkedLane(sql)} = l.lane AND p.due_at > ${date(now)}
               ORDER BY p.due_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
             ) AS head
             -- In a lane that sends in order, due_at is the order.

@@ -4,6 +4,7 @@ import type { Unavailable } from "../../domain/Errors.ts"
 import type { Claim, Claimed, DeliveryQueue, QueuePlace } from "../../domain/webhooks/DeliveryQueue.ts"
 import { bucketOf, type Buckets, bucketsOf, eachBucket, inBucket } from "../database/buckets.ts"
 import { date } from "../database/fragments.ts"
+import { parkedLane } from "./lanes.ts"
 
 type Queue = DeliveryQueue["Service"]
 
@@ -245,8 +246,8 @@ export const countDue = (sql: SqlClient.SqlClient, now: DateTime.Utc, limit: num
             UNION ALL
             SELECT next.*, heads.turn + 1 FROM heads CROSS JOIN LATERAL (
               SELECT p.org_id, p.lane, p.due_at FROM pending_deliveries p
-              WHERE p.parked AND (p.org_id, p.lane) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
-              ORDER BY p.org_id, p.lane, p.due_at LIMIT 1
+              WHERE p.parked AND (p.org_id, ${parkedLane(sql)}) > (heads.org_id, heads.lane) AND ${unclaimed} AND ${ofOrg}
+              ORDER BY p.org_id, ${parkedLane(sql)}, p.due_at LIMIT 1
             ) AS next WHERE heads.turn < ${maxLanesRead}
           ), due AS (
             SELECT 1 FROM ${head} WHERE ${ofOrg}

@@ -5,7 +5,7 @@ import { orderedBatchSize, paceHorizonMillis, paceMargin } from "../../domain/we
 import { functionsOf } from "../database/buckets.ts"
 import { date } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { isCallbackLane, liveEndpoint } from "./lanes.ts"
+import { isCallbackLane, liveEndpoint, parkedLane } from "./lanes.ts"
 import { signingKeysOf } from "./SigningKeyRepository.ts"
 
 type Sql = SqlClient.SqlClient
@@ -155,12 +155,13 @@ export interface Turns {
 
 /**
  * The recursive CTE `name`: the values of `column` that have a backlog, in the order of the index, from the first after `last`
- * around to `last`. Both ends are conditions of the index, so the last step does not read past `last`. `~` sorts after every id.
+ * around to `last`. `value` is the column as the index has it. Both ends are conditions of the index, so the last step does not read past `last`. `~` sorts after every id.
  */
 const valuesInTurn = (
   sql: Sql,
   name: string,
   column: string,
+  value: Statement.Fragment,
   last: Statement.Fragment,
   within: Statement.Fragment,
   max: Statement.Fragment,
@@ -170,13 +171,13 @@ const valuesInTurn = (
     SELECT ${last}::text COLLATE "C" AS ${at}, 0 AS turn, false AS again
     UNION ALL
     SELECT next.${at}, before.turn + 1, next.again FROM ${turns} before CROSS JOIN LATERAL (
-      (SELECT ${at}, before.again FROM pending_deliveries p
-        WHERE p.parked AND ${within} AND p.${at} > before.${at}
-          AND p.${at} <= (CASE WHEN before.again THEN ${last}::text ELSE '~' END) COLLATE "C"
-        ORDER BY p.${at} LIMIT 1)
+      (SELECT ${value} AS ${at}, before.again FROM pending_deliveries p
+        WHERE p.parked AND ${within} AND ${value} > before.${at}
+          AND ${value} <= (CASE WHEN before.again THEN ${last}::text ELSE '~' END) COLLATE "C"
+        ORDER BY ${value} LIMIT 1)
       UNION ALL
-      (SELECT ${at}, true FROM pending_deliveries p
-        WHERE p.parked AND ${within} AND NOT before.again AND p.${at} <= ${last} ORDER BY p.${at} LIMIT 1)
+      (SELECT ${value} AS ${at}, true FROM pending_deliveries p
+        WHERE p.parked AND ${within} AND NOT before.again AND ${value} <= ${last} ORDER BY ${value} LIMIT 1)
       LIMIT 1
     ) AS next WHERE before.turn < ${max}
   )`
@@ -222,7 +223,7 @@ const headInOrder = (sql: Sql, at: Date) => sql`
     SELECT locked.*, locked.n = row_number() OVER (ORDER BY locked.n) AS has_no_gap FROM (
       SELECT place, row_number() OVER (ORDER BY due_at, delivery_id) AS n FROM (
         SELECT ctid AS place, due_at, delivery_id FROM pending_deliveries p
-        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane
+        WHERE l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
         ORDER BY p.due_at, p.delivery_id LIMIT l.slots
       ) AS head
     ) AS numbered CROSS JOIN LATERAL (
@@ -238,12 +239,14 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
     sql,
     "org_turns",
     "org_id",
+    sql`p.org_id`,
     sql`${lastOrg}`,
     sql`true`,
     sql.literal(`${maxOrgsPerClaim}`),
   )
   const [firstLane, laneLimit] = [sql`(SELECT lane FROM start)`, sql`o.max_lanes`]
-  const laneTurns = valuesInTurn(sql, "lane_turns", "lane", firstLane, sql`p.org_id = o.org_id`, laneLimit)
+  const ofOrg = sql`p.org_id = o.org_id`
+  const laneTurns = valuesInTurn(sql, "lane_turns", "lane", parkedLane(sql), firstLane, ofOrg, laneLimit)
   // open_orgs: the orgs that have free slots, with their shares of the claim.
   // looked: the lanes of these orgs that have a backlog.
   // backlog: the rows that fit into each lane. It reads no others, because a row that is read is locked.
@@ -276,8 +279,8 @@ const dueInBacklog = (sql: Sql, claim: Claim, at: Date, { lastOrg }: Turns) => {
         CROSS JOIN LATERAL (
           SELECT * FROM (
             SELECT ctid AS place, org_id, lane, delivery_id, due_at, bytes, true AS parked FROM pending_deliveries p
-            WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND p.lane = l.lane AND p.due_at <= ${at}
-              AND (p.lease_until IS NULL OR p.lease_until <= ${at})
+            WHERE NOT l.ordered AND p.parked AND p.org_id = o.org_id AND ${parkedLane(sql)} = l.lane
+              AND p.due_at <= ${at} AND (p.lease_until IS NULL OR p.lease_until <= ${at})
             ORDER BY p.due_at LIMIT l.slots FOR UPDATE SKIP LOCKED
           ) AS in_any_order
           UNION ALL SELECT * FROM (${headInOrder(sql, at)}) AS in_order

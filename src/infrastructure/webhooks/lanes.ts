@@ -1,6 +1,6 @@
 import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import type { SqlClient } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import { date, texts } from "../database/fragments.ts"
 import type { Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
@@ -82,6 +82,12 @@ export const cancelLanes = Effect.fnUntraced(function* (
   yield* runParts(sql, [made], sql`SELECT 1`)
 })
 
+/**
+ * SQL: the lane of a parked row `p`, as only the index of the backlog has it. By the column, a plan whose statistics are from an
+ * empty queue would read the whole lane by the primary key, and sort it.
+ */
+export const parkedLane = (sql: SqlClient.SqlClient) => sql.literal("p.lane || ''")
+
 interface Lane {
   /** SQL: the org, and the lane. */
   readonly orgId: string
@@ -94,7 +100,7 @@ interface Lane {
  */
 export const lastOfLane = (sql: SqlClient.SqlClient, { orgId, lane }: Lane) =>
   sql.literal(`(
-    SELECT last.due_at FROM pending_deliveries last WHERE last.parked AND last.org_id = ${orgId} AND last.lane = ${lane}
+    SELECT last.due_at FROM pending_deliveries last WHERE last.parked AND last.org_id = ${orgId} AND last.lane || '' = ${lane}
     ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
   )`)
 
@@ -133,6 +139,18 @@ export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal("(substr
  */
 export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
   sql.literal(`${table}id || '.' || coalesce(nullif(split_part(${table}lane, '.', 2), '')::int, 0) + 1`)
+
+/** A table `s` of the states that a recovery covers. With one state, an index has the deliveries in the order of their ids. */
+export const unsuccessfulStates = (sql: SqlClient.SqlClient) =>
+  sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
+
+/** Whether a delivery of an org or an endpoint has an unsuccessful state. Fits one index and no other. */
+export const isUnsuccessful = (
+  sql: SqlClient.SqlClient,
+  column: "org_id" | "endpoint_id",
+  state: string | Statement.Fragment,
+  id: string | Statement.Fragment,
+) => sql`unsuccessful || ${sql.literal(column)} = ${state}::text || ${id}::text`
 
 /** Whether a recovery covers delivery `d` and its sweep has not reached it: the delivery is pending. */
 const isRecovering = `EXISTS (

@@ -334,26 +334,27 @@ const jobs = Effect.gen(function* () {
       updated_at timestamptz NOT NULL,
       finished_at timestamptz
     )`
-  // By time for the head, and by org for the turns. An entry for each row: jobs that are claimed together have one lease, and
-  // entries that they share stay until the last of them has gone.
+  // By time for the head, and by org for the turns; each statement fits one of them (ADR 14). An entry for each row: jobs that
+  // are claimed together have one lease, and entries that they share stay until the last of them has gone.
   yield* sql`
-    CREATE INDEX jobs_leased ON jobs (lease_expires_at) WITH (deduplicate_items = off) WHERE status = 'running'`
+    CREATE INDEX jobs_leased ON jobs (lease_expires_at) WITH (deduplicate_items = off) WHERE status || '' = 'running'`
   yield* sql`
-    CREATE INDEX jobs_leased_by_org ON jobs (org_id, lease_expires_at) WITH (deduplicate_items = off)
+    CREATE INDEX jobs_leased_by_org ON jobs ((org_id || ''), lease_expires_at) WITH (deduplicate_items = off)
     WHERE status = 'running'`
   // Serves the lists of an org, one range for each status.
   yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, id)`
   yield* sql`CREATE INDEX jobs_by_workflow ON jobs (org_id, workflow, status, id)`
   // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other index,
-  // which would read the whole queue of an org.
+  // which would read the whole queue of an org. The org is an expression, so that no index of other jobs fits a claim (ADR 14).
   yield* sql`
-    CREATE INDEX jobs_queue ON jobs (org_id, priority DESC, id)
+    CREATE INDEX jobs_queue ON jobs ((org_id || ''), priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND priority >= -100`
   yield* sql`
-    CREATE INDEX jobs_queue_by_workflow ON jobs (org_id, workflow, priority DESC, id)
+    CREATE INDEX jobs_queue_by_workflow ON jobs ((org_id || ''), workflow, priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND attempt >= 0`
-  yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status = 'queued' AND delayed`
-  yield* sql`CREATE INDEX jobs_delayed_by_org ON jobs (org_id, run_at) WHERE status = 'queued' AND delayed`
+  yield* sql`CREATE INDEX jobs_delayed ON jobs (run_at) WHERE status || '' = 'queued' AND delayed`
+  yield* sql`
+    CREATE INDEX jobs_delayed_by_org ON jobs ((org_id || ''), run_at) WHERE status = 'queued' AND delayed`
   // Canceled jobs have no event, by which retention finds the others.
   yield* sql`
     CREATE INDEX jobs_canceled ON jobs (finished_at) WHERE status = 'canceled' AND idempotency_key IS NULL`
@@ -382,8 +383,10 @@ const jobs = Effect.gen(function* () {
       next_at timestamptz,
       created_at timestamptz NOT NULL
     )`
-  yield* sql`CREATE INDEX job_schedules_due ON job_schedules (next_at)`
-  yield* sql`CREATE INDEX job_schedules_due_by_org ON job_schedules (org_id, next_at)`
+  // The conditions are true of every schedule: a statement repeats the one of its index, and fits no other.
+  yield* sql`CREATE INDEX job_schedules_due ON job_schedules (next_at) WHERE priority >= -100`
+  yield* sql`
+    CREATE INDEX job_schedules_due_by_org ON job_schedules ((org_id || ''), next_at) WHERE max_attempts >= 0`
   // The newest index of the table: it finds one schedule.
   yield* sql`CREATE UNIQUE INDEX job_schedules_key ON job_schedules (org_id, id)`
 })
@@ -491,11 +494,14 @@ const deliveries = Effect.gen(function* () {
     ) WITH (fillfactor = 50)`
   yield* sql`CREATE INDEX deliveries_by_org ON deliveries (org_id, id)`
   yield* sql`CREATE INDEX deliveries_by_endpoint ON deliveries (endpoint_id, id)`
+  // Of expressions, so that the statements that read them fit no other index, and no other statement fits them (ADR 14). By
+  // columns, a plan whose statistics are old would read all deliveries of an org or of an endpoint, to find few of a state.
   yield* sql`
-    CREATE INDEX deliveries_unsuccessful ON deliveries (org_id, unsuccessful, id) WHERE unsuccessful IS NOT NULL`
+    CREATE INDEX deliveries_unsuccessful ON deliveries ((unsuccessful || org_id), id)
+    WHERE (unsuccessful || org_id) IS NOT NULL`
   yield* sql`
-    CREATE INDEX deliveries_unsuccessful_by_endpoint ON deliveries (endpoint_id, id) INCLUDE (created_at)
-    WHERE unsuccessful IS NOT NULL`
+    CREATE INDEX deliveries_unsuccessful_by_endpoint ON deliveries ((unsuccessful || endpoint_id), id) INCLUDE (created_at)
+    WHERE (unsuccessful || endpoint_id) IS NOT NULL`
   // Each delivery is in one of the two: it is found by its job, or by its event.
   yield* sql`CREATE INDEX deliveries_of_job ON deliveries (job_id) WHERE job_id IS NOT NULL`
   yield* sql`CREATE INDEX deliveries_of_event ON deliveries (event_id) WHERE job_id IS NULL`
@@ -540,8 +546,9 @@ const deliveries = Effect.gen(function* () {
     CREATE INDEX pending_deliveries_due ON pending_deliveries (due_at) WITH (deduplicate_items = off)
     WHERE NOT parked`
   // With the id, for lanes that send in order: their rows are read in this order, and no two of them have the same place.
+  // The lane is an expression, so that a statement that wants the first rows of a lane does not fit the primary key (ADR 14).
   yield* sql`
-    CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, lane, due_at, delivery_id)
+    CREATE INDEX pending_deliveries_in_order ON pending_deliveries (org_id, (lane || ''), due_at, delivery_id)
     WITH (deduplicate_items = off) WHERE parked`
 
   // Changes of many rows that are decided and not yet made to every row (ADR 13).
