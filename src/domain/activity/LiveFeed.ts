@@ -67,7 +67,10 @@ export class LiveFeed extends Context.Service<
     /** Whether somebody watches. Look before you make a change. */
     readonly isWatched: () => boolean
     readonly publish: (changes: ReadonlyArray<Change>) => void
-    /** The events of a scope and of topics, from after the event `after`. Ends for a reader that is too slow. */
+    /**
+     * The events of a scope and of topics, from after the event `after`. A reader counts while the stream runs: an answer whose
+     * body nobody reads, as that of a HEAD, holds nothing. Ends for a reader that is too slow.
+     */
     readonly follow: (
       scope: OrgScope,
       topics: ReadonlySet<string>,
@@ -150,19 +153,27 @@ export class LiveFeed extends Context.Service<
         after: string | undefined,
       ) {
         const owner = scope._tag === "OneOrg" ? scope.orgId : ""
-        yield* owner === "" && readers.size < maxReaders ? Effect.void : admit(owner)
+        const admitted = Effect.suspend(() => (owner === "" && readers.size < maxReaders ? Effect.void : admit(owner)))
+        yield* admitted
         const isFor = ({ orgId, topic }: LiveEvent) =>
           topics.has(topic) && (scope._tag === "EveryOrg" || scope.orgId === orgId)
-        const queue = yield* Queue.dropping<LiveEvent, Cause.Done>(maxQueuedChangesPerReader)
-        const reader = { queue, isFor, owner }
-        const from = remembered.findIndex(({ id }) => id === after)
-        const missed = after === undefined || from === -1 ? [resetEvent] : remembered.slice(from + 1)
-        for (const event of missed) if (event.topic === "reset" || isFor(event)) Queue.offerUnsafe(queue, event)
-        readers.add(reader)
-        yield* Queue.offer(wanted, undefined)
-        return Stream.ensuring(
-          Stream.fromQueue(queue),
-          Effect.sync(() => readers.delete(reader)),
+        const register = Effect.gen(function* () {
+          yield* admitted
+          const queue = yield* Queue.dropping<LiveEvent, Cause.Done>(maxQueuedChangesPerReader)
+          const reader = { queue, isFor, owner }
+          const from = remembered.findIndex(({ id }) => id === after)
+          const missed = after === undefined || from === -1 ? [resetEvent] : remembered.slice(from + 1)
+          for (const event of missed) if (event.topic === "reset" || isFor(event)) Queue.offerUnsafe(queue, event)
+          readers.add(reader)
+          yield* Queue.offer(wanted, undefined)
+          return reader
+        })
+        return Stream.unwrap(
+          Effect.acquireRelease(register, (reader) => Effect.sync(() => readers.delete(reader))).pipe(
+            Effect.map(({ queue }) => Stream.fromQueue(queue)),
+            // Others came between the answer's head and its body: the reader tries again, and is told why.
+            Effect.catch(() => Effect.succeed(Stream.empty)),
+          ),
         )
       })
 
