@@ -60,7 +60,8 @@ describe("the check of Prometheus' conventions", () => {
 describe("the selectors of a query", () => {
   const samples = parse(good).flatMap((family) => family.samples)
   it.each([
-    ['sum by (what) (rate(gatehouse_things_total{job="$job"}[$__rate_interval])) > 0', 1],
+    ['sum by (what) (rate(gatehouse_things_total{what=~".*quoted.*"}[$__rate_interval])) > 0', 1],
+    ['gatehouse_things_total{job="gatehouse"}', 0],
     ["gatehouse_things_total / on (what) other", 1],
     ['rate(gatehouse_things_total{what=~"a.*"}[5m])', 1],
     ['rate(gatehouse_things_total{what!~"a.*"}[5m])', 0],
