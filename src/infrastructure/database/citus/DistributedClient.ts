@@ -196,8 +196,6 @@ export const nodeWatch = Effect.fnUntraced(function* (
   const open = () => {
     const socket = connect({ ...node, noDelay: true, keepAlive: true, keepAliveInitialDelay })
     sockets.add(socket)
-    // With TLS the driver no longer listens to this socket; its error ends the TLS connection too.
-    socket.on("error", () => {})
     socket.once("close", () => sockets.delete(socket))
     return socket
   }
