@@ -15,10 +15,15 @@ export const keys = Layer.effect(
   ),
 )
 
-/** Wake-ups for new jobs are sent after the current transaction commits, and not at all if it fails. */
+/** Wake-ups are sent after the current transaction commits, and not at all if it fails: before, nobody would find the work. */
 export const wakeups = Layer.effect(
   Wakeups,
   Effect.zipWith(Wakeups, SqlClient.SqlClient, (wakeups, { afterCommit }) =>
-    Wakeups.of({ ...wakeups, jobs: (orgId) => afterCommit(wakeups.jobs(orgId)) }),
+    Wakeups.of({
+      ...wakeups,
+      deliveries: afterCommit(wakeups.deliveries),
+      sweeps: afterCommit(wakeups.sweeps),
+      jobs: (orgId) => afterCommit(wakeups.jobs(orgId)),
+    }),
   ),
 )

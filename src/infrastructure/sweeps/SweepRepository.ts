@@ -10,7 +10,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { eraseBatch } from "../orgs/eraseOrg.ts"
 import { recoverBatch } from "../webhooks/DeliveryLogRepository.ts"
-import { deliverAnnounced } from "../webhooks/emitEvents.ts"
+import { deliverAnnounced, onEmitted } from "../webhooks/emitEvents.ts"
 import { fanOut } from "../webhooks/insertEvents.ts"
 import { cancelBatch } from "../webhooks/lanes.ts"
 
@@ -224,17 +224,22 @@ const sweepsOverBuckets = (
 /** How often the worker looks for sweeps that other replicas started. */
 const pollInterval = Duration.seconds(1)
 
-/** Runs sweeps: at once when this process starts one, and every second. */
+/** How long the worker waits after a wake-up for others, so that many changes are one search. */
+const collectTime = Duration.millis(20)
+
+/** Runs sweeps: soon after this process starts one, and every second. */
 export const sweepWorker = Layer.effectDiscard(
   Effect.gen(function* () {
     const { run } = yield* Sweeps
     const wakeups = yield* Wakeups
     const woken = yield* Queue.sliding<void>(1)
     yield* Effect.forkScoped(Stream.runForEach(wakeups.onSweeps, () => Queue.offer(woken, undefined)))
+    onEmitted(yield* SqlClient.SqlClient, wakeups.sweeps)
     yield* run.pipe(
       Effect.catch((error) => Effect.logWarning(`Sweeps do not run: ${error.error}`)),
       Effect.catchDefect((fault) => Effect.logError("Sweeps do not run", fault)),
       Effect.andThen(Effect.timeoutOption(Queue.take(woken), pollInterval)),
+      Effect.andThen(Effect.sleep(collectTime)),
       Effect.forever,
       Effect.forkScoped,
     )

@@ -94,8 +94,19 @@ export const eventRows = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEve
   ) AS t`
 }
 
+const listeners = new WeakMap<SqlClient.SqlClient, Effect.Effect<void>>()
+
+/** Runs `listener` whenever a change of this client may have written events, which wait for a sweep, after its commit. */
+export const onEmitted = (sql: SqlClient.SqlClient, listener: Effect.Effect<void>) => void listeners.set(sql, listener)
+
+/** Says that events may have been written. */
+export const emitted = (sql: SqlClient.SqlClient) => sql.afterCommit(listeners.get(sql) ?? Effect.void)
+
 /** Writes events where the tables of their orgs are. */
 export const writeEvents = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
+  Effect.tap(write(sql, events), emitted(sql))
+
+const write = (sql: SqlClient.SqlClient, events: ReadonlyArray<OrgEvent>) =>
   byBucket(
     sql,
     events,
@@ -121,7 +132,7 @@ export const withEvents = <Events, Row>(
   eventsOf: (rows: ReadonlyArray<Row>) => ReadonlyArray<OrgEvent>,
 ): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
   bucketsOf(sql) === undefined
-    ? write(events)
+    ? Effect.tap(write(events), (rows) => (eventsOf(rows).length === 0 ? Effect.void : emitted(sql)))
     : sql.withTransaction(Effect.tap(write(undefined), (rows) => writeEvents(sql, eventsOf(rows))))
 
 /** The events that a sweep announces: those of one org that are about the same endpoint, or about none. */

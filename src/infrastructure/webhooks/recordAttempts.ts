@@ -14,7 +14,7 @@ import { laneId } from "../../domain/webhooks/Slots.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
 import { namesOf, type Part } from "../database/parts.ts"
 import { runParts } from "../database/runParts.ts"
-import { announcementParts, eventRows } from "./emitEvents.ts"
+import { announcementParts, emitted, eventRows } from "./emitEvents.ts"
 import { cancelLanes, type EndedLane, nextLane } from "./lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
@@ -210,14 +210,15 @@ export const recordAttempts = Effect.fnUntraced(function* (
   })
   // Reads without a lock: attempts of healthy endpoints change nothing, and do not wait for a lock.
   const receivers = yield* findReceivers(sql, records)
-  if (receiverChanges(unsorted, receivers) === undefined) return yield* move
-  yield* Effect.gen(function* () {
+  const changing = Effect.gen(function* () {
     const ours = yield* claimsHeld(sql, unsorted)
     const ended = yield* recordReceivers(sql, random, ours, receivers, now)
     yield* move
     // Last, so that the deliveries that deactivated their endpoint are `failed` and not `canceled`.
     yield* cancelLanes(sql, random, ended, now)
-  }).pipe(sql.withTransaction)
+  })
+  yield* receiverChanges(unsorted, receivers) === undefined ? move : sql.withTransaction(changing)
+  if (records.some(({ decision }) => stateAfter[decision._tag] === "failed")) yield* emitted(sql)
 })
 
 /** The health of an endpoint or of a callback lane. A callback lane has no URL. */
@@ -243,12 +244,12 @@ const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptR
     WHERE lane IS NOT NULL OR ${failed}`.pipe(Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))))
 }
 
-/** How attempts change the health of their receivers. */
 /** A record whose attempt deactivates its endpoint. */
 interface EndingRecord extends AttemptRecord {
   readonly decision: Extract<RetryDecision, { readonly _tag: "Deactivate" }>
 }
 
+/** How attempts change the health of their receivers. */
 interface ReceiverChanges {
   /** Receivers that work again. */
   readonly working: ReadonlySet<string>

@@ -7,6 +7,7 @@ import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { makeReceiver, type Received } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { within } from "../../support/wait.ts"
+import { must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 import { hmac } from "../../support/hmac.ts"
 
@@ -171,6 +172,26 @@ for (const [database, server] of Object.entries(servers)) {
         expect(yield* jobsAt(stored.received, "stored")).toEqual([...wanted.stored].toSorted())
         expect(yield* jobsAt(callback.received, "of the job")).toEqual([...wanted.callback].toSorted())
         expect(callback.received.map(({ path }) => path)).toEqual(["/back", "/back"])
+      }),
+    )
+
+    // Seen failing: the wake-up came before the commit, and nothing else woke the worker.
+    it.effect("an event with an idempotency key whose commit takes long is sent at once", () =>
+      Effect.gen(function* () {
+        const { send, sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        yield* tenant.endpoint(receiver.url, { event_types: ["invoice.*"] })
+        yield* sql`
+          CREATE FUNCTION wait_before_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END'`
+        yield* sql`
+          CREATE CONSTRAINT TRIGGER late AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED
+          FOR EACH ROW EXECUTE FUNCTION wait_before_commit()`
+        yield* must(send, "POST", "/v1/events/publish", {
+          json: { type: "invoice.paid", data: {} },
+          headers: { ...tenant.headers, "idempotency-key": "once" },
+        }).pipe(Effect.ensuring(Effect.orDie(sql`DROP TRIGGER late ON events`)))
+        yield* receiver.arrived(1)
       }),
     )
   })
