@@ -62,10 +62,8 @@ const targets = () => {
   return { "compose.yaml": targetLabels(compose!, []), "kubernetes.yaml": targetLabels(kubernetes!, pods) }
 }
 
-const scrape = Effect.gen(function* () {
-  const { send, advance } = yield* TestServer
-  // The server caches database counts for some seconds.
-  yield* advance("6 seconds")
+const read = Effect.gen(function* () {
+  const { send } = yield* TestServer
   const { text } = yield* send("GET", "/metrics")
   const families = parse(text)
   const samples = families.flatMap((family) => family.samples)
@@ -75,7 +73,13 @@ const scrape = Effect.gen(function* () {
       .reduce((sum, one) => sum + one.value, 0)
   return { text, families, samples, value }
 })
-type Scrape = Effect.Success<typeof scrape>
+type Scrape = Effect.Success<typeof read>
+
+/** Reads the metrics some seconds later, because the server keeps counts of the database for so long. */
+const scrape = Effect.gen(function* () {
+  yield* (yield* TestServer).advance("6 seconds")
+  return yield* read
+})
 
 /** Scrapes until the condition holds: an attempt is recorded a little after its receiver gets it. */
 const until = (expected: (scrape: Scrape) => boolean) =>
@@ -150,17 +154,26 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
           const routedBefore = routed()
           yield* validate(key, key)
           expect(routed()).toBe(routedBefore)
-          yield* validate(key)
+          let valid = 1
+          // After a step of the clock, memory answers from the next proof on that it is current.
+          const fromMemory = Effect.gen(function* () {
+            yield* validate(key)
+            valid++
+            const labels = { outcome: "valid", source: "memory" }
+            const now = yield* read
+            if (now.value(validations, labels) === before.value(validations, labels))
+              return yield* Effect.fail("not yet")
+          })
+          yield* eventually("a validation from memory", fromMemory)
           yield* validate("svc_none")
           yield* validate(key.slice(0, -1) + (key.endsWith("a") ? "b" : "a"))
           const after = yield* scrape
           const more = (name: string, labels: Readonly<Record<string, string>>) =>
             after.value(name, labels) - before.value(name, labels)
-          expect(more(validations, { outcome: "valid" })).toBe(2)
-          expect(more(validations, { outcome: "valid", source: "memory" })).toBeGreaterThan(0)
+          expect(more(validations, { outcome: "valid" })).toBe(valid)
           expect(more(validations, { outcome: "invalid" })).toBe(2)
           const validated = { route: "/api/v0/keys/validate", method: "POST" }
-          expect(more(requests, { ...validated, status: "200" })).toBe(2)
+          expect(more(requests, { ...validated, status: "200" })).toBe(valid)
           expect(more(requests, { ...validated, status: "401" })).toBe(2)
         }),
     )
