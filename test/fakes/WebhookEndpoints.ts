@@ -1,7 +1,12 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { endpointNotFound, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import {
+  endpointNotFound,
+  headersOfOtherOrigin,
+  sendsHeadersElsewhere,
+  WebhookEndpointRepository,
+} from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { cancelPending, ownedBy, rowsOf, WebhookWorld } from "./WebhookWorld.ts"
 import { findOr, keepEntry, needRoom, pageOf } from "./World.ts"
 
@@ -69,9 +74,11 @@ export const layer = Layer.effect(
         }),
 
       update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
-        Effect.map(find(orgId, id), (stored) => {
-          keepEntry(world, orgId, entry)
+        Effect.flatMap(find(orgId, id), (stored) => {
           const { row } = stored
+          const keepsHeaders = stored.settings.headers !== null && settings.headers === undefined
+          if (url !== undefined && keepsHeaders && sendsHeadersElsewhere(row.url, url)) return headersOfOtherOrigin()
+          keepEntry(world, orgId, entry)
           const isOther = url !== undefined && url !== row.url
           endpoints.set(id, {
             ...stored,
@@ -95,6 +102,7 @@ export const layer = Layer.effect(
                   : stored.deactivated,
           })
           if (active === false) cancelPending(world, id, now)
+          return Effect.void
         }),
 
       deactivate: (orgId, id, now, entry) =>

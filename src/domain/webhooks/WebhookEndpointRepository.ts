@@ -1,6 +1,6 @@
 import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
+import { InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page } from "../Page.ts"
 import type { SignatureKind, WebhookEndpoint, WebhookEndpointDetail } from "./WebhookEndpoint.ts"
 
@@ -76,14 +76,14 @@ export class WebhookEndpointRepository extends Context.Service<
     readonly get: (orgId: string, id: string) => Effect.Effect<WebhookEndpointDetail, NotFound | Unavailable>
     /**
      * Changes an endpoint. Deactivating it cancels its pending deliveries. All of them count as canceled at once; when
-     * there are many, a sweep changes their rows.
+     * there are many, a sweep changes their rows. Fails with an `InvalidRequest` when its headers would go to another origin.
      */
     readonly update: (
       orgId: string,
       id: string,
       changes: WebhookEndpointChanges,
       entry: AuditEntry,
-    ) => Effect.Effect<void, NotFound | Unavailable>
+    ) => Effect.Effect<void, InvalidRequest | NotFound | Unavailable>
     /**
      * Deactivates an endpoint with a too large backlog as `failing`, and cancels its pending deliveries like `update`.
      * Returns whether it was active.
@@ -108,5 +108,17 @@ export class WebhookEndpointRepository extends Context.Service<
     ) => Effect.Effect<SigningEndpoint, NotFound | Unavailable>
   }
 >()("gatehouse/domain/WebhookEndpoints/WebhookEndpointRepository") {}
+
+/**
+ * Whether a change of the URL would send the extra headers, which answers never show, to another origin. Whoever may change the
+ * URL, such as a portal session, would read them there.
+ */
+export const sendsHeadersElsewhere = (from: string, to: string) => new URL(from).origin !== new URL(to).origin
+
+export const headersOfOtherOrigin = () =>
+  new InvalidRequest({
+    error:
+      "url has another origin, and the extra headers of the endpoint are for the old one. Send headers too, or headers: null.",
+  })
 
 export const endpointNotFound = () => new NotFound({ error: "There is no such webhook endpoint." })

@@ -7,7 +7,12 @@ import {
   WebhookEndpoint,
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
-import { endpointNotFound, WebhookEndpointRepository } from "../../domain/webhooks/WebhookEndpointRepository.ts"
+import {
+  endpointNotFound,
+  headersOfOtherOrigin,
+  sendsHeadersElsewhere,
+  WebhookEndpointRepository,
+} from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { audited } from "../audit/audited.ts"
 import {
   afterCursor,
@@ -227,6 +232,11 @@ const updateEndpoint = Effect.fnUntraced(function* (
   changes: EndpointUpdate,
   entry: AuditEntry,
 ) {
+  if (changes.url !== undefined && changes.headers === undefined) {
+    const [stored] = yield* sql<{ url: string }>`
+      SELECT url FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} AND headers IS NOT NULL FOR NO KEY UPDATE`
+    if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
+  }
   if (changes.maxPerSecond != null) yield* setPace(sql, orgId, id, changes.now)
   const ended = changes.active === false ? yield* lockActive(sql, orgId, id) : []
   const sets = assignments(sql, changes, ended.length > 0)

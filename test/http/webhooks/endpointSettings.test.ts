@@ -48,6 +48,10 @@ for (const [database, server] of Object.entries(servers)) {
         const stored = yield* sql`SELECT * FROM webhook_endpoints`
         const audit = yield* sql`SELECT * FROM audit_log`
         for (const text of [JSON.stringify([shown, stored, audit]), logs()]) expect(text).not.toContain("top-secret")
+        const url = "https://localhost:9/"
+        const moved = yield* tenant.ask("webhooks/update", { id, url })
+        expect(moved.status).toBe(400)
+        expect(moved.text).toContain("Send headers too, or headers: null.")
         yield* tenant.call("webhooks/update", { id, headers: null })
         yield* tenant.call("events/publish", { type: "a.b", data: 2 })
         yield* receiver.arrived(3)
