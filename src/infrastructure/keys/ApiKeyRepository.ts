@@ -28,6 +28,7 @@ import {
   dateOrNull,
   decodePage,
   decodeRows,
+  isOfOrg,
   orgOf,
   pageOf,
   texts,
@@ -181,16 +182,19 @@ export const layer = Layer.effect(
       disableLeaked: (hash, entryOf) => disableLeakedKey(sql, hash, entryOf),
 
       list: (orgId, page, externalId) => {
-        const ofHolder = externalId === undefined ? sql.literal("true") : sql`external_id = ${externalId}`
-        return pageOf(
-          sql,
-          page,
-          sql`
-            SELECT ${keyColumns(sql)} FROM api_keys
-            WHERE org_id = ${orgId} AND ${ofHolder} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`,
-          "id",
-          ["name"],
-        ).pipe(decodeKeyPage, orUnavailable)
+        // Only the index of external ids has the org and the order in this form (ADR 14). IS TRUE: as a join, a plan could begin
+        // with the orgs, and sort all keys of the external id.
+        const rows =
+          externalId === undefined
+            ? sql`SELECT * FROM api_keys WHERE org_id = ${orgId} AND ${hasOwner(sql)} AND ${afterCursor(sql, page)}`
+            : sql`
+              SELECT * FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND external_id = ${externalId}
+                AND id || '' > ${page.cursor ?? ""} AND (${hasOwner(sql)}) IS TRUE
+              ORDER BY id || '' LIMIT ${page.limit + 1}`
+        return pageOf(sql, page, sql`SELECT ${keyColumns(sql)} FROM (${rows}) AS api_keys`, "id", ["name"]).pipe(
+          decodeKeyPage,
+          orUnavailable,
+        )
       },
 
       exists: (orgId, keyId) =>

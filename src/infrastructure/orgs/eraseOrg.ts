@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { texts } from "../database/fragments.ts"
+import { isOfOrg, texts } from "../database/fragments.ts"
 import { inOrg } from "../database/buckets.ts"
 import { eraseDocs } from "../docs/ProjectDocsRepository.ts"
 import { subtractStoredBytes } from "./storedBytes.ts"
@@ -65,17 +65,20 @@ const erased = (ids: ReadonlyArray<string>, limit: number): Erased => ({
 const erasedRows = (deleted: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>, limit: number) =>
   Effect.map(deleted, ({ length }): Erased => ({ rows: length, last: length === limit ? "" : null }))
 
-/** Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes them. */
+/**
+ * Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes them.
+ * A range of the index by org and id, which the primary key has not: by that, a plan would read the rows of other orgs.
+ */
 const lockNext = (sql: Sql, table: string, { orgId }: Erasure, after: string, limit: number) =>
   Effect.map(
     sql<{ id: string }>`
-      SELECT id FROM ${sql(table)} WHERE org_id = ${orgId} AND id > ${after}
-      ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+      SELECT id FROM ${sql(table)} WHERE (org_id, id) > (${orgId}, ${after}) AND org_id <= ${orgId}
+      ORDER BY org_id, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
     (rows) => rows.map(({ id }) => id),
   )
 
 const byId = (sql: Sql, table: string, { orgId }: Erasure, ids: ReadonlyArray<string>) =>
-  sql`DELETE FROM ${sql(table)} WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})`
+  sql`DELETE FROM ${sql(table)} WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)})`
 
 /** Erases a table that has an index by org and id. */
 const table =
@@ -111,7 +114,7 @@ const unordered =
 const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
   yield* sql`
     DELETE FROM key_counters WHERE org_id = ${orgId} AND id = ANY(ARRAY(
-      SELECT coalesce(counter_id, id) FROM api_keys WHERE org_id = ${orgId} AND id = ANY(${texts(ids)})))`
+      SELECT coalesce(counter_id, id) FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND id = ANY(${texts(ids)})))`
   yield* sql`DELETE FROM idempotency_keys WHERE caller = ANY(${texts(ids)})`
 })
 
@@ -124,7 +127,7 @@ const jobs: Step = (sql, { orgId }, after, limit) =>
       ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
     const ids = rows.map((row) => row.id)
     if (ids.length === 0) return { rows: 0, last: null }
-    yield* sql`DELETE FROM events WHERE org_id = ${orgId} AND job_id = ANY(${texts(ids)})`
+    yield* sql`DELETE FROM events WHERE ${isOfOrg(sql, orgId)} AND job_id = ANY(${texts(ids)})`
     yield* byId(sql, "jobs", { orgId, projectId: null }, ids)
     const last = rows.at(-1)!
     return { rows: ids.length, last: ids.length === limit ? `${last.status}\n${last.id}` : null }
@@ -134,8 +137,9 @@ const eraseAttempts = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure,
   // By the primary key: the lane of a delivery is the one that it is pending in.
   yield* sql`
     DELETE FROM pending_deliveries p USING unnest(${texts(ids)}) AS gone (id)
-    JOIN deliveries d ON d.id = gone.id WHERE p.lane = d.lane AND p.delivery_id = d.id AND d.org_id = ${orgId}`
-  yield* sql`DELETE FROM delivery_attempts WHERE org_id = ${orgId} AND delivery_id = ANY(${texts(ids)})`
+    JOIN deliveries d ON d.id = gone.id
+    WHERE p.lane = d.lane AND p.delivery_id = d.id AND ${isOfOrg(sql, orgId, "d.org_id")}`
+  yield* sql`DELETE FROM delivery_attempts WHERE ${isOfOrg(sql, orgId)} AND delivery_id = ANY(${texts(ids)})`
 })
 
 /** The lanes of an org's callbacks begin with its id and a space. */
@@ -224,7 +228,7 @@ const projectKeys: Step = (sql, { orgId, projectId }, after, limit) =>
 const projectDeployments: Step = (sql, { orgId, projectId }, after, limit) =>
   Effect.map(
     sql<{ id: string }>`
-      DELETE FROM deployments WHERE org_id = ${orgId} AND id = ANY(ARRAY(
+      DELETE FROM deployments WHERE ${isOfOrg(sql, orgId)} AND id = ANY(ARRAY(
         SELECT id FROM deployments WHERE project_id = ${projectId} AND id > ${after} ORDER BY id LIMIT ${limit}
       )) RETURNING id`,
     (rows) => erased(rows.map(({ id }) => id).toSorted(), limit),
