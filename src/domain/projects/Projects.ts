@@ -20,7 +20,7 @@ import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import type { CreateProject, Project, UpdateProject } from "./Project.ts"
 
-/** A new project. Without `orgId` it belongs to the default org. */
+/** A new project. Without `orgId` it belongs to the default org, or to the only one. */
 export interface NewProject {
   readonly projectId: string
   readonly name: string
@@ -35,13 +35,13 @@ export class ProjectRepository extends Context.Service<
   ProjectRepository,
   {
     /**
-     * Inserts a project, and the default org when the project needs it and it does not exist. Fails when the org is
-     * unknown, or has reached its limit of projects.
+     * Inserts a project. Without `orgId` it belongs to the default org, else to the only org; if there is none, the default
+     * org is inserted too. Fails when there are several, and when the org is unknown or has reached its limit of projects.
      */
     readonly insert: (
       project: NewProject,
       entry: AuditEntry,
-    ) => Effect.Effect<Project, NotFound | LimitReached | Unavailable>
+    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | Unavailable>
     readonly find: (scope: OrgScope, projectId: string) => Effect.Effect<Project, NotFound | Unavailable>
     /** Projects of the scope, oldest first. */
     readonly list: (scope: OrgScope, page: Page) => Effect.Effect<Found<Project>, Unavailable>
@@ -86,6 +86,10 @@ export class ProjectRepository extends Context.Service<
   }
 >()("gatehouse/domain/Projects/ProjectRepository") {}
 
+export const severalOrgs = () =>
+  new InvalidRequest({
+    error: "orgId is required: there are several orgs, and none is the default. List them with GET /api/v0/orgs.",
+  })
 export const projectNotFound = () => new NotFound({ error: "There is no such project." })
 export const linkNotFound = () => new NotFound({ error: "No repository is linked to the project." })
 
@@ -99,10 +103,10 @@ type Refused = Unauthorized | Forbidden | Unavailable
 export class Projects extends Context.Service<
   Projects,
   {
-    /** Creates a project in the given org, else in the org of the caller's key, else in the default org. */
+    /** Creates a project in the given org, else in the org of the caller's key, else as `ProjectRepository.insert` says. */
     readonly create: (
       input: typeof CreateProject.Type,
-    ) => Effect.Effect<Project, NotFound | LimitReached | Refused, CurrentPrincipal>
+    ) => Effect.Effect<Project, InvalidRequest | NotFound | LimitReached | Refused, CurrentPrincipal>
     /** A page of the projects, of one org when `orgId` is given. */
     readonly list: (
       query: Page & { readonly orgId?: string | undefined },

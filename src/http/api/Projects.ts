@@ -20,7 +20,8 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       .annotateMerge(
         access.management(
           "Create a project",
-          "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org. The default org is created when it is first needed.",
+          "Creates a project in the given org, otherwise in the org of the key, otherwise in the default org, otherwise in the only " +
+            "org. The default org is created when there is no org. With several orgs and no default, orgId is required.",
         ),
       ),
     HttpApiEndpoint.get("list", "/api/v0/projects", {

@@ -4,7 +4,7 @@ import { Conflict } from "../../domain/Errors.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import type { RepositoryLink } from "../../domain/deployments/RepositoryLink.ts"
-import { linkNotFound, projectNotFound } from "../../domain/projects/Projects.ts"
+import { linkNotFound, projectNotFound, severalOrgs } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { date, inScope } from "../database/fragments.ts"
 import { copyOrg } from "../orgs/copyOrg.ts"
@@ -25,6 +25,18 @@ export const defaultOrg = (sql: SqlClient.SqlClient, newId: string, now: Date) =
     yield* copyOrg(sql, created!.id)
     return created!.id
   })
+
+/**
+ * Returns the id of the org of a project that names none: the default org, else the only org. Creates the default org when there
+ * is no org, and fails when there are several. Runs in a transaction.
+ */
+export const orgOfUnnamed = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, newId: string, now: Date) {
+  const [byDefault] = yield* sql<{ id: string }>`SELECT id FROM orgs WHERE is_default`
+  if (byDefault !== undefined) return byDefault.id
+  const [only, another] = yield* sql<{ id: string; is_default: boolean }>`SELECT id, is_default FROM orgs LIMIT 2`
+  if (only === undefined || only.is_default) return yield* defaultOrg(sql, newId, now)
+  return another === undefined ? only.id : yield* severalOrgs()
+})
 
 /** The provider, owner and name of a repository, in any case. */
 interface RepositoryName {

@@ -161,7 +161,8 @@ for (const [database, server] of Object.entries(servers)) {
     it.effect("a project is changed field by field: a missing field stays, null clears", () =>
       Effect.gen(function* () {
         const { get, patch, post, send } = yield* administrator
-        const created = yield* post("/projects", { name: "docs" })
+        const { orgId } = yield* post("/orgs", { name: "o" })
+        const created = yield* post("/projects", { name: "docs", orgId })
         const path = `/projects/${created["projectId"]}`
         const named = yield* patch(path, { name: "handbook" })
         expect(named).toEqual({ ...created, name: "handbook", updatedAt: named["updatedAt"] })
@@ -174,7 +175,7 @@ for (const [database, server] of Object.entries(servers)) {
         expect(emptied).toMatchObject({ defaultBranch: null, hostOwner: null, hostRepo: null, subdomain: "handbook" })
 
         yield* patch(path, link)
-        const other = `/projects/${(yield* post("/projects", { name: "other" }))["projectId"]}`
+        const other = `/projects/${(yield* post("/projects", { name: "other", orgId }))["projectId"]}`
         const refused: ReadonlyArray<readonly [object, number]> = [
           [{ subdomain: "handbook" }, 409],
           [{ hostOwner: "octo-org", hostRepo: "DOCS.SITE" }, 409],
