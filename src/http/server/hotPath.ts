@@ -5,7 +5,7 @@ import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { isPermission } from "../../domain/keys/Permission.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
-import { keepBody } from "./requestBody.ts"
+import { keepBody, repeatedMember } from "./requestBody.ts"
 import { requestIdOf, series } from "./requests.ts"
 
 /** Answers a request before the router, or calls `pass` for the router to answer it. */
@@ -57,6 +57,7 @@ const validationIn = (body: Buffer): ValidateKey | undefined => {
   try {
     const asked = JSON.parse(body.toString()) as ValidateKey
     const { cost, details, key, permissions, ...unknown } = asked
+    if (repeatedMember(body) !== undefined) return undefined
     if (Object.keys(unknown).length > 0) return undefined
     if (typeof key !== "string") return undefined
     if (permissions !== undefined && !isList(permissions)) return undefined

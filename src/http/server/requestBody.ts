@@ -51,6 +51,45 @@ export const hasTooManyValues = (bytes: Uint8Array): boolean => {
   return false
 }
 
+/** The name between two quotes, as JSON decodes it. */
+const nameIn = (text: string) => {
+  try {
+    return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text
+  } catch {
+    return text
+  }
+}
+
+/**
+ * The first name that an object in JSON has twice. Parsers differ in which of both they take (RFC 8259, section 4), so that a
+ * proxy that checks or completes a body could mean another request. One pass; the result for bytes that are not JSON is undefined.
+ */
+export const repeatedMember = (bytes: Uint8Array): string | undefined => {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+  /** The names so far in each open object; `null` for an array. */
+  const open: Array<Set<string> | null> = []
+  let isName = false
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at]!
+    if (byte === quote) {
+      const end = endOfString(bytes, at)
+      const names = isName ? open.at(-1) : undefined
+      if (names) {
+        const name = nameIn(text.toString("utf8", at + 1, end))
+        if (names.has(name)) return name
+        names.add(name)
+      }
+      isName = false
+      at = end
+    } else if (byte === comma) isName = true
+    else if (byte === openBrace || byte === openBracket) {
+      isName = byte === openBrace
+      open.push(isName ? new Set() : null)
+    } else if (byte === closeBrace || byte === closeBracket) open.pop()
+  }
+  return undefined
+}
+
 const KiB = 1024
 const MiB = 1024 * KiB
 
@@ -64,6 +103,11 @@ export const tooLarge = (limit: number) =>
 const tooManyValues = new InvalidRequest({
   error: `The request body has more than ${maxValues.toLocaleString("en")} JSON values. Split it.`,
 })
+const maxShownName = 60
+const repeated = (name: string) =>
+  new InvalidRequest({
+    error: `The request body has the member ${JSON.stringify(name.slice(0, maxShownName))} twice. Send it once.`,
+  })
 const unreadable = new InvalidRequest({
   error: "The request could not be read: it ended early or is malformed. Send it again.",
 })
@@ -183,8 +227,8 @@ const isUtf8 = (contentType: string | undefined) =>
 const withoutBody = new Set<string>(["GET", "HEAD"])
 
 /**
- * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget. The
- * operation reads the body, so it is read after the credentials.
+ * Limits the body of a request to `limit` bytes and `maxValues` JSON values, and all unfinished bodies to the budget. Refuses JSON
+ * with the same member twice. The operation reads the body, so it is read after the credentials.
  */
 export const withBoundedBody = (
   request: HttpServerRequest.HttpServerRequest,
@@ -200,9 +244,13 @@ export const withBoundedBody = (
     if (known !== undefined) return Effect.succeed(known)
     if (!isUtf8(source.headers["content-type"])) return Effect.fail(notUtf8)
     sendContinue(source, response)
-    return Effect.tap(read(source, limit), (body) =>
-      hasTooManyValues(body) ? Effect.fail(tooManyValues) : Effect.sync(() => void (known = keeps ? body : undefined)),
-    )
+    return Effect.tap(read(source, limit), (body) => {
+      if (hasTooManyValues(body)) return Effect.fail(tooManyValues)
+      const name = repeatedMember(body)
+      if (name !== undefined) return Effect.fail(repeated(name))
+      known = keeps ? body : undefined
+      return Effect.void
+    })
   })
   const text = Effect.map(bytes, (body) => decoder.decode(body))
   const arrayBuffer = Effect.map(bytes, (body) => Uint8Array.from(body).buffer)

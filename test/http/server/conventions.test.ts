@@ -140,6 +140,11 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         for (const body of ["null", "[]", '"text"', "1", "true", "1e999"]) {
           expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(/must be a JSON object\.$/)
         }
+        const valid = JSON.stringify(bodyOf(name, ids))
+        for (const member of Object.keys(JSON.parse(valid) as object)) {
+          const body = `{${JSON.stringify(member)}:0,${valid.slice(1)}`
+          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toContain("twice. Send it once.")
+        }
         expectError(yield* ask({}), 400)
         for (const type of ["text/plain", "application/x-www-form-urlencoded", "application/xml", "x", ";"]) {
           expectError(yield* ask({ body: "{}", headers: { "content-type": type } }), 415, type)
@@ -443,7 +448,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
     }),
   )
 
-  it.effect("names of the prototype are ordinary names, and the last of two equal keys counts", () =>
+  it.effect("names of the prototype are ordinary names", () =>
     Effect.gen(function* () {
       const { send } = yield* TestServer
       const post = (body: string) => send("POST", "/api/v0/projects", { body, headers: json })
@@ -455,10 +460,8 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       const made = yield* post('{"name":"constructor"}')
       expect(made.status).toBe(200)
       expect((made.json as { name: string }).name).toBe("constructor")
-      const { orgId } = made.json as { orgId: string }
       expect((yield* post('{"name":"__proto__"}')).status).toBe(200)
-      expect(((yield* post('{"name":"a","name":"b"}')).json as { name: string }).name).toBe("b")
-      expectError(yield* post(`{"name":"a","orgId":"${orgId}","orgId":"__proto__"}`), 404)
+      expectError(yield* post(`{"name":"a","orgId":"__proto__"}`), 404)
       const queried = yield* send("GET", "/api/v0/projects?__proto__=1&constructor=2")
       expect(expectError(queried, 400)).toContain("constructor is not a field of this operation")
     }),
