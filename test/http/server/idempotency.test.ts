@@ -123,7 +123,7 @@ for (const [database, server] of Object.entries(servers)) {
         }
         for (const [path, json] of [
           ["/api/v0/orgs", { name: "o" }],
-          ["/api/v0/projects", { name: "p" }],
+          ["/api/v0/projects", { name: "p", orgId: tenant.orgId }],
         ] as const) {
           const made = yield* send("POST", path, keyed("fails", { json, as }))
           expect([made.status, made.headers["idempotency-replayed"]]).toEqual([200, undefined])
