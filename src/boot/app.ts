@@ -213,7 +213,7 @@ export const platform = (settings: Settings) => {
 }
 
 /** Whether traces are exported. If so, deliveries carry trace headers. */
-export const isTraced = ({ otlpEndpoint }: Settings) => otlpEndpoint !== undefined
+export const isTraced = ({ otlp }: Settings) => otlp !== undefined
 
 const repositories = Layer.mergeAll(
   DeliveryLogSql.layer,

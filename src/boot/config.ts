@@ -142,8 +142,19 @@ const loadLogs = Effect.gen(function* () {
     logFormat:
       (yield* read("LOG_FORMAT", oneOf("pretty", "json"), { example: "json" })) ??
       (process.stdout.isTTY ? "pretty" : "json"),
-    otlpEndpoint: yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", httpUrl, { example: "http://localhost:4318" }),
+    /** `undefined`: nothing is exported. */
+    otlp: yield* loadOtlp,
   }
+})
+
+const loadOtlp = Effect.gen(function* () {
+  const endpoint = yield* read("OTEL_EXPORTER_OTLP_ENDPOINT", httpUrl, { example: "http://localhost:4318" })
+  const headers = yield* read("OTEL_EXPORTER_OTLP_HEADERS", headerPairs, { example: "x-api-key=…" })
+  const name = yield* read("OTEL_SERVICE_NAME", text, { example: "gatehouse" })
+  const attributes =
+    (yield* read("OTEL_RESOURCE_ATTRIBUTES", pairs, { example: "deployment.environment.name=production" })) ?? {}
+  const serviceName = name ?? attributes["service.name"] ?? "gatehouse"
+  return endpoint === undefined ? undefined : { endpoint, headers, serviceName, attributes }
 })
 
 /** Reads and checks the whole configuration. Fails with a one-line `StartupError` that contains no secret. */
@@ -251,6 +262,28 @@ const list =
     const parts = value.split(",").map((part) => part.trim())
     return parts.includes("") ? Result.fail("must not have an empty entry") : Result.all(parts.map(item))
   }
+
+/** Pairs as OpenTelemetry has them: `key=value,key=value`, both percent-encoded. Source: its SDK configuration, as W3C Baggage. */
+const pairs: Parse<Readonly<Record<string, string>>> = (value) => {
+  const fault = "must be pairs key=value separated by commas, percent-encoded"
+  const decoded = Result.try({
+    try: () => value.split(",").map((pair) => pair.split("=").map((part) => decodeURIComponent(part.trim()))),
+    catch: () => fault,
+  })
+  return Result.flatMap(decoded, (all) =>
+    all.every((pair) => pair.length === 2 && pair[0] !== "")
+      ? Result.succeed(Object.fromEntries(all))
+      : Result.fail(fault),
+  )
+}
+
+/** Headers, which may be credentials. */
+const headerPairs: Parse<Redacted.Redacted<Readonly<Record<string, string>>>> = (value) =>
+  Result.flatMap(pairs(value), (headers) =>
+    Object.entries(headers).every(([name, text]) => /^[\w!#$%&'*+.^`|~-]+$/.test(name) && /^[\t\x20-\x7e]*$/.test(text))
+      ? Result.succeed(Redacted.make(headers))
+      : Result.fail("must be headers name=value separated by commas, percent-encoded"),
+  )
 
 const token: Parse<Redacted.Redacted<string>> = (value) =>
   value.length >= 16 && !/\s/.test(value)

@@ -32,6 +32,6 @@ const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer
  * Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line `StartupError`.
  */
 export const serve = Effect.flatMap(Config.load, (settings) => {
-  const { logLevel: level, logFormat: format, otlpEndpoint } = settings
-  return Effect.provide(untilStopped(app(settings)), Telemetry.layer({ level, format, otlpEndpoint }))
+  const { logLevel: level, logFormat: format, otlp } = settings
+  return Effect.provide(untilStopped(app(settings)), Telemetry.layer({ level, format, otlp }))
 })

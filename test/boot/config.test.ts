@@ -253,8 +253,33 @@ const variables: Record<string, Variable> = {
     bad: ["xml"],
   },
   OTEL_EXPORTER_OTLP_ENDPOINT: {
-    good: [["http://localhost:4318", (_) => _.otlpEndpoint, "http://localhost:4318"]],
+    good: [["http://localhost:4318", (_) => _.otlp?.endpoint, "http://localhost:4318"]],
     bad: ["localhost:4318"],
+  },
+  OTEL_EXPORTER_OTLP_HEADERS: {
+    good: [
+      [
+        "authorization=Bearer%20a%2Cb%3D, x-team = ops",
+        (_) => _.otlp?.headers && Redacted.value(_.otlp.headers),
+        { authorization: "Bearer a,b=", "x-team": "ops" },
+      ],
+    ],
+    bad: ["secret", "secret=a=b", "=secret", "x=%secret", "x y=secret", "x=secret%0d%0a"],
+    with: { OTEL_EXPORTER_OTLP_ENDPOINT: "http://localhost:4318" },
+  },
+  OTEL_SERVICE_NAME: {
+    good: [["gatehouse-eu", (_) => _.otlp?.serviceName, "gatehouse-eu"]],
+    bad: [],
+    with: { OTEL_EXPORTER_OTLP_ENDPOINT: "http://localhost:4318", OTEL_RESOURCE_ATTRIBUTES: "service.name=other" },
+  },
+  OTEL_RESOURCE_ATTRIBUTES: {
+    good: [
+      ["a.b=c%20d,e=", (_) => _.otlp?.attributes, { "a.b": "c d", e: "" }],
+      ["service.name=other", (_) => _.otlp?.serviceName, "other"],
+      ["a=b", (_) => _.otlp?.serviceName, "gatehouse"],
+    ],
+    bad: ["production", "a=b,,c=d"],
+    with: { OTEL_EXPORTER_OTLP_ENDPOINT: "http://localhost:4318" },
   },
 }
 

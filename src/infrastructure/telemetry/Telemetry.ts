@@ -1,5 +1,5 @@
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { Array, Formatter, Layer, Logger, References } from "effect"
+import { Array, Formatter, Layer, Logger, Redacted, References } from "effect"
 import type { LogLevel } from "effect/LogLevel"
 import { Otlp } from "effect/observability"
 import { LRUCache } from "lru-cache"
@@ -14,14 +14,23 @@ const levels: Record<string, LogLevel> = {
   none: "None",
 }
 
+/** Where OpenTelemetry's data goes, and as whose. */
+interface Exported {
+  /** The base URL of OpenTelemetry's HTTP protocol. */
+  readonly endpoint: string
+  readonly headers: Redacted.Redacted<Readonly<Record<string, string>>> | undefined
+  readonly serviceName: string
+  /** Further attributes of the resource. */
+  readonly attributes: Readonly<Record<string, string>>
+}
+
 /**
- * Logs to standard output, pretty or one JSON object per line. With an OTLP endpoint (the base URL of OpenTelemetry's HTTP
- * protocol) it also exports traces, metrics and logs there.
+ * Logs to standard output, pretty or one JSON object per line. With `otlp` it also exports traces, metrics and logs there.
  */
 export const layer = (options: {
   readonly level: string
   readonly format: "pretty" | "json"
-  readonly otlpEndpoint: string | undefined
+  readonly otlp: Exported | undefined
 }) => {
   const logger = rateLimited(options.format === "json" ? Logger.withConsoleLog(json) : Logger.consolePretty())
   const base = Layer.merge(
@@ -29,9 +38,15 @@ export const layer = (options: {
     Layer.succeed(References.MinimumLogLevel, levels[options.level] ?? "Info"),
   )
   // Without an exporter, spans would still cost a tenth of the time of a request.
-  if (options.otlpEndpoint === undefined) return Layer.merge(base, Layer.succeed(References.TracerEnabled, false))
-  const otlp = Otlp.layerJson({ baseUrl: options.otlpEndpoint, resource: { serviceName: "gatehouse" } })
-  return Layer.merge(base, otlp.pipe(Layer.provide(NodeHttpClient.layerUndici)))
+  const { otlp } = options
+  if (otlp === undefined) return Layer.merge(base, Layer.succeed(References.TracerEnabled, false))
+  const { attributes, endpoint, headers, serviceName } = otlp
+  const exporter = Otlp.layerJson({
+    baseUrl: endpoint,
+    resource: { serviceName, attributes },
+    headers: headers && Redacted.value(headers),
+  })
+  return Layer.merge(base, exporter.pipe(Layer.provide(NodeHttpClient.layerUndici)))
 }
 
 /** One JSON object per line: `timestamp`, `level`, `message`, the annotations, and the `cause` if there is one. */

@@ -37,7 +37,14 @@ it.live(
   () =>
     Effect.gen(function* () {
       const [collector, receiver] = [yield* makeReceiver(), yield* makeReceiver()]
-      const service = yield* startService(yield* onPostgres({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }))
+      const service = yield* startService(
+        yield* onPostgres({
+          OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+          OTEL_EXPORTER_OTLP_HEADERS: "x-api-key=one%2Ctwo",
+          OTEL_SERVICE_NAME: "gatehouse-eu",
+          OTEL_RESOURCE_ATTRIBUTES: "deployment.environment.name=test%20run",
+        }),
+      )
       let requests = 0
       const call = (path: string, request: WireRequest) => {
         requests++
@@ -61,6 +68,9 @@ it.live(
       yield* receiver.arrived(1)
       yield* service.end("SIGTERM")
 
+      expect(new Set(collector.received.map(({ headers }) => headers["x-api-key"]))).toEqual(new Set(["one,two"]))
+      expect(collector.received[0]!.body.toString()).toContain(`"stringValue":"gatehouse-eu"`)
+      expect(collector.received[0]!.body.toString()).toContain(`"stringValue":"test run"`)
       const told = collector.received.map(({ path, body }) => ({ path, body: body.toString() }))
       const spans = told.filter(({ path }) => path === "/v1/traces").flatMap(({ body }) => spansIn(body))
       const attribute = ({ attributes }: Span, key: string) => attributes.find((each) => each.key === key)?.value
