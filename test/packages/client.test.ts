@@ -99,7 +99,8 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
       const { url } = yield* TestServer
       yield* Effect.promise(async () => {
         const admin = clientOf(url, adminToken)
-        const { projectId } = await admin["projects"]!["create"]!({ name: "docs" })
+        const { orgId } = await admin["orgs"]!["create"]!({ name: "o" })
+        const { projectId } = await admin["projects"]!["create"]!({ name: "docs", orgId })
         const { key } = await admin["keys"]!["createForProject"]!({ name: "k", projectId })
         const stream = (await clientOf(url, key)["chat"]!["answer"]!({
           messages: [{ role: "user", content: "How do I rotate a key?" }],

@@ -203,7 +203,8 @@ layer(Layer.merge(TestServer.layer(onPostgres(guarded)), NodeHttpClient.layerUnd
               Effect.provide(FetchHttpClient.layer),
             ),
           )
-          return (await Effect.runPromise(gatehouse.projects.create({ payload: { name: "docs" } }))).name
+          const { orgId } = await Effect.runPromise(gatehouse.orgs.create({ payload: { name: "o" } }))
+          return (await Effect.runPromise(gatehouse.projects.create({ payload: { name: "docs", orgId } }))).name
         })
         expect(name).toBe("docs")
       }),

@@ -10,6 +10,8 @@ import { bodyOf, faultOfError, must, type OperationName, operations, pathOf } fr
 /** A credential of every kind, and resources to use them on. */
 const world = Effect.fnUntraced(function* (send: Send, as: string | undefined) {
   const create = (path: string, json: object) => must(send, "POST", `/api/v0${path}`, { json, as })
+  // The first project makes the default org, for projects without an org.
+  yield* create("/projects", { name: "default" })
   const org = yield* create("/orgs", { name: "A" })
   const otherOrg = yield* create("/orgs", { name: "B" })
   const project = yield* create("/projects", { name: "a", orgId: org["orgId"] })
