@@ -68,7 +68,7 @@ export const makeWitness = Effect.fnUntraced(function* (service: () => Service) 
   const oneOf = <A>(items: ReadonlyArray<A>) => items[Math.floor(Math.random() * items.length)]
 
   const createProject = Effect.gen(function* () {
-    const { status, json } = yield* post("write", "/api/v0/projects", { name: "witness" })
+    const { status, json } = yield* post("write", "/api/v0/projects", { name: "witness", orgId: tenant.orgId })
     if (status === 200) projects.push(json["projectId"]!)
     return status
   })
