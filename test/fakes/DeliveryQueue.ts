@@ -1,4 +1,4 @@
-import { DateTime, Duration, Effect, Layer } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer } from "effect"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, paceHorizonMillis, paceMargin } from "#src/domain/webhooks/Slots.ts"
@@ -135,18 +135,21 @@ const inOrder = (world: WebhookWorld["Service"], claim: Claim, due: ReadonlyArra
     )
   })
 
-/** The time of each delivery's attempt in a lane with a limit per second; those beyond the horizon are left. */
-const paced = (world: WebhookWorld["Service"], { now }: Claim, chosen: ReadonlyArray<StoredDelivery>) => {
-  const at = DateTime.toEpochMillis(now)
-  return chosen.flatMap((delivery): ReadonlyArray<{ delivery: StoredDelivery; delayMillis: number | null }> => {
+/**
+ * The time of each delivery's attempt in a lane with a limit per second, by the clock that all replicas share; those beyond the
+ * horizon are left.
+ */
+const paced = (world: WebhookWorld["Service"], at: number, chosen: ReadonlyArray<StoredDelivery>) =>
+  chosen.flatMap((delivery): ReadonlyArray<{ delivery: StoredDelivery; delayMillis: number | null }> => {
     const limit = world.endpoints.get(delivery.lane)?.settings.maxPerSecond
     if (limit == null) return [{ delivery, delayMillis: null }]
-    const next = Math.max(at, world.paces.get(delivery.lane) ?? at)
+    const ahead = (world.paces.get(delivery.lane) ?? at) - at
+    const wasSetBack = ahead > paceHorizonMillis + 1000 * paceMargin
+    const next = at + (wasSetBack ? paceHorizonMillis : Math.max(0, ahead))
     if (next - at > paceHorizonMillis) return []
     world.paces.set(delivery.lane, next + (1000 * paceMargin) / limit)
     return [{ delivery, delayMillis: next - at }]
   })
-}
 
 /** The queue in memory. */
 export const layer = Layer.effect(
@@ -160,7 +163,7 @@ export const layer = Layer.effect(
 
     return DeliveryQueue.of({
       claim: (claim) =>
-        Effect.sync(() => {
+        Effect.map(Clock.currentTimeMillis, (at) => {
           const due = pending().filter(({ dueAt }) => DateTime.isLessThanOrEqualTo(dueAt!, claim.now))
           const ranked = rankByLane(inOrder(world, claim, due), isOrdered)
           const { chosen, short } = inShares(claim, ranked, isFailing, isOrdered)
@@ -168,7 +171,7 @@ export const layer = Layer.effect(
             if (!chosen.includes(one)) deliveries.set(one.delivery.row.delivery_id, { ...one.delivery, parked: true })
           }
           const taken = orgsInTurns(chosen).slice(0, claim.limit)
-          const timed = paced(world, claim, taken)
+          const timed = paced(world, at, taken)
           return {
             deliveries: timed.map(({ delayMillis, delivery }) => take(world, claim, delivery, delayMillis)),
             more: false,

@@ -123,32 +123,39 @@ describe("events of your own", () => {
     180_000 + 20 * lanes * perLane,
   )
 
-  it.live("max_per_second: 50 over three replicas: never exceeded in any second, and mostly used", () =>
-    Effect.gen(function* () {
-      const { environment } = onPostgres(yield* freshPostgres())
-      const replicas = yield* Effect.all(
-        Array.from({ length: 3 }, () => startService({ ...hurried, ...environment })),
-        { concurrency: "unbounded" },
-      )
-      const receiver = yield* makeReceiver()
-      const tenant = yield* makeTenant(() => replicas[0]!)
-      yield* tenant.call("webhooks/create", { url: receiver.url, signing_secret: "s", max_per_second: 50 })
-      for (let from = 0; from < 500; from += 100) {
-        yield* tenant.call("events/publish-batch", {
-          events: numbers(100).map((n) => ({ type: "a.b", data: from + n })),
-        })
-      }
-      yield* until(() => receiver.received.length >= 500)
-      const times = receiver.received.map(({ at }) => at).toSorted((a, b) => a - b)
-      const certainlyWithin = (start: number) =>
-        receiver.received.filter(({ at, earliest }) => earliest >= start && at < start + 1_000).length
-      const most = Math.max(...receiver.received.map(({ earliest }) => certainlyWithin(earliest)))
-      const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
-      yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
-      assert.isAtMost(most, 50)
-      // Below the 46.3 that the interval allows, because times that are over are lost while the machine is busy. Seen failing
-      // when a late attempt lost the times of all that were prefetched: 13.5 at a load of 35.
-      assert.isAtLeast(average, 20)
-    }),
+  // Seen failing by the replicas' clocks: 73 in a second, and nothing after the step back.
+  it.live(
+    "max_per_second: 50 over three replicas whose clocks differ: never exceeded in any second, and mostly used",
+    () =>
+      Effect.gen(function* () {
+        const { environment } = onPostgres(yield* freshPostgres())
+        const replicas = yield* Effect.all(
+          Array.from({ length: 3 }, () => startService({ ...hurried, ...environment }, { preloaded: true })),
+          { concurrency: "unbounded" },
+        )
+        yield* replicas[1]!.ask({ stepClock: -300 })
+        yield* replicas[2]!.ask({ stepClock: 300 })
+        const receiver = yield* makeReceiver()
+        const tenant = yield* makeTenant(() => replicas[0]!)
+        yield* tenant.call("webhooks/create", { url: receiver.url, signing_secret: "s", max_per_second: 50 })
+        for (let from = 0; from < 500; from += 100) {
+          yield* tenant.call("events/publish-batch", {
+            events: numbers(100).map((n) => ({ type: "a.b", data: from + n })),
+          })
+        }
+        yield* until(() => receiver.received.length >= 100)
+        for (const replica of replicas) yield* replica.ask({ stepClock: -600_000 })
+        yield* until(() => receiver.received.length >= 500)
+        const times = receiver.received.map(({ at }) => at).toSorted((a, b) => a - b)
+        const certainlyWithin = (start: number) =>
+          receiver.received.filter(({ at, earliest }) => earliest >= start && at < start + 1_000).length
+        const most = Math.max(...receiver.received.map(({ earliest }) => certainlyWithin(earliest)))
+        const average = (times.length - 1) / ((times.at(-1)! - times[0]!) / 1_000)
+        yield* Effect.log(`at most ${most} in a second, ${average.toFixed(1)} on average`)
+        assert.isAtMost(most, 50)
+        // Below the 46.3 that the interval allows, because times that are over are lost while the machine is busy. Seen failing
+        // when a late attempt lost the times of all that were prefetched: 13.5 at a load of 35.
+        assert.isAtLeast(average, 20)
+      }),
   )
 })

@@ -30,7 +30,7 @@ export interface ClaimedDelivery {
   readonly retryDelays: ReadonlyArray<number> | null
   /** Whether its lane sends one delivery at a time, in order. */
   readonly ordered: boolean
-  /** When it may be sent, in milliseconds after the claim's `now`; `null` in a lane without a limit per second. */
+  /** When it may be sent, in milliseconds after the answer to the claim; `null` in a lane without a limit per second. */
   readonly delayMillis: number | null
   readonly eventId: string
   readonly event: string

@@ -77,13 +77,13 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
 }
 
 /** Adds claimed deliveries, and returns how many each lane got. */
-const addClaimed = (slots: Slots, { deliveries }: Claimed, startedAt: number, at: number) => {
+const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
   const taken = new Map<string, number>()
   for (const delivery of deliveries) {
     const id = laneId(delivery)
     const lane = slots.lanes.get(id) ?? newLane(delivery.orgId, slots.limits.laneCap)
     slots.lanes.set(id, lane)
-    const sendAt = delivery.delayMillis === null ? null : startedAt + delivery.delayMillis
+    const sendAt = delivery.delayMillis === null ? null : at + delivery.delayMillis
     lane.prefetched.push({ delivery, claimedAt: at, sendAt })
     lane.ordered = delivery.ordered
     lane.claimedAt = at
@@ -94,8 +94,8 @@ const addClaimed = (slots: Slots, { deliveries }: Claimed, startedAt: number, at
   return taken
 }
 
-const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, startedAt: number, at: number, commands: Commands) => {
-  const taken = addClaimed(slots, claimed, startedAt, at)
+const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, commands: Commands) => {
+  const taken = addClaimed(slots, claimed, at)
   slots.leftForShare = claimed.short
   slots.mayHaveMore ||= claimed.deliveries.length >= claim.limit
   for (const [id, lane] of slots.lanes) {
@@ -174,7 +174,7 @@ export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand>
   const commands: Commands = []
   switch (event._tag) {
     case "Claimed":
-      onClaimed(slots, event.claim, event.claimed, event.startedAt, event.at, commands)
+      onClaimed(slots, event.claim, event.claimed, event.at, commands)
       break
     case "LaneTurn": {
       const lane = slots.lanes.get(event.lane)
@@ -350,14 +350,7 @@ export const startClaim = (slots: Slots): ClaimRequest | undefined => {
 
 /** An event of the worker. `at` is a monotonic time in milliseconds. */
 export type SlotEvent =
-  /** `startedAt` is the monotonic time of the claim's `now`. */
-  | {
-      readonly _tag: "Claimed"
-      readonly claim: Claim
-      readonly claimed: Claimed
-      readonly startedAt: number
-      readonly at: number
-    }
+  | { readonly _tag: "Claimed"; readonly claim: Claim; readonly claimed: Claimed; readonly at: number }
   | { readonly _tag: "LaneTurn"; readonly lane: string; readonly at: number }
   | { readonly _tag: "AttemptEnded"; readonly record: AttemptRecord; readonly at: number }
   | { readonly _tag: "AttemptDied"; readonly delivery: ClaimedDelivery; readonly at: number }

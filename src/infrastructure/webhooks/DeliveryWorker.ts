@@ -166,10 +166,9 @@ export const layer = Layer.effectDiscard(
       const now = yield* DateTime.now
       const leaseUntil = DateTime.addDuration(now, leaseFor(attemptTimeout))
       const claim = { ...request, claimId: yield* random.ulid, now, leaseUntil }
-      const startedAt = nowMillis()
       const claimed = yield* queue.claim(claim)
       if (claimed.deliveries.length > 0) yield* idle.close
-      tell({ _tag: "Claimed", claim, claimed, startedAt, at: nowMillis() })
+      tell({ _tag: "Claimed", claim, claimed, at: nowMillis() })
       return { count: claimed.deliveries.length, more: claimed.more, pacedUntil: claimed.pacedUntil }
       // An interrupted claim would leave its deliveries until their leases expire.
     }, Effect.uninterruptible)

@@ -71,8 +71,10 @@ const insertEndpoint = (
   limit: Limited.Limited,
   { id, orgId, url, secret, description, active, now, ...settings }: NewEndpoint,
   entry: AuditEntry,
-) =>
-  limit
+) => {
+  const withPace = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
+    settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setPace(sql, orgId, id)))
+  return limit
     .admit(Limited.orgOwner(sql, orgId), (hasRoom) =>
       audited(
         sql,
@@ -90,11 +92,13 @@ const insertEndpoint = (
         undefined,
         sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.guard(sql`${hasRoom}::boolean`)}`,
       ).pipe(
+        withPace,
         orUnavailable,
         Effect.map(([made]) => made),
       ),
     )
     .pipe(Effect.flatMap((made) => (made === undefined ? Effect.die(noOrg) : Effect.void)))
+}
 
 /** Reads an endpoint with the numbers of its deliveries by state. */
 const findDetail = (sql: SqlClient.SqlClient, orgId: string, id: string) =>
@@ -125,14 +129,7 @@ export const layer = Layer.effect(
     const limit = yield* Limited.make("endpoints")
 
     const repository = WebhookEndpointRepository.of({
-      insert: (endpoint, entry) =>
-        Effect.andThen(
-          // First: without its row, an endpoint with a limit sends nothing. A row without an endpoint is removed with the org.
-          endpoint.maxPerSecond === null
-            ? Effect.void
-            : orUnavailable(setPace(sql, endpoint.orgId, endpoint.id, endpoint.now)),
-          insertEndpoint(sql, limit, endpoint, entry),
-        ),
+      insert: (endpoint, entry) => insertEndpoint(sql, limit, endpoint, entry),
       get: (orgId, id) => findDetail(sql, orgId, id),
 
       list: (orgId, page) =>
@@ -237,7 +234,6 @@ const updateEndpoint = Effect.fnUntraced(function* (
       SELECT url FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId} AND headers IS NOT NULL FOR NO KEY UPDATE`
     if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
   }
-  if (changes.maxPerSecond != null) yield* setPace(sql, orgId, id, changes.now)
   const ended = changes.active === false ? yield* lockActive(sql, orgId, id) : []
   const sets = assignments(sql, changes, ended.length > 0)
   const updated = yield* audited(
@@ -248,6 +244,7 @@ const updateEndpoint = Effect.fnUntraced(function* (
       UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
       RETURNING org_id AS "orgId"`,
   )
+  if (changes.maxPerSecond != null) yield* setPace(sql, orgId, id)(updated)
   yield* cancelLanes(sql, random, ended, changes.now)
   return updated
 })
@@ -295,11 +292,16 @@ const removeEndpoint = Effect.fnUntraced(function* (
   return removed
 })
 
-/** Lets an endpoint with a limit per second send from now on. Keeps the time of an endpoint that has one. */
-const setPace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string, now: DateTime.Utc) =>
-  Effect.asVoid(sql`
-    INSERT INTO endpoint_paces (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, ${date(now)})
-    ON CONFLICT DO NOTHING`)
+/**
+ * In the transaction that wrote an endpoint with a limit per second: lets it send from now on. Keeps the time of an endpoint
+ * that has one, and does nothing when there is no such endpoint.
+ */
+const setPace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) => (written: ReadonlyArray<unknown>) =>
+  written.length === 0
+    ? Effect.void
+    : Effect.asVoid(sql`
+          INSERT INTO endpoint_paces (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
+          ON CONFLICT DO NOTHING`)
 
 /** Removes the pace of a deleted endpoint. */
 const removePace = (sql: SqlClient.SqlClient, orgId: string, endpointId: string) =>

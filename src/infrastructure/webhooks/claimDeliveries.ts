@@ -11,7 +11,7 @@ import { signingKeysOf } from "./SigningKeyRepository.ts"
 type Sql = SqlClient.SqlClient
 
 /** The CTE `ranked`: the due deliveries. `is_chosen`: the lane and the org have a free slot for it. */
-const shares = (sql: Sql, claim: Claim, at: Date) => {
+const shares = (sql: Sql, claim: Claim) => {
   const { freeBytes, commonSlots, laneHas, laneSlots, laneWorks, orgSlots } = claimSlots(sql, claim)
   // lanes: the due lanes with their endpoints and free slots.
   // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come first.
@@ -24,10 +24,10 @@ const shares = (sql: Sql, claim: Claim, at: Date) => {
     ), lanes AS MATERIALIZED (
       SELECT l.org_id, l.lane, w.id, w.url, w.secret, w.previous_secret, w.previous_secret_until, w.failing_since,
         coalesce(w.failures, CASE WHEN f.since IS NOT NULL THEN 1 ELSE 0 END) AS failures,
-        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${paceSlots(sql, at)}) ELSE 0 END AS slots, ${laneWorks} AS works,
+        CASE WHEN ${orgExists(sql, "l")} THEN least(${laneSlots}, ${paceSlots(sql)}) ELSE 0 END AS slots, ${laneWorks} AS works,
         ${laneHas} = 0 AS is_new,
         w.headers, w.signature, w.retry_delays, coalesce(w.ordered, false) AS ordered,
-        w.max_per_second, pace.place AS pace_place, ${paceOffset(sql, at)} AS pace_offset
+        w.max_per_second, pace.place AS pace_place, ${paceOffset(sql)} AS pace_offset
       FROM (SELECT DISTINCT org_id, lane FROM due) l ${endpointOfLane(sql)} ${paceOfLane(sql)}
     ), in_lanes AS (
       -- A lane that sends in order takes only from its backlog, and only when nothing of it is elsewhere: what was queued
@@ -115,7 +115,7 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
       SELECT ${JSON.stringify(Object.fromEntries(lanes))}::jsonb AS lanes,
         ${JSON.stringify(Object.fromEntries(orgs))}::jsonb AS orgs,
         ${JSON.stringify(Object.fromEntries(turns.lastLanes))}::jsonb AS last_lanes, ${commit} AS commit
-    ), ${dueAtHead(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim, at)},
+    ), ${dueAtHead(sql, at, turns)}, ${dueInBacklog(sql, claim, at, turns)}, ${shares(sql, claim)},
     ${taken(sql, claim, at)}, ${nextTurns(sql)}
     SELECT c.*, s.* FROM (
       SELECT (SELECT json_object_agg(org_id, last_lane) FROM next_turns WHERE is_full OR is_cut) AS turns,
@@ -127,7 +127,8 @@ export const claimSql = (sql: Sql, claim: Claim, turns: Turns, commit: Statement
           OR EXISTS (SELECT FROM org_turns t WHERE turn > 0 AND NOT EXISTS (SELECT FROM open_orgs WHERE org_id = t.org_id))
           AS short,
         (SELECT count(*)::int FROM ranked WHERE NOT is_chosen AND NOT parked) AS parked,
-        (SELECT min(until) FROM paces) AS paced_until
+        (SELECT min(until) FROM paces) AS paced_until,
+        (1000 * extract(epoch FROM clock_timestamp() - now()))::float8 AS took_ms
     ) s LEFT JOIN claimed c ON true`
 }
 
@@ -315,9 +316,12 @@ export interface ClaimedRow {
   readonly ordered: boolean
   /** The place among the claimed deliveries of its lane, from 0. */
   readonly place_in_lane: number
+  /** Milliseconds from the beginning of the claim, by the database's clock, to the attempt; `null` without a limit per second. */
   readonly delay_ms: number | null
   /** When a lane may send again that waits for its limit per second. */
   readonly paced_until: Date | null
+  /** Milliseconds since the beginning of the claim, by the database's clock. */
+  readonly took_ms: number
   /** The last lane of each org whose turn is not over. */
   readonly turns: Readonly<Record<string, string>> | null
   /** The org that had the last turn. */
@@ -351,7 +355,7 @@ export const toClaimed = (rows: ReadonlyArray<ClaimedRow>, claimId: string): Rea
       headers: row.headers === null ? null : { stored: row.headers, owner: row.secret_owner },
       retryDelays: row.retry_delays,
       ordered: row.ordered,
-      delayMillis: row.delay_ms,
+      delayMillis: row.delay_ms === null ? null : row.delay_ms - row.took_ms,
       eventId: row.event_id,
       event: row.type,
       body: bodies.get(row.event_id)!,
@@ -402,7 +406,8 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
 /**
  * SQL of the limit per second. `endpoint_paces` has the time of the next attempt of an endpoint, over all replicas. A claim
  * locks the row, assigns the times of the deliveries that it takes, one after the other, and writes the time of the next. The
- * lane is `l`, its endpoint `w`.
+ * times are those of the database's clock, which all replicas share; a replica gets each as a number of milliseconds from the
+ * claim's answer on. The lane is `l`, its endpoint `w`.
  */
 
 const horizonSeconds = paceHorizonMillis / 1000
@@ -410,31 +415,35 @@ const horizonSeconds = paceHorizonMillis / 1000
 /** Joins the lane with its pace, if its endpoint has a limit. No row while another claim has it. */
 const paceOfLane = (sql: Sql) => sql`
   LEFT JOIN LATERAL (
-    SELECT ctid AS place, next_at FROM endpoint_paces
+    SELECT ctid AS place, extract(epoch FROM next_at - now())::float8 AS ahead FROM endpoint_paces
     WHERE w.max_per_second IS NOT NULL AND org_id = l.org_id AND endpoint_id = w.id FOR UPDATE SKIP LOCKED
   ) AS pace ON true`
 
-/** Seconds until the next attempt. */
-const paceOffset = (sql: Sql, at: Date) =>
-  sql`greatest(0, extract(epoch FROM pace.next_at - ${at}::timestamptz))::float8`
+/**
+ * Seconds until the next attempt. No claim writes a time further ahead than the horizon and the step of one attempt a
+ * second: such a time is of before the database's clock was set back, and the next attempt is at the horizon.
+ */
+const paceOffset = (sql: Sql) => sql`
+  CASE WHEN pace.ahead > ${horizonSeconds}::float8 + ${paceMargin}::float8 THEN ${horizonSeconds}::float8
+    ELSE greatest(0, pace.ahead) END`
 
 /** Attempts that the limit leaves until the horizon; `NULL` without a limit. */
-const paceSlots = (sql: Sql, at: Date) => sql`
+const paceSlots = (sql: Sql) => sql`
   CASE WHEN w.max_per_second IS NULL THEN NULL WHEN pace.place IS NULL THEN 0 ELSE greatest(0, 1 + floor(
-    (${horizonSeconds}::float8 - ${paceOffset(sql, at)}) * w.max_per_second / ${paceMargin}::float8))::int END`
+    (${horizonSeconds}::float8 - ${paceOffset(sql)}) * w.max_per_second / ${paceMargin}::float8))::int END`
 
-/** Milliseconds until the attempt of a taken row `t` of the lane `w`; `NULL` without a limit. */
+/** Milliseconds from the claim to the attempt of a taken row `t` of the lane `w`; `NULL` without a limit. */
 const paceDelay = (sql: Sql) => sql`
   CASE WHEN w.max_per_second IS NOT NULL
     THEN (1000 * (w.pace_offset + t.place_in_lane * ${paceMargin}::float8 / w.max_per_second))::float8 END`
 
 /**
- * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when the next claim
- * can take deliveries of lanes that wait for their limit.
+ * The CTEs `paces` and `paced`, which write the times of the next attempts. `until` is when, by the replica's clock `at`, the next
+ * claim can take deliveries of lanes that wait for their limit.
  */
 const paced = (sql: Sql, at: Date) => sql`
   paces AS MATERIALIZED (
-    SELECT l.pace_place AS place, ${at}::timestamptz + interval '1 second'
+    SELECT l.pace_place AS place, now() + interval '1 second'
         * (l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second) AS next_at,
       CASE WHEN d.n > coalesce(t.n, 0) THEN ${at}::timestamptz + interval '1 second' * greatest(0.001,
         coalesce(l.pace_offset + coalesce(t.n, 0) * ${paceMargin}::float8 / l.max_per_second, ${horizonSeconds}::float8)

@@ -35,6 +35,7 @@ import { ownEvents } from "./ownEvents.ts"
 import { lanesWithRules } from "./lanesWithRules.ts"
 import { signingKeys } from "./signingKeys.ts"
 import { outbox } from "./outbox.ts"
+import * as Paces from "./paces.ts"
 import { outboxRaces } from "./outboxRaces.ts"
 import { records } from "./records.ts"
 import { retention } from "../retention/retention.ts"
@@ -47,6 +48,7 @@ const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   Events.sql,
+  Paces.sql,
   EventsSql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,
@@ -82,7 +84,7 @@ const takenIds = Layer.effect(
 
 /** Runs one suite on three backends, as for the platform's repositories. */
 const backends = {
-  fake: Layer.provideMerge(Events.fake, fakes.layer),
+  fake: Layer.provideMerge(Layer.merge(Events.fake, Paces.fake), fakes.layer),
   embedded: Layer.provide(sql, databases.embedded),
   postgres: Layer.provide(sql, databases.postgres),
   ...("citus" in onCitus ? { citus: takenIds.pipe(Layer.provideMerge(sql), Layer.provide(onCitus.citus)) } : {}),
@@ -101,6 +103,7 @@ for (const [name, repositories] of Object.entries(backends)) {
     outboxRaces(it)
     ownEvents(it)
     lanesWithRules(it)
+    Paces.paces(it)
     signingKeys(it)
     schedules(it)
     claims(it)

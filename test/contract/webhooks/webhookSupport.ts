@@ -24,7 +24,8 @@ import type { Events } from "./events.ts"
 import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
 
 /** `it` with the webhook interface's repositories of one backend. */
-export type It = Vitest.MethodsNonLive<
+export type It<More = never> = Vitest.MethodsNonLive<
+  | More
   | AuditRepository
   | DeliveryQueue
   | DeliveryLogRepository

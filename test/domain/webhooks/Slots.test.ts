@@ -123,7 +123,6 @@ const play = (all: typeof Moves.Type) => {
       _tag: "Claimed",
       claim: request,
       claimed: { deliveries, more: false, pacedUntil: null, short },
-      startedAt: time,
       at: time,
     })
     lastClaim = { left, before }
@@ -213,7 +212,6 @@ it("lanes of several orgs start in turns", () => {
     _tag: "Claimed",
     claim,
     claimed: { deliveries, more: false, pacedUntil: null, short: false },
-    startedAt: 0,
     at: 0,
   })
   assert.deepStrictEqual(commands, [{ _tag: "TakeTurns", lanes: ["a1", "b1", "a2", "a3"] }])
@@ -229,7 +227,7 @@ it("a late lane with a limit per second loses the times that are over, and keeps
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
   const claimed = { deliveries, more: false, pacedUntil: null, short: false }
-  step(slots, { _tag: "Claimed", claim, claimed, startedAt: 100, at: 101 })
+  step(slots, { _tag: "Claimed", claim, claimed, at: 100 })
   const turn = (at: number) =>
     step(slots, { _tag: "LaneTurn", lane: "a", at }).map((command) => {
       if (command._tag === "Attempt") return command.delivery.deliveryId
@@ -249,7 +247,7 @@ it("a lane with a limit per second asks for another turn when one comes early", 
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
   const claimed = { deliveries, more: false, pacedUntil: null, short: false }
-  step(slots, { _tag: "Claimed", claim, claimed, startedAt: 100, at: 101 })
+  step(slots, { _tag: "Claimed", claim, claimed, at: 100 })
   const turn = (at: number) => step(slots, { _tag: "LaneTurn", lane: "a", at }).map(({ _tag }) => _tag)
   assert.deepStrictEqual(turn(101), ["Attempt", "TakeTurnAt"])
   assert.deepStrictEqual(turn(119.6), ["TakeTurnAt"])
