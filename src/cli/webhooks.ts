@@ -1,7 +1,11 @@
 import { Effect, Option, Schema, Struct } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { DeliveryState } from "../domain/webhooks/DeliveryLog.ts"
-import { CreateWebhookEndpoint, UpdateWebhookEndpoint } from "../domain/webhooks/WebhookEndpoint.ts"
+import {
+  CreateWebhookEndpoint,
+  TestWebhookEndpoint,
+  UpdateWebhookEndpoint,
+} from "../domain/webhooks/WebhookEndpoint.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { call, callPages, inFlags } from "./call.ts"
 import { actFor, actForFlag, clearFlag, given, page, payloadFlags, time, wholeList } from "./flags.ts"
@@ -137,6 +141,8 @@ const checkUrl = Effect.fnUntraced(function* (url: string) {
   if (fault !== undefined) return yield* usage(inFlags(`url ${fault}`))
 })
 
+const noteOf = (warning: string | undefined) => (warning === undefined ? "" : ` ${plain(warning)}`)
+
 const create = Command.make(
   "create",
   {
@@ -153,9 +159,9 @@ const create = Command.make(
       call(
         (gatehouse) =>
           gatehouse.webhooks.create({ payload: { url, signing_secret, active: !inactive, ...given(settings) } }),
-        ({ webhook_endpoint_id: id }) => ({
+        ({ warning, webhook_endpoint_id: id }) => ({
           out: id,
-          note: `The endpoint is created. To test it: gatehouse webhooks test ${id}`,
+          note: `The endpoint is created.${noteOf(warning)} To test it: gatehouse webhooks test ${id}`,
         }),
       ),
     )
@@ -223,7 +229,7 @@ const update = Command.make(
     const change = (secret: { readonly signing_secret?: string }) =>
       call(
         (gatehouse) => gatehouse.webhooks.update({ payload: { id: endpoint, ...changes, ...secret } }),
-        () => ({ out: "", note: `The endpoint ${endpoint} is changed.` }),
+        ({ warning }) => ({ out: "", note: `The endpoint ${endpoint} is changed.${noteOf(warning)}` }),
       )
     yield* newSecret ? withSigningSecret((signing_secret) => change({ signing_secret })) : change({})
   }),
@@ -244,12 +250,12 @@ const remove = Command.make("delete", { endpoint }, ({ endpoint }) =>
 
 const test = Command.make(
   "test",
-  { endpoint },
-  Effect.fnUntraced(function* ({ endpoint }) {
+  { endpoint, ...payloadFlags(Struct.omit(TestWebhookEndpoint.fields, ["id"])) },
+  Effect.fnUntraced(function* ({ endpoint, ...fields }) {
     const { delivered } = yield* call(
-      (gatehouse) => gatehouse.webhooks.test({ payload: { id: endpoint } }),
-      ({ body, delivered, error, status }) => ({
-        out: delivered ? `Delivered: the endpoint answered with status ${status}.` : "",
+      (gatehouse) => gatehouse.webhooks.test({ payload: { id: endpoint, ...given(fields) } }),
+      ({ body, delivered, error, event, status }) => ({
+        out: delivered ? `Delivered: the endpoint answered ${event} with status ${status}.` : "",
         note: delivered ? undefined : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
       }),
     )

@@ -84,7 +84,7 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         )
 
         expect(yield* cli(["webhooks", "test", id])).toEqual({
-          out: "Delivered: the endpoint answered with status 204.\n",
+          out: "Delivered: the endpoint answered job.completed with status 204.\n",
           err: "",
           code: 0,
         })

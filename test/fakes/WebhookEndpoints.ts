@@ -130,6 +130,7 @@ export const layer = Layer.effect(
         Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
           headers: settings.headers?.stored ?? null,
+          eventTypes: settings.eventTypes,
           signingKeys: signingKeysOf(world, orgId, settings, now),
           secrets:
             previous !== null && DateTime.isGreaterThan(previous.until, now) ? [secret, previous.secret] : [secret],

@@ -27,15 +27,22 @@ export class Receiver extends Context.Service<
   {
     readonly requests: Array<WebhookRequest>
     answers: Array<Effect.Effect<AttemptOutcome>>
+    /** Why nothing can be sent to a host, by its name. */
+    readonly hostFaults: Map<string, string>
   }
 >()("gatehouse/test/Receiver") {
-  static readonly layer = Layer.sync(Receiver, () => ({ requests: [], answers: [Effect.succeed(answer(200))] }))
+  static readonly layer = Layer.sync(Receiver, () => ({
+    requests: [],
+    answers: [Effect.succeed(answer(200))],
+    hostFaults: new Map(),
+  }))
 }
 
 /** A sender without a network. */
 export const layer = Layer.effect(
   WebhookSender,
   Effect.map(Receiver, (receiver) => ({
+    hostFault: (url) => Effect.succeed(receiver.hostFaults.get(new URL(url).hostname) ?? null),
     send: (request) =>
       Effect.suspend(() => {
         receiver.requests.push(request)

@@ -26,6 +26,11 @@ export type ServiceEventType = (typeof serviceEventTypes)[number]
 const firstWord = (type: string) => type.slice(0, type.indexOf("."))
 const serviceWords: ReadonlySet<string> = new Set(serviceEventTypes.map(firstWord))
 const serviceTypeSet: ReadonlySet<string> = new Set(serviceEventTypes)
+/** The types of the events of finished jobs. */
+const jobEventTypes: ReadonlySet<string> = new Set(["job.completed", "job.failed"])
+
+/** Whether a type is one of the service's own. */
+export const isServiceType = (type: string): type is ServiceEventType => serviceTypeSet.has(type)
 
 /** Whether an event of this type is the service's own: its first word is reserved. */
 export const isServiceEvent = (type: string) => serviceWords.has(firstWord(type))
@@ -46,6 +51,39 @@ export const EventType = Schema.String.check(
     `words job, ${[...serviceWords].join(", ")} are the service's.`,
   examples: ["invoice.paid"],
 })
+
+/** Whether an event of this type exists: a job's, one of the service's own, or one of the user's. */
+const canExist = (type: string) => {
+  if (firstWord(type) === "job") return jobEventTypes.has(type)
+  return !isServiceEvent(type) || isServiceType(type)
+}
+
+/** The type of a test event: any type that an event may have. */
+export const TestEventType = Schema.String.check(
+  Schema.isPattern(typeForm, {
+    expected: "at least two segments of a-z, 0-9, _ and - joined by full stops, as in invoice.paid",
+  }),
+  Schema.isMaxLength(maxTypeLength, { expected: `at most ${maxTypeLength} characters` }),
+  Schema.makeFilter(canExist, {
+    expected: `a type of your own, or one of ${[...jobEventTypes, ...serviceEventTypes].join(", ")}`,
+    toJsonSchema: () => [{}, true],
+  }),
+).annotate({
+  description:
+    "The type of the event. Default: the first that the endpoint's event_types name, with test in place of *, as in " +
+    "invoice.test; job.completed when they name none.",
+  examples: ["invoice.paid"],
+})
+
+/** The type of the test event of an endpoint with these patterns. */
+export const testTypeOf = (patterns: ReadonlyArray<string> | null): string => {
+  const first = (patterns ?? defaultPatterns).find((pattern) => pattern !== "*") ?? "job.*"
+  const type = first.replace(/\*$/, "test")
+  if (canExist(type)) return type
+  return isServiceEvent(type)
+    ? serviceEventTypes.find((known) => firstWord(known) === firstWord(type))!
+    : "job.completed"
+}
 
 /** The type by which a list selects events. A type in no event selects nothing. */
 export const SelectedEventType = Text.check(

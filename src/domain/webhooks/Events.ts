@@ -42,7 +42,7 @@ export const PublishEvents = Schema.Struct({
 }).annotate({ identifier: "PublishEvents" })
 
 /** The JSON text of an event's data. Fails when it is too large. */
-const dataText = (data: unknown, field: string) => {
+export const dataText = (data: unknown, field: string) => {
   const text = JSON.stringify(data)
   return Buffer.byteLength(text) <= maxDataBytes
     ? Effect.succeed(text)

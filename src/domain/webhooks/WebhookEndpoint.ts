@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { Id, SigningSecret, Text, Timestamp } from "../Schemas.ts"
-import { EventPatterns } from "./EventPatterns.ts"
+import { AnyJson } from "../jobs/Job.ts"
+import { EventPatterns, TestEventType } from "./EventPatterns.ts"
 
 /** The extra headers of one endpoint. */
 const maxHeaders = 10
@@ -148,6 +149,20 @@ export const UpdateWebhookEndpoint = Schema.Struct({
     identifier: "UpdateWebhookEndpoint",
     examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", active: false }],
   })
+
+/** A test of an endpoint. */
+export const TestWebhookEndpoint = Schema.Struct({
+  id: Id,
+  type: Schema.optionalKey(TestEventType),
+  data: Schema.optionalKey(AnyJson).annotateKey({
+    description:
+      "The data of the event: any JSON value, at most 256 KiB and 1,000 levels deep. Of a job.completed it is the result; a " +
+      "job.failed has none. Default: made-up data of the type.",
+  }),
+}).annotate({
+  identifier: "TestWebhookEndpoint",
+  examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", type: "invoice.paid", data: { invoice: "in_42" } }],
+})
 
 /** An endpoint in a list. It never shows its secret. */
 export const WebhookEndpoint = Schema.Struct({

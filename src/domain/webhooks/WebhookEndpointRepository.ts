@@ -57,6 +57,8 @@ export interface SigningEndpoint {
   readonly secrets: ReadonlyArray<string>
   /** The encrypted extra headers. */
   readonly headers: string | null
+  /** The patterns of the events that it receives; `null`: the default ones. */
+  readonly eventTypes: ReadonlyArray<string> | null
   /** The encrypted private keys of the org, the newest first; empty without `ed25519`. */
   readonly signingKeys: ReadonlyArray<string>
 }

@@ -4,7 +4,7 @@ import * as Hex from "effect/encoding/Hex"
 import { Cipher } from "../Cipher.ts"
 import {
   Conflict,
-  type InvalidRequest,
+  InvalidRequest,
   type LimitReached,
   type NotFound,
   type Unauthorized,
@@ -14,13 +14,17 @@ import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
 import { type CurrentPrincipal, currentTenant } from "../Principal.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
-import { deactivated, eventBody, eventType } from "./Event.ts"
+import { deactivated, eventBody, ownBody } from "./Event.ts"
+import { isServiceType, testTypeOf } from "./EventPatterns.ts"
+import { dataText } from "./Events.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
+import { exampleData } from "./serviceEvents.ts"
 import { prepareSign, Signer, SigningKeys } from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
 import type {
   CreateWebhookEndpoint,
+  TestWebhookEndpoint,
   UpdateWebhookEndpoint,
   WebhookEndpoint,
   WebhookEndpointDetail,
@@ -87,7 +91,11 @@ export class WebhookEndpoints extends Context.Service<
   {
     readonly create: (
       input: typeof CreateWebhookEndpoint.Type,
-    ) => Effect.Effect<string, InvalidRequest | LimitReached | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<
+      { readonly webhook_endpoint_id: string } & Warning,
+      InvalidRequest | LimitReached | Unauthorized | Unavailable,
+      CurrentPrincipal
+    >
     readonly list: (
       asked?: WholeList,
     ) => Effect.Effect<
@@ -101,12 +109,12 @@ export class WebhookEndpoints extends Context.Service<
     ) => Effect.Effect<WebhookEndpointDetail, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly update: (
       input: typeof UpdateWebhookEndpoint.Type,
-    ) => Effect.Effect<void, InvalidRequest | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
+    ) => Effect.Effect<Warning, InvalidRequest | NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     readonly remove: (id: string) => Effect.Effect<void, NotFound | Unauthorized | Unavailable, CurrentPrincipal>
     /** Sends a test to the endpoint and returns the response. Fails with a `Conflict` when too many are in flight. */
     readonly test: (
-      id: string,
-    ) => Effect.Effect<TestResult, NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
+      input: typeof TestWebhookEndpoint.Type,
+    ) => Effect.Effect<TestResult, InvalidRequest | NotFound | Conflict | Unauthorized | Unavailable, CurrentPrincipal>
   }
 >()("gatehouse/domain/WebhookEndpoints") {
   static readonly layer = Layer.effect(
@@ -120,6 +128,22 @@ export class WebhookEndpoints extends Context.Service<
       const wakeups = yield* Wakeups
       const signingKeys = yield* SigningKeys
       const sendTest = yield* make
+      const { hostFault } = yield* WebhookSender
+
+      /** Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name. */
+      const warningOf = (url: string | undefined): Effect.Effect<Warning> =>
+        url === undefined
+          ? Effect.succeed({})
+          : hostFault(url).pipe(
+              Effect.timeoutOption("1 second"),
+              Effect.map(
+                Option.match({
+                  onNone: () => ({}),
+                  onSome: (fault) =>
+                    fault === null ? {} : { warning: `Nothing can be sent to this url now: ${fault}` },
+                }),
+              ),
+            )
 
       const create = Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
@@ -134,7 +158,7 @@ export class WebhookEndpoints extends Context.Service<
         const details = { host: new URL(url).host, active, ...settingDetails(given) }
         const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
-        return id
+        return { webhook_endpoint_id: id, ...(yield* warningOf(url)) }
       })
 
       const list = Effect.fn("WebhookEndpoints.list")(function* (asked?: WholeList) {
@@ -165,6 +189,7 @@ export class WebhookEndpoints extends Context.Service<
         if (active === false) yield* wakeups.sweeps
         // Without a limit or an order, what waits for them can be sent now.
         yield* wakeups.deliveries
+        return yield* warningOf(url)
       })
 
       const remove = Effect.fn("WebhookEndpoints.remove")(function* (id: string) {
@@ -174,9 +199,9 @@ export class WebhookEndpoints extends Context.Service<
         yield* wakeups.sweeps
       })
 
-      const test = Effect.fn("WebhookEndpoints.test")(function* (id: string) {
+      const test = Effect.fn("WebhookEndpoints.test")(function* (input: typeof TestWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
-        return yield* sendTest(orgId, id)
+        return yield* sendTest(orgId, input)
       })
 
       return WebhookEndpoints.of({ create, list, get, update, remove, test })
@@ -184,8 +209,16 @@ export class WebhookEndpoints extends Context.Service<
   )
 }
 
-/** The response of an endpoint to a test. */
+/** What a creation or change adds to its answer: why no delivery will reach the URL, in a sentence. */
+interface Warning {
+  readonly warning?: string
+}
+
+/** What was sent to an endpoint as a test, and its response. */
 interface TestResult {
+  readonly event: string
+  /** The exact body that was signed and sent. */
+  readonly payload: string
   readonly delivered: boolean
   readonly status: number | null
   readonly body: string | null
@@ -228,9 +261,30 @@ const makeLimit = () => {
     )
 }
 
+/** The body of a test event: with the data of the request, or else made-up data of its type. */
+const testBody = Effect.fnUntraced(function* (
+  random: SecureRandom.SecureRandom["Service"],
+  type: string,
+  data: unknown,
+  createdAt: DateTime.Utc,
+) {
+  const nonce = Hex.encode(yield* random.randomBytes(16))
+  const id = yield* random.ulid
+  if (type === "job.failed" && data !== undefined) {
+    return yield* new InvalidRequest({ error: "data must be absent: a job.failed has an error and no result." })
+  }
+  const text = yield* dataText(data ?? (isServiceType(type) ? exampleData(type) : { test: true }), "data")
+  const job = { job_id: id, workflow: "test", deployment_id: null, mapped_stack: null }
+  if (type === "job.failed") return eventBody({ ...job, status: "failed", result: null, error: "A test." }, nonce)
+  if (type === "job.completed") {
+    return eventBody({ ...job, status: "completed", result: JSON.parse(text) as unknown, error: null }, nonce)
+  }
+  return ownBody({ id, type, createdAt }, nonce, text)
+})
+
 /**
- * Tests endpoints: sends a signed `job.completed` with made-up ids, and returns the response. Fails with a `Conflict` when
- * too many tests are in flight.
+ * Tests endpoints: sends a signed event, stores nothing, and returns what was sent and the response. Fails with a `Conflict`
+ * when too many tests are in flight.
  */
 const make = Effect.gen(function* () {
   const repository = yield* WebhookEndpointRepository
@@ -241,22 +295,22 @@ const make = Effect.gen(function* () {
   const limited = makeLimit()
   const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
 
-  const send = Effect.fnUntraced(function* (orgId: string, id: string) {
+  const send = Effect.fnUntraced(function* (orgId: string, { data, id, type }: typeof TestWebhookEndpoint.Type) {
     const now = yield* DateTime.now
-    const { url, ...stored } = yield* repository.findSigning(orgId, id, now)
-    const status = "completed"
-    const ids = { job_id: yield* random.ulid, workflow: "test", deployment_id: null }
-    const result = { result: { test: true }, error: null, mapped_stack: null }
-    const body = eventBody({ ...ids, status, ...result }, Hex.encode(yield* random.randomBytes(16)))
+    const { eventTypes, url, ...stored } = yield* repository.findSigning(orgId, id, now)
+    const event = type ?? testTypeOf(eventTypes)
+    const payload = yield* testBody(random, event, data, now)
     const sign = yield* prepareSign(signer, decryptAll, {
       secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),
       signingKeys: stored.signingKeys.map((key) => ({ stored: key, owner: orgId })),
       headers: stored.headers === null ? null : { stored: stored.headers, owner: id },
     })
     const timestamp = Math.floor(DateTime.toEpochMillis(now) / 1000)
-    const headers = sign({ deliveryId: yield* random.ulid, event: eventType(status), body, timestamp })
-    const outcome = yield* sender.send({ url, headers, body })
+    const headers = sign({ deliveryId: yield* random.ulid, event, body: payload, timestamp })
+    const outcome = yield* sender.send({ url, headers, body: payload })
     return {
+      event,
+      payload,
       delivered: isDelivered(outcome),
       status: outcome.status,
       body: outcome.body,
@@ -264,5 +318,5 @@ const make = Effect.gen(function* () {
     }
   })
 
-  return (orgId: string, id: string) => limited(orgId, id, send(orgId, id))
+  return (orgId: string, input: typeof TestWebhookEndpoint.Type) => limited(orgId, input.id, send(orgId, input))
 })

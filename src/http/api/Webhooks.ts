@@ -5,6 +5,7 @@ import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../
 import { Id, Timestamp } from "../../domain/Schemas.ts"
 import {
   CreateWebhookEndpoint,
+  TestWebhookEndpoint,
   UpdateWebhookEndpoint,
   WebhookEndpoint,
   WebhookEndpointDetail,
@@ -19,11 +20,22 @@ const PublicKeys = Schema.Struct({
   ),
 }).annotate({ identifier: "PublicKeys" })
 
+const warning = {
+  warning: Schema.optionalKey(Schema.String).annotate({
+    description:
+      "Why nothing can be sent to the url now: the name of its host has an address that is not called. Absent: it has none, or " +
+      "it does not resolve now.",
+    examples: [
+      "Nothing can be sent to this url now: The host has an address that is not called (private, reserved or special).",
+    ],
+  }),
+}
+
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.post("create", "/v1/webhooks/create", {
       payload: CreateWebhookEndpoint,
-      success: Schema.Struct({ ...Done.fields, webhook_endpoint_id: Id }).annotate({
+      success: Schema.Struct({ ...Done.fields, webhook_endpoint_id: Id, ...warning }).annotate({
         identifier: "WebhookEndpointCreated",
       }),
       error: LimitReached,
@@ -57,7 +69,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     ),
     HttpApiEndpoint.post("update", "/v1/webhooks/update", {
       payload: UpdateWebhookEndpoint,
-      success: Done,
+      success: Schema.Struct({ ...Done.fields, ...warning }).annotate({ identifier: "WebhookEndpointUpdated" }),
       error: NotFound,
     }).annotateMerge(
       about(
@@ -74,9 +86,14 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       about("Delete a webhook endpoint", "Cancels the pending deliveries. Finished deliveries stay readable."),
     ),
     HttpApiEndpoint.post("test", "/v1/webhooks/test", {
-      payload: Schema.Struct({ id: Id }).annotate({ identifier: "TestWebhookEndpoint" }),
+      payload: TestWebhookEndpoint,
       success: Schema.Struct({
         success: Schema.Literal(true),
+        event: Schema.String.annotate({ description: "The type that was sent.", examples: ["invoice.paid"] }),
+        payload: Schema.String.annotate({
+          description: "The exact request body that was signed and sent.",
+          examples: ['{"event":"invoice.paid","event_id":"01KAHBMKZ3D2X7S5QN8W4V6R9T","data":{"test":true}}'],
+        }),
         delivered: Schema.Boolean,
         status: Schema.NullOr(Schema.Int).annotate({
           description: "The status of the answer. null: there was none.",
@@ -89,8 +106,8 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     }).annotateMerge(
       about(
         "Test a webhook endpoint",
-        "Sends a signed job.completed with made-up ids immediately, and returns the answer. A process sends one test at a " +
-          "time for an endpoint, and four for an org; another meanwhile is a 409.",
+        "Sends a signed event immediately, and returns what was sent and the answer. The event is stored nowhere, and its id " +
+          "is made up. A process sends one test at a time for an endpoint, and four for an org; another meanwhile is a 409.",
       ),
     ),
   )

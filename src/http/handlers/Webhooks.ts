@@ -10,15 +10,16 @@ const endpoints = HttpApiBuilder.group(Api, "webhooks", (handlers) =>
   Effect.zipWith(WebhookEndpoints, SigningKeys, (endpoints, keys) =>
     handlers.handleAll({
       create: ({ payload }) =>
-        Effect.map(endpoints.create(payload), (id) => ({
-          ...done("The webhook endpoint is created."),
-          webhook_endpoint_id: id,
-        })),
+        Effect.map(endpoints.create(payload), (made) => ({ ...done("The webhook endpoint is created."), ...made })),
       list: ({ payload }) => endpoints.list(payload),
       get: ({ payload }) => endpoints.get(payload.id),
-      update: ({ payload }) => Effect.as(endpoints.update(payload), done("The webhook endpoint is changed.")),
+      update: ({ payload }) =>
+        Effect.map(endpoints.update(payload), (changed) => ({
+          ...done("The webhook endpoint is changed."),
+          ...changed,
+        })),
       delete: ({ payload }) => Effect.as(endpoints.remove(payload.id), done("The webhook endpoint is deleted.")),
-      test: ({ payload }) => Effect.map(endpoints.test(payload.id), (said) => ({ success: true as const, ...said })),
+      test: ({ payload }) => Effect.map(endpoints.test(payload), (said) => ({ success: true as const, ...said })),
       publicKey: () => Effect.map(keys.list, (public_keys) => ({ public_keys })),
       rotatePublicKey: () => Effect.map(keys.rotate, (public_keys) => ({ public_keys })),
     }),

@@ -7,6 +7,7 @@ import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"
 import type { EgressProxy } from "./EgressProxy.ts"
 import { type ConnectionFault, connectionFault } from "./connectionFault.ts"
 import {
+  hostFault,
   makeConnector,
   makeResolveHost,
   type OpenConnection,
@@ -138,6 +139,8 @@ export class SafeHttp extends Context.Service<
      * closes the connection.
      */
     readonly request: (request: SafeRequest) => Effect.Effect<SafeAnswer, SafeHttpError>
+    /** Why the host of a valid URL may not be called; `null` when it may, or an egress proxy decides. */
+    readonly hostFault: (url: string) => Effect.Effect<string | null>
   }
 >()("gatehouse/infrastructure/SafeHttp") {
   static readonly layer = (options: SafeHttpOptions) =>
@@ -157,7 +160,9 @@ export class SafeHttp extends Context.Service<
           memoMethod: (url) => targetOf(url, options),
         })
 
+        const check = hostFault({ ...options, resolve })
         return SafeHttp.of({
+          hostFault: (url) => (egressProxy === undefined ? Effect.promise(() => check(url)) : Effect.succeed(null)),
           request: (request) => {
             const target = targets.memo(request.url)
             if (!("fault" in target)) return exchange(pool, target, request)

@@ -95,6 +95,15 @@ const checkedAddresses = async (hostname: string, options: PinnedOptions): Promi
   return addresses.map((address) => ({ address, family: isIP(address) }))
 }
 
+/** Why no connection to the host of a URL may be opened; `null` when one may, or its name does not resolve now. */
+export const hostFault = (options: PinnedOptions) => async (url: string) => {
+  const hostname = new URL(url).hostname.replace(/^\[|\]$/g, "")
+  return checkedAddresses(hostname, options).then(
+    () => null,
+    (fault: unknown) => (fault instanceof ConnectFault && fault.kind === "refused_address" ? fault.message : null),
+  )
+}
+
 /**
  * Opens direct connections. For each it resolves the host once, checks all addresses and connects to those addresses, so a
  * name that resolves differently a moment later changes nothing (DNS rebinding).

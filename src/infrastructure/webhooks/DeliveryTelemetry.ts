@@ -122,8 +122,9 @@ export const dispatcher = Layer.effect(
 /** Sends the span of the attempt to the receiver, in the header `traceparent` (W3C Trace Context). */
 export const sender = Layer.effect(
   WebhookSender,
-  Effect.map(WebhookSender, ({ send }) =>
+  Effect.map(WebhookSender, ({ hostFault, send }) =>
     WebhookSender.of({
+      hostFault,
       send: (request) =>
         Effect.flatMap(Effect.option(Effect.currentSpan), (span) => {
           if (Option.isNone(span)) return send(request)

@@ -62,6 +62,7 @@ interface SigningRow {
   readonly secret: string
   readonly previous: string | null
   readonly headers: string | null
+  readonly types: ReadonlyArray<string> | null
   readonly keys: ReadonlyArray<string>
 }
 
@@ -152,16 +153,16 @@ export const layer = Layer.effect(
 
       findSigning: (orgId, id, now) =>
         sql<SigningRow>`
-          SELECT url, secret, headers,
+          SELECT url, secret, headers, event_types AS types,
             CASE WHEN previous_secret_until > ${date(now)} THEN previous_secret END AS previous,
             ${signingKeysOf(sql, sql.literal("w"), date(now))} AS keys
           FROM webhook_endpoints w WHERE id = ${id} AND org_id = ${orgId}`.pipe(
           orUnavailable,
           Effect.flatMap(([row]) => {
             if (row === undefined) return Effect.fail(endpointNotFound())
-            const { headers, keys, previous, secret, url } = row
+            const { headers, keys, previous, secret, types, url } = row
             const secrets = previous === null ? [secret] : [secret, previous]
-            return Effect.succeed({ url, secrets, headers, signingKeys: keys })
+            return Effect.succeed({ url, secrets, headers, eventTypes: types, signingKeys: keys })
           }),
         ),
     })

@@ -39,6 +39,7 @@ export const layer = (options: WebhookSenderOptions = {}) =>
       const http = yield* SafeHttp
       const timeout = Duration.fromInputUnsafe(options.timeout ?? "15 seconds")
       return WebhookSender.of({
+        hostFault: http.hostFault,
         // Without a span: it would add a fifth to the CPU of an attempt, and every attempt is recorded anyway.
         send: ({ url, headers, body }) =>
           Effect.clockWith((clock) => {

@@ -134,7 +134,7 @@ describe("the audit log of the webhook interface's operations", () => {
       const { endpoint, schedule } = yield* Webhooks.as("o")(
         Effect.gen(function* () {
           const url = "https://example.com:8443/in/T0P-S3CRET?token=S3CRET"
-          const endpoint = yield* endpoints.create({ url, signing_secret: "S3CRET" })
+          const { webhook_endpoint_id: endpoint } = yield* endpoints.create({ url, signing_secret: "S3CRET" })
           yield* endpoints.update({ id: endpoint, active: false, signing_secret: "S3CRET-2" })
           yield* endpoints.update({ id: endpoint, url: "https://example.org/S3CRET", description: null })
           yield* endpoints.remove(endpoint)

@@ -13,7 +13,7 @@ const makeReceiver = Effect.fnUntraced(
   function* (orgId: string, events: number) {
     yield* makeOrg(orgId)
     const [endpoints, jobs] = [yield* WebhookEndpoints, yield* Jobs]
-    const id = yield* endpoints.create({ url: "https://example.com", signing_secret: "s" })
+    const { webhook_endpoint_id: id } = yield* endpoints.create({ url: "https://example.com", signing_secret: "s" })
     for (let n = 0; n < events; n++) {
       yield* jobs.complete({ job_id: yield* jobs.create({ workflow: "w" }) })
       yield* TestClock.adjust("1 second")

@@ -50,9 +50,15 @@ export const webhookOperations = {
   deleteEndpoint: post("webhooks/delete", Schema.Struct({ id: Schema.String }), done, [404]),
   testEndpoint: post(
     "webhooks/test",
-    Schema.Struct({ id: Schema.String }),
+    Schema.Struct({
+      id: Schema.String,
+      type: Schema.optionalKey(Schema.String),
+      data: Schema.optionalKey(Schema.Unknown),
+    }),
     {
       success: Schema.Literal(true),
+      event: Schema.String,
+      payload: Schema.String,
       delivered: Schema.Boolean,
       status: Schema.NullOr(Schema.Int),
       body: Schema.NullOr(Schema.String),

@@ -31,7 +31,7 @@ const fields: Record<WebhookOperationName, string> = {
   listEndpoints: "webhook_endpoints",
   updateEndpoint: "message,success",
   deleteEndpoint: "message,success",
-  testEndpoint: "body,delivered,error,status,success",
+  testEndpoint: "body,delivered,error,event,payload,status,success",
   publicKey: "public_keys",
   rotatePublicKey: "public_keys",
   listDeliveries: "deliveries,next_cursor",

@@ -11,6 +11,7 @@ type Headers = Readonly<Record<string, string>>
 const fetched = (url: string, answers: Readonly<Record<string, readonly [status: number, headers: Headers]>>) => {
   const called: Array<string> = []
   const http = SafeHttp.of({
+    hostFault: () => Effect.succeed(null),
     request: ({ url }) => {
       called.push(url)
       const [status, headers] = answers[url] ?? [200, {}]
@@ -59,6 +60,7 @@ it.effect("all redirects together have the deadline of one document", () =>
   Effect.gen(function* () {
     let hops = 0
     const http = SafeHttp.of({
+      hostFault: () => Effect.succeed(null),
       request: ({ url }) =>
         Effect.sleep("4 seconds").pipe(
           Effect.as<SafeAnswer>({

@@ -23,9 +23,10 @@ export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
         onCancel={onClose}
         onSubmit={async () => {
           const body = { ...changesOf(fields, undefined), url: fields.url, signing_secret: fields.signing_secret }
-          const { webhook_endpoint_id } = await call("webhooks.create", body as Args<"webhooks.create">, idempotencyKey)
+          const made = await call("webhooks.create", body as Args<"webhooks.create">, idempotencyKey)
           onClose()
-          onCreated(webhook_endpoint_id)
+          if (made.warning !== undefined) toast(made.warning)
+          onCreated(made.webhook_endpoint_id)
         }}
       >
         <EndpointFields fields={fields} set={(change) => setFields((now) => ({ ...now, ...change }))} />
@@ -51,9 +52,12 @@ export const EditEndpoint = ({
         isReady={Object.keys(changes).length > 0}
         onCancel={onClose}
         onSubmit={async () => {
-          await call("webhooks.update", { id: endpoint.webhook_endpoint_id, ...changes } as Args<"webhooks.update">)
+          const { warning = "Its next attempt uses the new settings." } = await call("webhooks.update", {
+            id: endpoint.webhook_endpoint_id,
+            ...changes,
+          } as Args<"webhooks.update">)
           onClose()
-          toast("The endpoint is changed. Its next attempt uses the new settings.")
+          toast(`The endpoint is changed. ${warning}`)
         }}
       >
         <EndpointFields

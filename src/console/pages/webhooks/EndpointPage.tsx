@@ -267,6 +267,7 @@ const Found = ({ result }: { readonly result: Result }) => (
       {result.error !== null && <span>{result.error}</span>}
       {!result.delivered && result.status !== null && <span>Only a 2xx status counts as delivered.</span>}
     </Notice>
+    <Code title="What was sent" text={pretty(result.payload)} />
     {result.body !== null && result.body !== "" && <Code title="Its answer" text={pretty(result.body)} />}
   </>
 )
@@ -280,7 +281,10 @@ export const SendTest = ({ id, onClose }: { readonly id: string; readonly onClos
   useEffect(() => void send(), [])
   return (
     <Dialog title="Test of the endpoint" onClose={onClose}>
-      <p class="quiet">A signed job.completed with made-up ids. It is no delivery, and in no list.</p>
+      <p class="quiet">
+        A signed {result === undefined ? "event" : <code>{result.event}</code>} with made-up data. It is no delivery,
+        and in no list.
+      </p>
       <ErrorBox error={error} />
       {isRunning ? <Skeleton lines={2} /> : result !== undefined && <Found result={result} />}
       <div class="actions">
