@@ -1,8 +1,12 @@
 import { assert, describe, it } from "vitest"
 import { readdirSync, readFileSync } from "node:fs"
+import { Schema } from "effect"
 import { check } from "recheck"
 import { parseAst } from "vite"
 import { readable } from "#src/domain/docs/DocsPassages.ts"
+import { makeAnswerReader } from "#src/domain/docs/verifyAnswer.ts"
+import { isPermission } from "#src/domain/keys/Permission.ts"
+import { EventPatterns, EventType } from "#src/domain/webhooks/EventPatterns.ts"
 import { definedIn, namesIn, wholeName, wordsOf } from "#src/domain/docs/docsWords.ts"
 
 const repository = new URL("../../", import.meta.url).pathname
@@ -53,7 +57,8 @@ describe("regular expressions", () => {
     await Promise.all(
       literals.filter(repeats).map(async ({ flags, path, pattern }) => {
         const found = await check(pattern, flags, { timeout: 60_000 })
-        if (found.status !== "vulnerable") return
+        if (found.status === "safe") return
+        if (found.status === "unknown") return void slow.push(`${path}: /${pattern}/${flags} is not decided`)
         const { attack } = found
         const each = Math.ceil(length / attack.pumps.reduce((sum, { pump }) => sum + pump.length, 0))
         const text = attack.pumps.map(({ prefix, pump }) => prefix + pump.repeat(each)).join("") + attack.suffix
@@ -65,12 +70,10 @@ describe("regular expressions", () => {
   })
 
   // A search for their worst case begins with the text in the source, which these do not have.
-  it("are made from other text only where that is known", () => {
+  it("are made from other text only where that is known, and is read below", () => {
     assert.deepStrictEqual(files.filter((path) => /\bRegExp\(/.test(readFileSync(repository + path, "utf8"))).sort(), [
       // JSX and HTML tags; below.
       "src/domain/docs/DocsPassages.ts",
-      // The end of an example in an answer of the model.
-      "src/domain/docs/verifyAnswer.ts",
       "src/domain/keys/ApiKey.ts",
       "src/domain/keys/Permission.ts",
       "src/domain/webhooks/EventPatterns.ts",
@@ -97,6 +100,11 @@ describe("regular expressions", () => {
       "~~~\n",
       "```\n",
       "`a",
+      "a ",
+      "e.g. ",
+      "[[",
+      '[[a "b"]] ',
+      "[[nothing]]",
       "[\r",
       "(a",
       "a-b/",
@@ -108,9 +116,18 @@ describe("regular expressions", () => {
     namesIn,
     definedIn,
     wholeName,
+    isPermission,
+    eventType: Schema.is(EventType),
+    eventPatterns: (text) => Schema.is(EventPatterns)([text]),
+    // In pieces, as a model says it. Seen failing: each piece read the whole sentence again, 69 s for 40 KB of "e.g. ".
+    readAnswer: (text) => {
+      const reader = makeAnswerReader()
+      for (let at = 0; at < text.length; at += 4) reader.read(text.slice(at, at + 4))
+      reader.end()
+    },
   }
-  /** Quadratic time would be seconds. */
-  const maxMillis = 150
+  /** The slowest takes 20 ms, which a busy machine may double. Quadratic time would be seconds. */
+  const maxMillis = 60
   // Seen failing: "[[[…" took readable 9 seconds.
   it.each(Object.entries(uses))("%s reads 100 KB of its worst case in linear time", (_, use) => {
     const slow = worst.filter((one) => {

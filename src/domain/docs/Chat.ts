@@ -30,8 +30,17 @@ const Part = Schema.Struct({
   type: Schema.String.annotate({ description: "What the part is. The service reads text.", examples: ["text"] }),
   text: Schema.optionalKey(Schema.Unknown),
 }).check(
-  Schema.makeFilter(({ type, text }: { readonly type: string; readonly text?: unknown }) =>
-    type !== "text" || typeof text === "string" ? undefined : "must have a string as its text",
+  Schema.makeFilter(
+    ({ type, text }: { readonly type: string; readonly text?: unknown }) =>
+      type !== "text" || typeof text === "string" ? undefined : "must have a string as its text",
+    {
+      toJsonSchema: () => ({
+        anyOf: [
+          { properties: { type: { not: { const: "text" } } } },
+          { required: ["text"], properties: { text: { type: "string" } } },
+        ],
+      }),
+    },
   ),
 )
 

@@ -45,41 +45,40 @@ const hasExample = (page: string, text: string) => {
   return lines.every((line) => line.trim() === "" || page.includes(line.trim()))
 }
 
-const isExample = (text: string) => /^ {0,3}(?:```|~~~)/.test(text)
-
 interface Proof extends Citation {
   readonly title: string
 }
 
 /** The citations of a unit that prove it: the page has the quotation byte for byte, and the numbers and names of the unit. */
-const proofsOf = Effect.fnUntraced(function* ({ text, citations }: AnswerUnit, textOf: VerifyOptions["textOf"]) {
+const proofsOf = Effect.fnUntraced(function* (
+  { citations, isExample, text }: AnswerUnit,
+  textOf: VerifyOptions["textOf"],
+) {
   const proofs: Array<Proof> = []
+  const details = isExample || citations.length === 0 ? [] : detailsOf(text)
   for (const { slug, quotation } of citations) {
     const page = yield* textOf(slug)
     if (page === undefined || quotation.trim().length < minQuotation || !page.text.includes(quotation)) continue
-    const isProved = isExample(text)
-      ? hasExample(page.text, text)
-      : detailsOf(text).every((detail) => page.text.includes(detail))
+    const isProved = isExample ? hasExample(page.text, text) : details.every((detail) => page.text.includes(detail))
     if (isProved) proofs.push({ slug, quotation, title: page.title })
   }
   return proofs
 })
 
-const split = (text: string) => {
-  const bare = text.trimEnd()
-  return [bare, text.slice(bare.length)] as const
-}
-
 /**
  * Checks the answer of a model sentence by sentence. A proved sentence gets the number of its source, and a part for the source.
- * Another one is marked or left out. An answer without text is replaced by the fallback.
+ * Another one is marked or left out. With `mark` the words go on as they come, and the mark follows the sentence; with `omit` a
+ * sentence waits for its end. An answer without text is replaced by the fallback.
  */
 export const verifyAnswer =
   (options: VerifyOptions) =>
   (answer: Stream.Stream<AnswerPart>): Stream.Stream<AnswerPart> => {
     const { unverified, docsUrl, textOf, fallback } = options
     const numbers = new Map<string, number>()
-    let buffer = ""
+    const reader = makeAnswerReader()
+    /** The words of the unfinished sentence that wait for its end. */
+    let waiting = ""
+    let isOmitted = false
     let hasText = false
     let isWithheld = false
     let textId: unknown
@@ -93,30 +92,43 @@ export const verifyAnswer =
       numbers.set(key, number)
       return { number, parts: [sourcePart(number, proof, docsUrl)] }
     }
-    const say = (id: unknown, delta: string): ReadonlyArray<AnswerPart> => {
-      if (delta.trim() !== "") hasText = true
-      return delta === "" ? [] : [{ type: "text-delta", id, delta }]
-    }
-    const checked = Effect.fnUntraced(function* (id: unknown, unit: AnswerUnit) {
-      const [bare, space] = split(unit.text)
+    /** What follows a sentence: the numbers and the parts of its sources, or the mark. */
+    const endOf = Effect.fnUntraced(function* (unit: AnswerUnit) {
+      if (unit.text.trim() === notInDocs) return { marks: "", parts: [] }
       const proofs = yield* proofsOf(unit, textOf)
-      if (proofs.length > 0) {
-        const sources = proofs.map((proof) => ({ ...sourceOf(proof), url: pageUrl(proof.slug, docsUrl) }))
-        const marks = sources.map(({ number, url }) => ` [${number}](${url})`).join("")
-        return [...say(id, `${bare}${marks}${space}`), ...sources.flatMap(({ parts }) => parts)]
-      }
-      if (!isClaim(bare)) return say(id, unit.text)
-      isWithheld ||= unverified === "omit"
-      return say(id, unverified === "omit" ? "" : `${bare}${notVerified}${space}`)
+      if (proofs.length === 0) return isClaim(unit.text) ? undefined : { marks: "", parts: [] }
+      const sources = proofs.map((proof) => ({ ...sourceOf(proof), url: pageUrl(proof.slug, docsUrl) }))
+      const marks = sources.map(({ number, url }) => ` [${number}](${url})`).join("")
+      return { marks, parts: sources.flatMap(({ parts }) => parts) }
     })
-    /** The parts of the finished units in the buffer. */
-    const take = Effect.fnUntraced(function* (id: unknown, isEnd: boolean) {
+    /** The parts of what the reader has read. */
+    const take = Effect.fnUntraced(function* (id: unknown, read: ReadonlyArray<string | AnswerUnit>) {
       const parts: Array<AnswerPart> = []
-      buffer = buffer.replaceAll(nothing, notInDocs)
-      for (let unit = takeUnit(buffer, isEnd); unit !== undefined; unit = takeUnit(buffer, isEnd)) {
-        buffer = buffer.slice(unit.length)
-        parts.push(...(unit.text.trim() === notInDocs ? say(id, unit.text) : yield* checked(id, unit)))
+      let delta = ""
+      const say = () => {
+        if (delta.trim() !== "") hasText = true
+        if (delta !== "") parts.push({ type: "text-delta", id, delta })
+        delta = ""
       }
+      for (const one of read) {
+        if (typeof one === "string") {
+          // White space between sentences goes with the one before it.
+          const isBetween = waiting === "" && one.trim() === ""
+          if (unverified === "mark" || (isBetween && !isOmitted)) delta += one
+          else if (!isBetween) waiting += one
+          continue
+        }
+        const words = waiting
+        waiting = ""
+        const end = yield* endOf(one)
+        isOmitted = end === undefined && unverified === "omit"
+        if (isOmitted) isWithheld = true
+        else delta += words + inPlace(one, end?.marks ?? notVerified)
+        if (end === undefined || end.parts.length === 0) continue
+        say()
+        parts.push(...end.parts)
+      }
+      say()
       return parts
     })
     const ending = Effect.suspend(() =>
@@ -133,21 +145,24 @@ export const verifyAnswer =
 
     return Stream.flatMap(answer, (part) => {
       if (part.type === "text-delta") {
-        buffer += String(part["delta"])
         textId = part["id"]
-        return Stream.fromIterableEffect(take(textId, false))
+        return Stream.fromIterableEffect(take(textId, reader.read(String(part["delta"]))))
       }
       if (part.type === "text-end")
-        return Stream.fromIterableEffect(Effect.map(take(part["id"], true), (parts) => [...parts, part]))
+        return Stream.fromIterableEffect(Effect.map(take(part["id"], reader.end()), (parts) => [...parts, part]))
       // The error says why there is no answer. What was said before stays.
       if (part.type === "error")
         return Stream.fromIterableEffect(
-          Effect.map(take(textId, true), (parts) => ((hasText = true), [...parts, part])),
+          Effect.map(take(textId, reader.end()), (parts) => ((hasText = true), [...parts, part])),
         )
       if (part.type === "finish") return Stream.fromIterableEffect(Effect.map(ending, (parts) => [...parts, part]))
       return Stream.succeed(part)
     })
   }
+
+/** Marks where a reader sees them: after an example on a line of their own, because its last line ends the example. */
+const inPlace = ({ isExample, text }: AnswerUnit, marks: string) =>
+  isExample && marks !== "" ? `${text.endsWith("\n") ? "" : "\n"}${marks}\n` : marks
 
 /** A reference of the model: the page, and words of it. */
 interface Citation {
@@ -157,114 +172,214 @@ interface Citation {
 
 /** A sentence, a line or an example of an answer, with its citations. */
 interface AnswerUnit {
-  /** The text without citations, with the white space after it. */
+  /** The text without citations and without the white space after it. */
   readonly text: string
   readonly citations: ReadonlyArray<Citation>
-  /** The characters of the answer that it takes. */
-  readonly length: number
+  readonly isExample: boolean
 }
 
 /** The characters of a citation. Longer text in brackets is text. */
 const maxCitationLength = 2_000
-const citationStart = "[["
-const citationEnd = "]]"
+/** The citations of a sentence that count. Each is looked up in a page. */
+const maxCitations = 8
 /** `[[guides/keys "Create a second key"]]` */
 const citation = /^\[\[\s*([^\s"]+)\s+["“]([\s\S]*?)["”]\s*\]\]$/
 /** What ends with a full stop and is not the end of a sentence: abbreviations, and the numbers of a list. */
 const notAnEnd = /(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|no|approx|z\.B|d\.h|bzw|ca|p\.ex|ej|\p{Lu}|\d{1,3})\.$/u
-const fence = /^ {0,3}(`{3,}|~{3,})/
-
-/** The end of the citation that begins at an index; `undefined` when it is not there yet. */
-const citationEndAt = (text: string, from: number): number | undefined => {
-  const end = text.indexOf(citationEnd, from)
-  return end < 0 || end - from > maxCitationLength ? undefined : end + citationEnd.length
-}
-
-/** The end of an example that begins at the start of a text. */
-const exampleEnd = (text: string): number | undefined => {
-  const [, mark] = fence.exec(text)!
-  const closing = new RegExp(`\\n {0,3}${mark![0]}{${mark!.length},}[ \\t]*(?:\\n|$)`).exec(text)
-  return closing === null ? undefined : closing.index + closing[0].length
-}
+/** More characters than `notAnEnd` can match. */
+const tailLength = 12
+const isFence = /^ {0,3}(?:```|~~~)$/
+const mayBeFence = /^ {0,3}(?:`{0,2}|~{0,2})$/
 
 /**
- * Takes the first unit from the text of an answer. Returns `undefined` while more text can belong to it.
- *
- * @param isEnd whether the text is complete
+ * Reads an answer in pieces, each character once. Returns what is certain: words to say, and a unit after the words of each
+ * sentence, line and example. Holds back only what may be a citation, and the white space before it.
  */
-export const takeUnit = (text: string, isEnd: boolean): AnswerUnit | undefined => {
-  if (text === "") return undefined
-  const citations: Array<Citation> = []
+export const makeAnswerReader = () => {
+  let read: Array<string | AnswerUnit> = []
+  /**
+   * Where the next character is: at the `start` of a unit; in its `text`, in inline `code` (`opening`: in the backticks before
+   * it, `closing`: in those after it) or in an `example`; after the full stop (`stop`) or after the quotation marks behind it
+   * (`after`) of a sentence; or in the white space between units (`space`).
+   */
+  let place: "start" | "text" | "opening" | "code" | "closing" | "example" | "stop" | "quotes" | "after" | "space" =
+    "start"
   let words = ""
-  let at = 0
-  const finish = (): AnswerUnit => ({ text: words, citations, length: at })
-  /** Reads the citation at the current place. Returns `false` when its end is missing. */
+  /** The last characters of the unit. */
+  let tail = ""
+  let citations: Array<Citation> = []
+  let isExample = false
+  /** White space that is not said yet. */
+  let held = ""
+  /** What may be a citation, from its first bracket. */
+  let bracket = ""
+  /** What may be the beginning of an example. */
+  let prefix = ""
+  let isLineStart = true
+  /** The example: the character of its fence, how many begin it, and what the current line has of a fence. */
+  let fence = { mark: "", count: 0, isOpening: true, spaces: 0, marks: 0, line: "indent" as "indent" | "marks" | "no" }
+
+  const say = (text: string) => {
+    words += held + text
+    tail = (tail + held.slice(-tailLength) + text.slice(-tailLength)).slice(-tailLength)
+    read.push(held + text)
+    held = ""
+  }
+  /** Ends the unit. The white space after it is said after its marks. */
+  const finish = () => {
+    const text = words.trimEnd()
+    if (text !== "") read.push({ text: isExample ? words : text, citations, isExample })
+    if (held !== "") read.push(held)
+    words = tail = held = ""
+    citations = []
+    isExample = false
+    place = "space"
+  }
+  /** Reads what is in brackets when they are closed. */
   const cite = () => {
-    const end = citationEndAt(text, at)
-    if (end === undefined) {
-      if (!isEnd && text.length - at <= maxCitationLength) return false
-      words += citationStart
-      at += citationStart.length
-      return true
+    const text = bracket
+    bracket = ""
+    if (text === nothing) {
+      if (place === "after") finish()
+      for (const char of notInDocs) step(char)
+      return
     }
-    const [, slug, quotation] = citation.exec(text.slice(at, end)) ?? []
-    if (slug !== undefined) citations.push({ slug, quotation: quotation! })
-    words = words.replace(/(?<![ \t])[ \t]+$/, "")
-    at = end
-    return true
+    const [, slug, quotation] = citation.exec(text) ?? []
+    if (slug === undefined && place === "code") return say(text)
+    held = ""
+    if (slug !== undefined && citations.length < maxCitations) citations.push({ slug, quotation: quotation! })
   }
-  /** Reads the citations after a sentence. Returns `false` while another one can come. */
-  const citeAfter = () => {
-    for (;;) {
-      const [space] = /^[ \t]*/.exec(text.slice(at))!
-      const rest = text.slice(at + space.length)
-      if (rest.startsWith(citationStart)) {
-        at += space.length
-        if (!cite()) return false
-      } else return isEnd || !(rest === "" || rest === "[")
+  /** Says what was in brackets and is no citation. */
+  const flushBracket = () => {
+    const text = bracket
+    bracket = ""
+    if (place === "after") {
+      finish()
+      place = "text"
+    }
+    say(text)
+  }
+  const inBracket = (char: string) => {
+    const isCitation = bracket.length > 1 || char === "["
+    if (!isCitation || (place === "code" && (char === "`" || char === "\n"))) {
+      flushBracket()
+      return step(char)
+    }
+    bracket += char
+    if (bracket.length > 3 && char === "[" && bracket.endsWith("[[")) {
+      bracket = bracket.slice(0, -2)
+      flushBracket()
+      bracket = "[["
+    } else if (bracket.length > 3 && char === "]" && bracket.endsWith("]]")) cite()
+    else if (bracket.length > maxCitationLength) flushBracket()
+  }
+  const isFenceLine = () => fence.line !== "no" && fence.marks >= fence.count
+  const inExample = (char: string) => {
+    say(char)
+    if (fence.isOpening && char === fence.mark) return void fence.count++
+    fence.isOpening = false
+    if (char === "\n") {
+      if (isFenceLine()) place = "after"
+      else fence = { ...fence, spaces: 0, marks: 0, line: "indent" }
+    } else if (fence.line === "indent" && char === " " && fence.spaces < 3) fence.spaces++
+    else if (fence.line !== "no" && char === fence.mark && fence.spaces >= 0) {
+      fence.marks++
+      fence.line = "marks"
+    } else if (fence.line === "marks" && (char === " " || char === "\t")) fence.spaces = -1
+    else fence.line = "no"
+  }
+  const inStart = (char: string) => {
+    if (isLineStart && isFence.test(prefix + char)) {
+      say(prefix + char)
+      prefix = ""
+      isExample = true
+      fence = { mark: char, count: 3, isOpening: true, spaces: 0, marks: 0, line: "no" }
+      place = "example"
+    } else if (isLineStart && mayBeFence.test(prefix + char)) prefix += char
+    else {
+      const before = prefix
+      prefix = ""
+      place = "text"
+      for (const one of before) step(one)
+      step(char)
     }
   }
-  const space = () => {
-    const [found] = /^[ \t]*\n*/.exec(text.slice(at))!
-    words += found
-    at += found.length
-  }
-  if (fence.test(text)) {
-    const end = exampleEnd(text) ?? (isEnd ? text.length : undefined)
-    if (end === undefined) return undefined
-    words = text.slice(0, end)
-    at = end
-    return citeAfter() ? finish() : undefined
-  }
-  while (at < text.length) {
-    if (text.startsWith(citationStart, at)) {
-      if (!cite()) return undefined
-      continue
+  const inText = (char: string) => {
+    if (char === "[") bracket = char
+    else if (char === " " || char === "\t") held += char
+    else if (char === "\n") {
+      held += char
+      finish()
+      isLineStart = true
+    } else {
+      say(char)
+      if (char === "`") place = "opening"
+      else if (/[.!?。！？]/.test(char)) place = "stop"
     }
-    const next = text[at]!
-    if (next === "`") {
-      const [inline] = /^`+[^`\n]*`+/.exec(text.slice(at)) ?? ["`"]
-      if (inline === "`" && !isEnd && !text.slice(at).includes("\n")) return undefined
-      words += inline
-      at += inline.length
-      continue
-    }
-    words += next
-    at++
-    const after = text[at]
-    const isSentence =
-      /[.!?。！？]/.test(next) && (after === undefined || /[\s[)"'”*_]/.test(after)) && !notAnEnd.test(words)
-    if (!isSentence && next !== "\n") continue
-    if (next !== "\n") {
-      const [closing] = /^[)"'”*_]*/.exec(text.slice(at))!
-      words += closing
-      at += closing.length
-      if (!citeAfter()) return undefined
-    }
-    space()
-    return finish()
   }
-  return isEnd ? finish() : undefined
+  const go = (next: typeof place, char: string) => {
+    place = next
+    step(char)
+  }
+
+  const step = (char: string): void => {
+    if (bracket !== "") return inBracket(char)
+    switch (place) {
+      case "start":
+        return inStart(char)
+      case "text":
+        return inText(char)
+      case "opening":
+        return char === "`" ? say(char) : go("code", char)
+      case "code":
+        if (char === "\n") return go("text", char)
+        if (char === "[") return void (bracket = char)
+        say(char)
+        if (char === "`") place = "closing"
+        return
+      case "closing":
+        return char === "`" ? say(char) : go("text", char)
+      case "example":
+        return inExample(char)
+      case "stop":
+        return go(/[\s[)"'”*_]/.test(char) && !notAnEnd.test(tail) ? "quotes" : "text", char)
+      case "quotes":
+        return /[)"'”*_]/.test(char) ? say(char) : go("after", char)
+      case "after":
+        if (char === "[") return void (bracket = char)
+        if (char === " " || char === "\t") return void (held += char)
+        isLineStart = isExample
+        finish()
+        return step(char)
+      case "space":
+        if (char !== " " && char !== "\t" && char !== "\n") return go("start", char)
+        if (char !== "\n" && isLineStart) return go("start", char)
+        isLineStart ||= char === "\n"
+        return void read.push(char)
+    }
+  }
+  const taken = () => {
+    const all = read
+    read = []
+    return all
+  }
+  return {
+    /** Reads the next piece. */
+    read: (text: string): ReadonlyArray<string | AnswerUnit> => {
+      for (const char of text) step(char)
+      return taken()
+    },
+    /** Reads the end of the text. */
+    end: (): ReadonlyArray<string | AnswerUnit> => {
+      if (bracket !== "") flushBracket()
+      if (prefix !== "") say(prefix)
+      prefix = ""
+      finish()
+      place = "start"
+      isLineStart = true
+      return taken()
+    },
+  }
 }
 
 /** Where an answer comes from. */
