@@ -27,5 +27,6 @@ USER 1000:1000
 VOLUME /data
 EXPOSE 3000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/healthz').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-ENTRYPOINT ["node", "dist/cli/main.js"]
+# SIGUSR1 would open a debugger.
+ENTRYPOINT ["node", "--disable-sigusr1", "dist/cli/main.js"]
 CMD ["serve"]

@@ -1,6 +1,7 @@
 import { Context, Effect, Redacted, Result } from "effect"
 import { timingSafeEqual } from "node:crypto"
 import { Unauthorized } from "../domain/Errors.ts"
+import { hasLoopbackHost, TrustedProxies } from "./clientAddress.ts"
 
 const bearer = /^Bearer +([^\s]+)$/i
 
@@ -56,14 +57,22 @@ export const tokenCheck = (tokens: ReadonlyArray<Redacted.Redacted<string>>) => 
   }
 }
 
-const sessionCookie = /(?:^|;) *(?:__Host-)?gatehouse_session=([\w.]{1,200})(?:;|$)/
+/**
+ * The name of the session cookie. Behind TLS it has the prefix with which browsers take a cookie from this host alone: a
+ * neighbour of the same domain could set one without it.
+ */
+export const sessionCookieName = (secure: boolean) => `${secure ? "__Host-" : ""}gatehouse_session`
+const sessionCookie = /(?:^|;) *((?:__Host-)?gatehouse_session)=([\w.]{1,200})(?=;|$)/g
 
-/** The token of the session cookie. Source: RFC 6265, section 5.4. */
+/** The token of the session cookie; behind TLS, only of the one with the prefix. Source: RFC 6265, section 5.4. */
 export const readSession = (
   headers: Readonly<Record<string, string | undefined>>,
+  secure: boolean,
 ): Redacted.Redacted<string> | undefined => {
-  const token = sessionCookie.exec(headers["cookie"] ?? "")?.[1]
-  return token === undefined ? undefined : Redacted.make(token)
+  for (const [, name, token] of (headers["cookie"] ?? "").matchAll(sessionCookie)) {
+    if (name === sessionCookieName(secure)) return Redacted.make(token!)
+  }
+  return undefined
 }
 
 /** The administrator's tokens (`undefined` in open mode) and the BASE_URL of the service. */
@@ -71,3 +80,15 @@ export class AdminTokens extends Context.Service<
   AdminTokens,
   { readonly tokens: ReadonlyArray<Redacted.Redacted<string>> | undefined; readonly baseUrl: string }
 >()("gatehouse/http/Authorization/AdminTokens") {}
+
+/**
+ * Whether the client reached the service by TLS: the nearest trusted proxy says so, the last in `x-forwarded-proto`; without a
+ * word of it, by BASE_URL, for requests from elsewhere.
+ */
+export const isBehindTls = (headers: Readonly<Record<string, string | undefined>>, baseUrl: string) =>
+  Effect.map(TrustedProxies, (proxies) => {
+    const proto = proxies > 0 ? headers["x-forwarded-proto"]?.split(",").at(-1)!.trim() : undefined
+    return proto === undefined
+      ? baseUrl.startsWith("https:") && !hasLoopbackHost(headers)
+      : proto.toLowerCase() === "https"
+  })

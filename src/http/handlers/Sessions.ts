@@ -12,8 +12,7 @@ import {
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
 import { Callers } from "../api/security.ts"
-import { hasLoopbackHost, TrustedProxies } from "../clientAddress.ts"
-import { AdminTokens } from "../credentials.ts"
+import { AdminTokens, isBehindTls, sessionCookieName } from "../credentials.ts"
 
 const sessions = HttpApiBuilder.group(Api, "sessions", (handlers) =>
   Effect.map(Sessions, (sessions) =>
@@ -37,19 +36,16 @@ const portal = HttpApiBuilder.group(Api, "portal", (handlers) =>
 
 export const layer = Layer.merge(sessions, portal)
 
-/** Whether the browser reached the service by TLS: a trusted proxy says so, or BASE_URL for requests from elsewhere. */
-const isSecure = Effect.gen(function* () {
+const secureRequest = Effect.gen(function* () {
   const { headers } = yield* HttpServerRequest.HttpServerRequest
-  const { baseUrl } = yield* AdminTokens
-  const proto = (yield* TrustedProxies) > 0 ? headers["x-forwarded-proto"] : undefined
-  return proto === undefined ? baseUrl.startsWith("https:") && !hasLoopbackHost(headers) : proto === "https"
+  return yield* isBehindTls(headers, (yield* AdminTokens).baseUrl)
 })
 
 const setCookie = (value: string, maxAge: Duration.Duration) =>
-  Effect.flatMap(isSecure, (secure) =>
+  Effect.flatMap(secureRequest, (secure) =>
     HttpEffect.appendPreResponseHandler((_, response) =>
       Effect.succeed(
-        HttpServerResponse.setCookieUnsafe(response, `${secure ? "__Host-" : ""}gatehouse_session`, value, {
+        HttpServerResponse.setCookieUnsafe(response, sessionCookieName(secure), value, {
           httpOnly: true,
           sameSite: "strict",
           path: "/",

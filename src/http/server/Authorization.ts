@@ -178,7 +178,7 @@ const ofGrant = ({ keyId, orgId, projectId }: ValidKey) =>
 
 /** Finds the principal of a session. A session ends with the credential that made it. */
 const makeSessionCallers = Effect.gen(function* () {
-  const { tokens } = yield* AdminTokens
+  const { tokens, baseUrl } = yield* AdminTokens
   const keys = yield* ApiKeys
   const orgs = yield* OrgRepository
   const sessions = yield* Sessions
@@ -201,7 +201,8 @@ const makeSessionCallers = Effect.gen(function* () {
 
   /** The caller of a request with a session; `undefined` without one. Open mode ignores a session that has ended. */
   return Effect.fnUntraced(function* ({ headers, method }: HttpServerRequest.HttpServerRequest) {
-    const token = Credentials.readSession(headers)
+    if (headers["cookie"] === undefined) return undefined
+    const token = Credentials.readSession(headers, yield* Credentials.isBehindTls(headers, baseUrl))
     if (token === undefined) return undefined
     const found = sessions.find(token).pipe(
       Effect.flatMap((session) => Effect.map(principalOf(session), (principal) => ({ principal, session }))),

@@ -54,6 +54,14 @@ const fault = reply(
 const clientLeft = reply(499, { error: "The client closed the connection.", code: "client_closed_request" })
 const closing = reply(503, new Unavailable({ error: "The server is shutting down; try again." }))
 
+const encodedPath = (encoded: string) =>
+  reply(
+    404,
+    new NotFound({
+      error: `There is no operation at this path: send ${decodeURIComponent(encoded)} as it is, not as ${encoded}.`,
+    }),
+  )
+
 /** The answer to a request that matches no operation: 405 if the path has other methods, else 404. */
 const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer => {
   const methods = methodsAt(url)
@@ -108,6 +116,12 @@ type Operation = Effect.Effect<
  */
 const otherSeparator = /^[^?]*[;#]/
 
+/**
+ * A character of a path that needs no encoding, encoded: `%65` for `e`. The router decodes it, while rules by path, of this
+ * service and of proxies, read it as it is. Source: RFC 3986, sections 2.3 and 6.2.2.2.
+ */
+const needlesslyEncoded = /^[^?]*?(%(?:2[DE]|3\d|4[1-9A-F]|5[\dAF]|6[1-9A-F]|7[\dAE]))/i
+
 /** Paths of the webhook interface. */
 export const underV1 = /^\/v1(?:[/?]|$)/
 
@@ -132,6 +146,7 @@ const withHeaders = (response: HttpServerResponse.HttpServerResponse, requestId:
   HttpServerResponse.setHeaders(response, {
     "x-request-id": requestId,
     "cache-control": response.headers["cache-control"] ?? "no-store",
+    "x-content-type-options": "nosniff",
     ...(response.status === 503 ? { "retry-after": "1" } : {}),
     ...(response.status === 401 ? { "www-authenticate": "Bearer" } : {}),
     ...(response.headers["content-type"]?.startsWith("text/html")
@@ -149,6 +164,8 @@ export const layer = HttpRouter.middleware(
     /** Refuses ambiguous paths and, before anything else is read, bodies with too large a Content-Length. */
     const answer = (request: HttpServerRequest.HttpServerRequest, maxBodyBytes: number) => {
       if (otherSeparator.test(request.url)) return Effect.succeed(unknownPath)
+      const [, encoded] = needlesslyEncoded.exec(request.url) ?? []
+      if (encoded !== undefined) return Effect.succeed(encodedPath(encoded))
       if (
         Number(request.headers["content-length"]) > maxBodyBytes &&
         operationAt(request.method, request.url)?.readsBody

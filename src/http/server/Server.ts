@@ -57,5 +57,5 @@ export const layer = HttpRouter.serve(
   },
 ).pipe(
   Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(1))),
-  Layer.provide(SpanNames.spanNames),
+  Layer.provide([SpanNames.spanNames, SpanNames.spansWithoutQuery]),
 )

@@ -101,6 +101,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
         "content-length": answer.name === undefined ? body.length : Buffer.byteLength(body),
         "x-request-id": requestIdOf(headers["x-request-id"]),
         "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
       })
       response.end(body)
       duration.updateUnsafe((performance.now() - startedAt) / 1000, context)

@@ -95,6 +95,7 @@ const headersAndBody = (error: string, code: string, url = "") => {
     "content-length": Buffer.byteLength(body),
     "x-request-id": randomUUID(),
     "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
     connection: "close",
   }
   return { headers, body }
@@ -119,10 +120,23 @@ const onConnect = (_request: IncomingMessage, socket: Duplex) => {
   refuse(socket, noTunnel)
 }
 
-const onExpectation = ({ url }: IncomingMessage, response: ServerResponse) => {
-  const sentence = "The only expectation that is met is 100-continue."
-  const { headers, body } = headersAndBody(sentence, "expectation_failed", url)
-  response.writeHead(417, headers).end(body)
+/** Answers a request without reading its body, and ends the connection. */
+const turnAway = ({ url }: IncomingMessage, response: ServerResponse, [status, code, sentence]: Refusal) => {
+  const { headers, body } = headersAndBody(sentence, code, url)
+  response.writeHead(status, headers).end(body)
+}
+
+const onExpectation = (request: IncomingMessage, response: ServerResponse) =>
+  turnAway(request, response, [417, "expectation_failed", "The only expectation that is met is 100-continue."])
+
+const twoHosts = [400, "invalid_request", "The request has more than one Host header; send one."] as const
+/** Node keeps the first of several `Host` headers, and a proxy may have decided by another. */
+const hasTwoHosts = ({ rawHeaders }: IncomingMessage) => {
+  let hosts = 0
+  for (let n = 0; n < rawHeaders.length; n += 2) {
+    if (rawHeaders[n]!.length === 4 && rawHeaders[n]!.toLowerCase() === "host") hosts++
+  }
+  return hosts > 1
 }
 
 /** A server of Node, and what ends the connections that have sent nothing. */
@@ -172,6 +186,7 @@ export const answerBy = (
   const isPastLimit = pipelineLimit(maxPipelined)
   const onRequest: RequestListener = (request, response) => {
     if (isPastLimit(request.socket, response)) return
+    if (hasTwoHosts(request)) return turnAway(request, response, twoHosts)
     // A busy client would keep a connection open for as long as it sends.
     if (!server.listening) response.shouldKeepAlive = false
     if (request.headers.expect !== undefined) holdContinue(request, response)

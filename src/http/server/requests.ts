@@ -1,4 +1,4 @@
-import { ByteSize, Context, Effect, Layer, Metric, References } from "effect"
+import { ByteSize, Context, Effect, Layer, Metric, References, Tracer } from "effect"
 import { HttpIncomingMessage, HttpMiddleware, HttpRouter } from "effect/http"
 import { HttpApi } from "effect/http-api"
 import { randomUUID } from "node:crypto"
@@ -77,6 +77,24 @@ export const requestIdOf = (sent: string | ReadonlyArray<string> | undefined): s
 export const spanNames = Layer.succeed(
   HttpMiddleware.SpanNameGenerator,
   ({ method, url }) => operationAt(method, url)?.name ?? method,
+)
+
+/** Spans without queries, which may have names and filters of tenants: `url.path` says what was asked for. */
+export const spansWithoutQuery = Layer.effect(
+  Tracer.Tracer,
+  Effect.map(Effect.tracer, (tracer) =>
+    Tracer.make({
+      ...tracer,
+      span: (options) => {
+        const span = tracer.span(options)
+        const set = span.attribute.bind(span)
+        span.attribute = (name, value) => {
+          if (name !== "url.query") set(name, name === "url.full" ? String(value).split("?", 1)[0] : value)
+        }
+        return span
+      },
+    }),
+  ),
 )
 
 /** An operation of the definition, or a page. */

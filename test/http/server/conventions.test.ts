@@ -571,6 +571,7 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
         const { headers } = yield* send(operation.method, pathOf(operation, missing), { json: {} })
         expect(headers["x-request-id"]).toMatch(uuid)
         expect(headers["cache-control"]).toBe("no-store")
+        expect(headers["x-content-type-options"]).toBe("nosniff")
         ids.add(String(headers["x-request-id"]))
       }
       expect(ids.size).toBe(all.length)

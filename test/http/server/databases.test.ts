@@ -77,6 +77,22 @@ for (const [database, server] of Object.entries(servers)) {
       }),
     )
 
+    // Seen failing: "HTTPS" and "http, https" counted as http.
+    it.effect("TRUST_PROXY=1: the last entry of x-forwarded-proto says whether the cookie is bound to TLS", () =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
+        const nameFor = (proto: string) =>
+          Effect.map(
+            send("POST", "/api/v0/sessions", { as: adminToken, headers: { "x-forwarded-proto": proto } }),
+            ({ headers }) => headers["set-cookie"]![0]!.split("=", 1)[0],
+          )
+        for (const proto of ["https", "HTTPS", "http, https", "http,Https "]) {
+          expect(yield* nameFor(proto), proto).toBe("__Host-gatehouse_session")
+        }
+        for (const proto of ["http", "https, http"]) expect(yield* nameFor(proto), proto).toBe("gatehouse_session")
+      }),
+    )
+
     it.effect("TRUST_PROXY=1: the last entry of x-forwarded-for is the client, and earlier entries are ignored", () =>
       Effect.gen(function* () {
         const { send } = yield* TestServer
