@@ -56,6 +56,13 @@ it.live("registers with the run's token, and reports a failure as an annotation"
     yield* act({ GATEHOUSE_AUDIENCE: "https://other.example" })
     expect(audienceOf(1)).toBe("https://other.example")
 
+    // Seen failing: arguments had the tokens, and http was taken.
+    expect(step!.run).not.toMatch(/-H "[^"]*\$/)
+    for (const url of ["http://gatehouse.example", "http://localhost.example", "https://"]) {
+      const refused = yield* act({ GATEHOUSE_URL: url })
+      expect(refused.out).toContain("the input url must be the address of the service, with https.")
+    }
+
     const failed = (sentence: string) => `::error title=Gatehouse::The deployment is not registered: ${sentence}`
     service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
     expect(yield* act()).toMatchObject({ out: expect.stringContaining(failed("The token has expired.")), code: 1 })
@@ -97,7 +104,7 @@ it.live("registers with the run's token, and reports a failure as an annotation"
     }
     expect(readFileSync(output, "utf8")).toBe("project-id=Q\nbranch=main\npreview=false\n")
     expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject({
-      out: expect.stringContaining(failed("the input url must be the address of the service.")),
+      out: expect.stringContaining(failed("the input url must be the address of the service, with https.")),
       code: 1,
     })
     expect(yield* act({ ACTIONS_ID_TOKEN_REQUEST_URL: "" })).toMatchObject({

@@ -2,8 +2,9 @@ import { Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { redirectOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { requestDeadline } from "./call.ts"
-import { CommandFailed, print, usage } from "./output.ts"
+import { CommandFailed, plain, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
 
 const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
@@ -34,12 +35,17 @@ export const api = Command.make(
       (request) => (token === undefined ? request : HttpClientRequest.bearerToken(request, Redacted.value(token))),
       (request) => (body === undefined ? request : HttpClientRequest.bodyText(request, body, "application/json")),
     )
-    const { status, text } = yield* HttpClient.execute(request).pipe(
+    const http = withoutRedirects(yield* HttpClient.HttpClient)
+    const { status, text } = yield* http.execute(request).pipe(
       Effect.flatMap((answer) => Effect.map(answer.text, (text) => ({ status: answer.status, text }))),
       Effect.timeout(requestDeadline),
       Effect.catchTags({
         HttpClientError: (error) =>
-          Effect.fail(new CommandFailed({ message: `${baseUrl} does not answer (${transportFault(error)})` })),
+          Effect.fail(
+            new CommandFailed({
+              message: `${baseUrl} does not answer (${plain(redirectOf(error) ?? transportFault(error))})`,
+            }),
+          ),
         TimeoutError: () =>
           Effect.fail(new CommandFailed({ message: `${baseUrl} did not answer within ${requestDeadline}` })),
       }),

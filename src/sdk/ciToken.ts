@@ -2,6 +2,7 @@ import { Effect, Redacted, Schedule, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpClientResponse } from "effect/http"
 import { execFile } from "node:child_process"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
+import { withoutRedirects, redirectOf } from "./withoutRedirects.ts"
 import { failed, RegistrationFailed } from "./RegistrationFailed.ts"
 
 /** Environment variables, such as `process.env`. */
@@ -12,7 +13,7 @@ const ownToken = "GATEHOUSE_ID_TOKEN"
 
 /** Retries twice after a transient failure: no connection, 429, 5xx. */
 export const withRetries = (client: HttpClient.HttpClient) =>
-  HttpClient.retryTransient(client, { schedule: Schedule.exponential("500 millis"), times: 2 })
+  HttpClient.retryTransient(withoutRedirects(client), { schedule: Schedule.exponential("500 millis"), times: 2 })
 
 const TokenAnswer = Schema.Struct({ value: Schema.NonEmptyString })
 
@@ -38,7 +39,8 @@ const requestFromGitHub = Effect.fnUntraced(function* (environment: Environment,
       ),
       Effect.flatMap(HttpClientResponse.schemaBodyJson(TokenAnswer)),
       Effect.catchTags({
-        HttpClientError: (error) => failed(`the runner's token endpoint does not answer (${transportFault(error)})`),
+        HttpClientError: (error) =>
+          failed(`the runner's token endpoint does not answer (${redirectOf(error) ?? transportFault(error)})`),
         SchemaError: () => failed("the runner's token endpoint answered without a token"),
       }),
     )

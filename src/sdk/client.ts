@@ -3,6 +3,7 @@ import { HttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import { keyPrefix } from "../domain/keys/ApiKey.ts"
 import { Api } from "../http/api/Api.ts"
+import { withoutRedirects } from "./withoutRedirects.ts"
 
 /** The address of the service and the credential of the requests. */
 export interface ClientOptions {
@@ -47,7 +48,7 @@ export const withIdempotencyKey =
  * Makes the typed client. It requires only an `HttpClient`.
  *
  * A method fails with the errors of its operation (`NotFound`, `Forbidden`, …; `_tag` distinguishes them, and each has the
- * `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer, and with `SchemaError` if
+ * `error` sentence and the `code` of the answer), with `HttpClientError` if there is no answer or it is a redirect, and with `SchemaError` if
  * the request or the answer does not match the definition.
  *
  * @example
@@ -87,18 +88,19 @@ export const make = ({
 }: ClientOptions): Effect.Effect<Client, never, HttpClient.HttpClient> =>
   HttpApiClient.make(Api, {
     baseUrl,
-    transformClient: HttpClient.mapRequestEffect((request) =>
-      Effect.map(IdempotencyKey, (key) => {
-        const keyed = HttpClientRequest.setHeaders(request, {
-          ...(key === undefined ? {} : { "idempotency-key": key }),
-          ...(orgId === undefined ? {} : { "x-org-id": orgId }),
-        })
-        // An operation with a credential of its own (register) keeps it.
-        return credential === undefined || "authorization" in request.headers
-          ? keyed
-          : withCredential(keyed, credential)
-      }),
-    ),
+    transformClient: (client) =>
+      HttpClient.mapRequestEffect(withoutRedirects(client), (request) =>
+        Effect.map(IdempotencyKey, (key) => {
+          const keyed = HttpClientRequest.setHeaders(request, {
+            ...(key === undefined ? {} : { "idempotency-key": key }),
+            ...(orgId === undefined ? {} : { "x-org-id": orgId }),
+          })
+          // An operation with a credential of its own (register) keeps it.
+          return credential === undefined || "authorization" in request.headers
+            ? keyed
+            : withCredential(keyed, credential)
+        }),
+      ),
   })
 
 /** Sends an API key in `x-api-key`, which both interfaces read, and any other credential as a bearer token. */

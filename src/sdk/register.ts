@@ -5,6 +5,7 @@ import type { Registration } from "../domain/deployments/Deployment.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { ciToken, type Environment, withRetries } from "./ciToken.ts"
 import { failed, RegistrationFailed } from "./RegistrationFailed.ts"
+import { redirectOf } from "./withoutRedirects.ts"
 
 export { type Environment, isCi } from "./ciToken.ts"
 export { RegistrationFailed }
@@ -38,9 +39,11 @@ export const register: (
       Effect.catchTags({
         HttpClientError: (error) =>
           failed(
-            error.response === undefined
-              ? `${url} does not answer (${transportFault(error)})`
-              : `${url} answered with status ${error.response.status}, but the answer is not Gatehouse's. Check the address`,
+            redirectOf(error) !== undefined
+              ? `${url} is not the address of the service. ${redirectOf(error)}`
+              : error.response === undefined
+                ? `${url} does not answer (${transportFault(error)})`
+                : `${url} answered with status ${error.response.status}, but the answer is not Gatehouse's. Check the address`,
           ),
         SchemaError: () => failed(`${url} answers, but the answer is not Gatehouse's. Check the address`),
       }),

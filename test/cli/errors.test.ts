@@ -1,6 +1,8 @@
 /* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
 import { expect, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { FetchHttpClient } from "effect/http"
+import { register } from "#src/sdk/register.ts"
 import { runCli } from "../support/cli.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
@@ -31,6 +33,31 @@ it.effect("reports another service at the address", () =>
         `gatehouse: ${url} answered with status ${reply.status}, but the answer is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service\n`,
       )
     }
+  }),
+)
+
+// Seen failing: fetch followed it, and sent the key.
+it.live("a redirect is not followed with a credential, by the commands, by api, and by a registration", () =>
+  Effect.gen(function* () {
+    const [elsewhere, redirecting] = [yield* makeReceiver(), yield* makeReceiver()]
+    redirecting.behave({ status: 307, headers: { location: `${elsewhere.url}/there` } })
+    const env = { GATEHOUSE_TOKEN: "svc_secret" }
+    for (const command of [
+      ["projects", "list"],
+      ["api", "POST", "/api/v0/projects"],
+    ]) {
+      const ended = yield* runCli([...command, "--url", redirecting.url], { env })
+      expect([ended.code, ended.err], command.join(" ")).toEqual([
+        1,
+        expect.stringContaining(`It redirects to ${elsewhere.url}/there, and a redirect is not followed`),
+      ])
+    }
+    const environment = { GATEHOUSE_ID_TOKEN: "a.b.c" }
+    const refused = yield* Effect.flip(
+      register({ url: redirecting.url, environment }).pipe(Effect.provide(FetchHttpClient.layer)),
+    )
+    expect(refused.message).toContain(`It redirects to ${elsewhere.url}/there`)
+    expect([redirecting.received.length, elsewhere.received]).toEqual([3, []])
   }),
 )
 

@@ -16,6 +16,7 @@ import {
   withHono,
 } from "../../packages/gateway/src/index.ts"
 import { must } from "../http/operations.ts"
+import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
 /** A project with a key, and a gateway with its own credential. */
@@ -32,6 +33,20 @@ const world = Effect.fnUntraced(function* (options: Partial<GatewayOptions> = {}
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gateway", (it) => {
+  // Seen failing: fetch followed the redirect, with the key in its body.
+  it.effect("follows no redirect with a credential and a key", () =>
+    Effect.gen(function* () {
+      const [elsewhere, redirecting] = [yield* makeReceiver(), yield* makeReceiver()]
+      redirecting.behave({ status: 307, headers: { location: elsewhere.url } })
+      const { check, faults, key } = yield* world({ url: redirecting.url })
+      expect((yield* check({ "x-api-key": key })).refusal?.status).toBe(503)
+      expect(faults).toEqual([
+        expect.stringContaining(`it redirects to ${elsewhere.url}, and a redirect is not followed`),
+      ])
+      expect([redirecting.received.length, elsewhere.received.length]).toEqual([1, 0])
+    }),
+  )
+
   it.effect("passes a valid key in either header on with its owner, and refuses any other", () =>
     Effect.gen(function* () {
       const { check, faults, key, owner, remove } = yield* world()

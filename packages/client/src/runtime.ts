@@ -31,7 +31,12 @@ export class GatehouseError extends Error {
     response: Response,
     body: { readonly error?: string; readonly message?: string; readonly code?: string },
   ) {
-    super(body.error ?? body.message ?? `The service answered with status ${response.status}.`)
+    const location = response.headers.get("location")
+    const said =
+      location === null
+        ? `The service answered with status ${response.status}.`
+        : `The service redirects to ${location}, and a redirect is not followed. Use that address if you trust it.`
+    super(body.error ?? body.message ?? said)
     this.status = response.status
     this.code = body.code ?? "unknown"
     this.requestId = response.headers.get("x-request-id") ?? undefined
@@ -129,6 +134,8 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
         ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
       },
       ...(body === undefined ? {} : { body }),
+      // A redirect would take the credential to an address that nobody chose.
+      redirect: "manual",
       signal: signal === undefined ? deadline.signal : AbortSignal.any([signal, deadline.signal]),
     }).catch((error: unknown) => {
       clearTimeout(timer)

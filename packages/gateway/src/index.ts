@@ -157,7 +157,10 @@ export const makeGateway = (options: GatewayOptions): Gateway => {
 
   const ask = async (asked: string, mayKeep: boolean): Promise<Decision> => {
     const signal = AbortSignal.timeout(timeoutMillis)
-    const answer = await send(address, { method: "POST", headers, body: asked, signal })
+    const answer = await send(address, { method: "POST", headers, body: asked, redirect: "manual", signal })
+    // It would take the credential and the key to an address that nobody chose.
+    const location = answer.headers.get("location")
+    if (location !== null) throw new Error(`it redirects to ${location}, and a redirect is not followed`)
     const body = (await answer.json()) as Answer["body"]
     const decision = toDecision({ status: answer.status, retryAfter: answer.headers.get("retry-after"), body })
     if (decision === undefined)
