@@ -1,5 +1,6 @@
 import { Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
+import { inWords } from "../domain/Schemas.ts"
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
@@ -163,7 +164,8 @@ const requestFaults = ({ issue }: Schema.SchemaError) =>
   inFlags(
     format(issue)
       .issues.map(
-        ({ message, path }) => `${(path ?? []).map(String).join(".")} ${message.replace(/^Expected/, "must be")}`,
+        ({ message, path }) =>
+          `${(path ?? []).map(String).join(".")} ${message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)}`,
       )
       .join("; "),
   )

@@ -109,7 +109,12 @@ export const managedScope: Effect.Effect<OrgScope, Unauthorized | Forbidden, Cur
       case "CiRun":
         return Effect.fail(new Forbidden({ error: "A CI token may only register deployments." }))
       case "ProjectKey":
-        return Effect.fail(new Forbidden({ error: "A project key may not manage keys, projects or orgs." }))
+        return Effect.fail(
+          new Forbidden({
+            error:
+              "A project key may not manage keys, projects or orgs: send a key of its org, or the administrator's token.",
+          }),
+        )
       case "Anonymous":
         return Effect.fail(noCredential())
     }

@@ -38,9 +38,12 @@ const isMoment = (text: string) => {
 /** Whether the year has four digits in UTC: the zone can move it below 0000 or above 9999. */
 const hasPlainYear = (time: DateTime.DateTime) => /^\d{4}-/.test(DateTime.formatIso(time))
 
+/** What a time must be. */
+export const expectedTime = "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z"
+
 /** A point in time: ISO 8601 with a zone in requests, UTC with milliseconds in responses. */
 export const Timestamp = Schema.String.annotate({
-  expected: "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z",
+  expected: expectedTime,
   format: "date-time",
   examples: ["2026-11-20T17:00:00.000Z"],
 }).pipe(
@@ -49,14 +52,29 @@ export const Timestamp = Schema.String.annotate({
       const time = isMoment(text) ? Option.filter(DateTime.make(text), hasPlainYear) : Option.none()
       return Option.isSome(time)
         ? Effect.succeed(DateTime.toUtc(time.value))
-        : Effect.fail(
-            new SchemaIssue.InvalidValue(
-              { expected: "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z" },
-              text,
-              options,
-            ),
-          )
+        : Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedTime }, text, options))
     }),
     encode: SchemaGetter.transform(DateTime.formatIso),
   }),
 )
+
+/** The name of a type in schema messages, and in ours. */
+const words: Record<string, string> = {
+  string: "a string",
+  array: "an array",
+  "string | null": "a string or null",
+  object: "an object",
+  "object | null": "an object or null",
+  "boolean | null": "true, false or null",
+  "array | null": "an array or null",
+  number: "a number",
+  boolean: "true or false",
+  "a string representing a finite number": "a number",
+  "a valid JSON body": "valid JSON",
+}
+
+/** What a schema's message says is expected, in words: `"a" | "b"` is "one of a, b". */
+export const inWords = (expected: string) =>
+  /^"\w+"( \| "\w+")+$/.test(expected)
+    ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
+    : (words[expected] ?? expected)

@@ -3,7 +3,9 @@ import { jobFields, JobStatus, sharedFields } from "./Job.ts"
 import { Id, NonEmptyText, Timestamp } from "../Schemas.ts"
 
 const Cron = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
-  description: "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first.",
+  description:
+    "A cron expression of five fields (minute, hour, day, month, weekday), or six with seconds first; or " +
+    "@hourly, @daily, @weekly, @monthly, @yearly.",
   examples: ["0 4 * * *"],
 })
 const TimeZone = NonEmptyText.check(Schema.isMaxLength(64, { expected: "at most 64 characters" }))

@@ -20,6 +20,19 @@ const PublicKeys = Schema.Struct({
   ),
 }).annotate({ identifier: "PublicKeys" })
 
+/** The body of an operation without fields. */
+const noFields = [
+  Schema.Record(Schema.String, Schema.Unknown)
+    .check(
+      Schema.makeFilter((body: object) => Object.keys(body).length === 0, {
+        expected: "an empty object: this operation has no fields",
+        toJsonSchema: () => ({ additionalProperties: false }),
+      }),
+    )
+    .annotate({ identifier: "NoFields", examples: [{}] }),
+  Schema.Undefined,
+] as const
+
 const warning = {
   warning: Schema.optionalKey(Schema.String).annotate({
     description:
@@ -112,7 +125,10 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
     ),
   )
   .add(
-    HttpApiEndpoint.post("publicKey", "/v1/webhooks/public-key", { success: PublicKeys }).annotateMerge(
+    HttpApiEndpoint.post("publicKey", "/v1/webhooks/public-key", {
+      payload: noFields,
+      success: PublicKeys,
+    }).annotateMerge(
       about(
         "Get the public keys",
         "The org's public Ed25519 keys, the newest first, for endpoints with signature ed25519: Standard Webhooks 1.0, v1a. " +
@@ -123,7 +139,10 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .annotateEndpointsMerge(access.webhooks())
   // The keys are the org's: a portal session does not change them.
   .add(
-    HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", { success: PublicKeys })
+    HttpApiEndpoint.post("rotatePublicKey", "/v1/webhooks/public-key/rotate", {
+      payload: noFields,
+      success: PublicKeys,
+    })
       .middleware(WebhookIdempotent)
       .annotateMerge(idempotencyKey)
       .annotateMerge(about("Rotate the public key", "Makes a new key pair. For 24 hours, both keys sign."))

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiEndpoint } from "effect/http-api"
-import { type Forbidden, InvalidRequest, type NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import { type Forbidden, InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
 import {
   CurrentPrincipal,
   keyNeeded,
@@ -31,6 +31,14 @@ const foreign = new Unauthorized({
     "In open mode, Host and Origin of a request without a credential must name this machine, such as 127.0.0.1 or localhost. Use that address, set BASE_URL, or send a credential.",
 })
 const refused = new Unauthorized({ error: "The credential is not valid." })
+const tokenAsKey = new Unauthorized({
+  error: "The administrator's token is sent as Authorization: Bearer <token>; x-api-key is for API keys.",
+})
+const orgByName = new NotFound({
+  error: "There is no such org: x-org-id takes the id of an org, not its name. GET /api/v0/orgs lists both.",
+})
+/** The form of an id. */
+const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/
 
 /** Makes the check whether a credential is one of the administrator's tokens. */
 export const administratorCheck = Effect.map(AdminTokens, ({ tokens = [] }) => {
@@ -66,7 +74,8 @@ export const identify = Effect.gen(function* () {
     }
     const { token } = credential
     if (isAdministrator(reveal(credential))) return { principal: Principal.Administrator(), credential: token }
-    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(refused))
+    const isMisplaced = isAdministrator({ token: Redacted.value(token), bearer: true })
+    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(isMisplaced ? tokenAsKey : refused))
   })
 
   return { open, isAdministrator, ofKey, toCaller }
@@ -101,7 +110,9 @@ const makeTenants = Effect.gen(function* () {
 
   const actFor = Effect.fnUntraced(function* (orgId: string, caller: Caller) {
     if (orgId === "") return yield* orgNeeded()
-    yield* orgs.find(orgId)
+    yield* Effect.catchTag(orgs.find(orgId), "NotFound", (missing) =>
+      Effect.fail(ulid.test(orgId) ? missing : orgByName),
+    )
     const isAnonymous = caller.principal._tag === "Anonymous"
     return { ...caller, principal: Principal.OrgAdministrator({ orgId, isAnonymous }) }
   })

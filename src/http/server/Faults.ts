@@ -62,9 +62,24 @@ const encodedPath = (encoded: string) =>
     }),
   )
 
+const elsewhere = (hint: string) => reply(404, new NotFound({ error: `There is no operation at this path. ${hint}` }))
+
+/** The path with a slash at its end, where the path without it is one. */
+const endsWithSlash = (url: string) => {
+  const path = url.split("?", 1)[0]!
+  return (
+    path.length > 1 && path.endsWith("/") && !path.startsWith("/console/") && methodsAt(path.slice(0, -1)).length > 0
+  )
+}
+
+/** A path under the prefix of the other interface, or of another version. */
+const otherPrefix = /^\/(?:api\/)?v\d+(?=\/)/
+
 /** The answer to a request that matches no operation: 405 if the path has other methods, else 404. */
 const notRouted = ({ method, url }: HttpServerRequest.HttpServerRequest): Answer => {
   const methods = methodsAt(url)
+  const there = ["/api/v0", "/v1"].flatMap((prefix) => operationAt(method, url.replace(otherPrefix, prefix)) ?? [])
+  if (methods.length === 0 && there.length > 0) return elsewhere(`Did you mean ${there[0]!.name}?`)
   if (methods.length === 0 || methods.includes(method)) return unknownPath
   const allow = methods.join(", ")
   const answer = reply(405, { error: `This path takes ${allow}, not ${method}.`, code: "method_not_allowed" })
@@ -164,6 +179,7 @@ export const layer = HttpRouter.middleware(
     /** Refuses ambiguous paths and, before anything else is read, bodies with too large a Content-Length. */
     const answer = (request: HttpServerRequest.HttpServerRequest, maxBodyBytes: number) => {
       if (otherSeparator.test(request.url)) return Effect.succeed(unknownPath)
+      if (endsWithSlash(request.url)) return Effect.succeed(elsewhere("Leave out the slash at its end."))
       const [, encoded] = needlesslyEncoded.exec(request.url) ?? []
       if (encoded !== undefined) return Effect.succeed(encodedPath(encoded))
       if (

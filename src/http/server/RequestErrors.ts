@@ -1,7 +1,8 @@
-import { Effect, Layer, type SchemaAST, SchemaIssue } from "effect"
+import { Effect, Layer, SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
+import { expectedTime, inWords } from "../../domain/Schemas.ts"
 import { RequestErrors, WebhookRequestErrors } from "../api/security.ts"
 
 /** How many faults a sentence has, of the first ones that are read. */
@@ -21,6 +22,7 @@ const format = (issue: SchemaIssue.Issue) => {
     leafHook: (issue) => {
       if (issue._tag === "MissingKey") return "is required"
       if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
+      if (issue._tag === "InvalidType" && isTime(issue.ast)) return `must be ${expectedTime}; a number is not one`
       if (issue._tag !== "UnexpectedKey") return SchemaIssue.defaultLeafHook(issue)
       return `${unknownField}${fields.push(fieldsOf(issue.ast)) - 1}`
     },
@@ -31,32 +33,61 @@ const format = (issue: SchemaIssue.Issue) => {
 /** A path that may be repeated to the caller: each field is short, for a longer one may be a secret in the wrong place. */
 const printable = /^[\w-]{1,32}(\.[\w-]{1,32}){0,3}$/
 
-/** What is wrong with a field that does not exist. */
-const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>) => {
-  const nearest = nearestField(name, fields)
-  const hint = nearest === undefined ? "" : ` (the nearest is ${nearest})`
-  return `${printable.test(path) ? path : "A field with an unusual name"} is not a field of this operation${hint}`
+/** What other services call a field, and how it is used here. */
+const otherNames: ReadonlyArray<readonly [field: string, names: RegExp, hint: string]> = [
+  ["window", /^(?:duration|period|interval)/i, "use window, in seconds"],
+  [
+    "cursor",
+    /^(?:page|offset|skip|after|starting_after)$/i,
+    "lists use cursor: send the nextCursor of the page before",
+  ],
+  ["limit", /^(?:per_?page|page_?size|count|max|take)$/i, "use limit"],
+]
+
+/** What is wrong with a field that does not exist, and the field that is probably meant. */
+const unknownFault = (path: string, name: string, fields: ReadonlyArray<string>): Fault => {
+  const [meant, , use] = otherNames.find(([field, names]) => fields.includes(field) && names.test(name)) ?? []
+  const nearest = meant === undefined ? nearestField(name, fields) : { field: meant, edits: 0 }
+  const isMeant = nearest !== undefined && nearest.edits <= maxSlips
+  const other = isMeant ? `did you mean ${nearest.field}?` : `the nearest is ${nearest?.field}`
+  const hint = nearest === undefined ? "" : ` (${use ?? other})`
+  const shown = printable.test(path) ? path : "A field with an unusual name"
+  return {
+    kind: "unknown",
+    at: path,
+    means: isMeant ? `${path.slice(0, path.length - name.length)}${nearest.field}` : undefined,
+    says: `${shown} is not a field of this operation${hint}`,
+  }
 }
 
-/** The name of a type in schema messages, and in ours. */
-const words: Record<string, string> = {
-  string: "a string",
-  array: "an array",
-  "string | null": "a string or null",
-  object: "an object",
-  "object | null": "an object or null",
-  "boolean | null": "true, false or null",
-  "array | null": "an array or null",
-  number: "a number",
-  boolean: "true or false",
-  "a string representing a finite number": "a number",
-  "a valid JSON body": "valid JSON",
+/** What is wrong with a field. */
+interface Fault {
+  readonly kind: "unknown" | "missing" | "wrong"
+  /** The path of the field. */
+  readonly at: string
+  /** The path of the field that is meant. */
+  readonly means?: string | undefined
+  /** As a part of a sentence. */
+  readonly says: string
 }
 
-const inWords = (expected: string) =>
-  /^"\w+"( \| "\w+")+$/.test(expected)
-    ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
-    : (words[expected] ?? expected)
+/** Whether a field is a time: a text with a format, whatever may be beside it. */
+const isTime = (ast: SchemaAST.AST): boolean =>
+  SchemaAST.resolveAt<string>("format")(ast) === "date-time" || (ast._tag === "Union" && ast.types.some(isTime))
+
+/** The smallest body of an operation, by the examples of its required fields; `undefined` when one of them has none. */
+const exampleOf = (ast: SchemaAST.AST): string | undefined => {
+  const first = ast._tag === "Union" ? ast.types.find(({ _tag }) => _tag === "Objects") : ast
+  if (first?._tag !== "Objects") return undefined
+  const required = first.propertySignatures.filter(({ type }) => type.context?.isOptional !== true)
+  const examples = required.map(({ name, type }) => [
+    name,
+    SchemaAST.resolveAt<ReadonlyArray<unknown>>("examples")(type)?.[0],
+  ])
+  return examples.length === 0 || examples.some(([, example]) => example === undefined)
+    ? undefined
+    : JSON.stringify(Object.fromEntries(examples))
+}
 
 const whole: Record<string, string> = {
   Payload: "The request body",
@@ -73,17 +104,26 @@ const whole: Record<string, string> = {
  */
 const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerRequest.ParsedSearchParams["Service"]) => {
   // The payload schema is a union, and no member accepts a value that is not an object.
-  if (issue._tag === "AnyOf" && issue.issues.length === 0) return "The request body must be a JSON object."
+  if (issue._tag === "AnyOf" && issue.issues.length === 0) {
+    const example = exampleOf(issue.ast)
+    return `The request body must be a JSON object${example === undefined ? "" : `: send ${example}`}.`
+  }
   const { faults: found, fields } = format(issue)
-  const faults = found.slice(0, maxReadFaults).map(({ path, message }) => {
+  const all = found.slice(0, maxReadFaults).map(({ path, message }): Fault => {
     const names = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part))
     const at = names.join(".")
     if (message.startsWith(unknownField)) return unknownFault(at, names.at(-1)!, fields[Number(message.slice(1))]!)
-    if (kind === "Query" && Array.isArray(query[at])) return `${at} was sent more than once`
+    if (kind === "Query" && Array.isArray(query[at]))
+      return { kind: "wrong", at, says: `${at} was sent more than once` }
     const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
-    return at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
+    const says = at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
+    return { kind: message === "is required" ? "missing" : "wrong", at, says }
   })
-  return `${[...new Set(faults)].slice(0, maxFaults).join("; ")}.`
+  // What was sent under another name is not missing, and comes first.
+  const meant = new Set(all.map(({ means }) => means))
+  const faults = all.filter(({ at, kind }) => kind !== "missing" || !meant.has(at))
+  const first = faults.toSorted((a, b) => Number(a.means === undefined) - Number(b.means === undefined))
+  return `${[...new Set(first.map(({ says }) => says))].slice(0, maxFaults).join("; ")}.`
 }
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError) =>
@@ -119,13 +159,21 @@ const distance = (from: string, to: string): number => {
   return row.at(-1)!
 }
 
+/** A name with more slips is another name. */
+const maxSlips = 2
+
+interface Nearest {
+  readonly field: string
+  readonly edits: number
+}
+
 /** The field whose name is most like `name`; `undefined` if there are no fields. */
-const nearestField = (name: string, fields: ReadonlyArray<string>): string | undefined => {
+const nearestField = (name: string, fields: ReadonlyArray<string>): Nearest | undefined => {
   const wanted = letters(name)
-  let nearest: { readonly field: string; readonly edits: number } | undefined
+  let nearest: Nearest | undefined
   for (const field of fields) {
     const edits = distance(wanted, letters(field))
     if (nearest === undefined || edits < nearest.edits) nearest = { field, edits }
   }
-  return nearest?.field
+  return nearest
 }

@@ -108,6 +108,13 @@ export const layer = HttpRouter.use(
       if (found === undefined) return notBuilt
       return yield* found.get(nameOf(url)) ?? Effect.succeed(noFile)
     }).pipe(Effect.map(HttpServerResponse.setHeaders(headers)))
+    const toConsole = Effect.map(HttpServerRequest.HttpServerRequest, ({ headers }) =>
+      headers["accept"]?.includes("text/html") === true
+        ? HttpServerResponse.redirect(path, { status: 303 })
+        : HttpServerResponse.empty({ status: 404 }),
+    )
+    // A person's browser; for programs, there is no operation.
+    yield* router.add("GET", "/", toConsole)
     // Also the path without the slash.
     yield* router.add("GET", `${path}/*`, answer)
   }),

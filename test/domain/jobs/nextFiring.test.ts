@@ -240,7 +240,6 @@ describe("the next firing", () => {
     ["", "Invalid number of segments in cron expression"],
     ["* * * *", "Invalid number of segments in cron expression"],
     ["* * * * * * *", "Invalid number of segments in cron expression"],
-    ["@daily", "Invalid number of segments in cron expression"],
     ["61 * * * *", "Expected a value between 0 and 59"],
     ["* 24 * * *", "Expected a value between 0 and 23"],
     ["* * 0 * *", "Expected a value between 1 and 31"],
@@ -249,6 +248,18 @@ describe("the next firing", () => {
     ["5-1 * * * *", "Invalid value range"],
   ])("refuses %j with the reason", (cron, why) => {
     assert.strictEqual(next(cron, "UTC", "2026-11-20T17:00:00.000Z"), `cron is not a cron expression: ${why}`)
+  })
+
+  it.each([
+    ["@hourly", "2026-11-20T18:00:00.000Z"],
+    ["@daily", "2026-11-21T00:00:00.000Z"],
+    ["@midnight", "2026-11-21T00:00:00.000Z"],
+    [" @Weekly ", "2026-11-22T00:00:00.000Z"],
+    ["@monthly", "2026-12-01T00:00:00.000Z"],
+    ["@yearly", "2027-01-01T00:00:00.000Z"],
+    ["@annually", "2027-01-01T00:00:00.000Z"],
+  ])("takes the name %j", (cron, first) => {
+    assert.strictEqual(next(cron, "UTC", "2026-11-20T17:00:00.000Z"), first)
   })
 
   it.each(["", "Berlin", "Europe/Nowhere", "CEST!", " UTC"])("refuses the unknown time zone %j", (timezone) => {

@@ -131,6 +131,11 @@ layer(TestServer.layer({ ADMIN_TOKEN: `${adminToken}, ${nextToken}` }), { exclud
         const { logs, routed, send, spans } = yield* TestServer
         const listed = (as: string) => Effect.map(send("GET", "/api/v0/orgs", { as }), ({ status }) => status)
         for (const as of [adminToken, nextToken]) expect(yield* listed(as)).toBe(200)
+        const asKey = yield* send("GET", "/api/v0/orgs", { headers: { "x-api-key": adminToken } })
+        expect([asKey.status, asKey.text]).toEqual([
+          401,
+          expect.stringContaining("The administrator's token is sent as"),
+        ])
         const both = `${adminToken},${nextToken}`
         const wrong = [both, both.replace(",", ", "), nextToken.slice(0, -1), `${nextToken}0`, `x${nextToken.slice(1)}`]
         for (const as of wrong) expect(yield* listed(as), as).toBe(401)
@@ -138,6 +143,13 @@ layer(TestServer.layer({ ADMIN_TOKEN: `${adminToken}, ${nextToken}` }), { exclud
 
         const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as: adminToken })
         const { key } = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "k" }, as: nextToken })
+        const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+          json: { name: "docs", orgId },
+          as: adminToken,
+        })
+        const made = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
+        const byProject = yield* send("GET", `/api/v0/orgs/${orgId}/keys`, { as: made["key"]! })
+        expect(byProject.text).toContain("send a key of its org, or the administrator's token")
         const routedBefore = routed()
         for (const as of [adminToken, nextToken]) {
           yield* must(send, "POST", "/api/v0/keys/validate", { json: { key }, as })

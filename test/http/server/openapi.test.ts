@@ -213,7 +213,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
         expect(api.components.schemas[name], name).toMatchObject({ additionalProperties: false })
         taken++
       }
-      expect(taken).toBe(30)
+      expect(taken).toBe(32)
     }),
   )
 

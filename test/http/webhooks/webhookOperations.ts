@@ -66,10 +66,13 @@ export const webhookOperations = {
     },
     [404, 409],
   ),
-  publicKey: post("webhooks/public-key", undefined, { public_keys: Schema.Array(Schema.String) }),
+  publicKey: {
+    ...post("webhooks/public-key", Schema.Struct({}), { public_keys: Schema.Array(Schema.String) }),
+    mayBeEmpty: true,
+  },
   rotatePublicKey: {
-    ...post("webhooks/public-key/rotate", undefined, { public_keys: Schema.Array(Schema.String) }),
-    errors: [400, 401, 409, 422],
+    ...post("webhooks/public-key/rotate", Schema.Struct({}), { public_keys: Schema.Array(Schema.String) }, [409, 422]),
+    mayBeEmpty: true,
   },
   listDeliveries: post(
     "webhooks/deliveries/list",

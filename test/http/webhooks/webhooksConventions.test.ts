@@ -82,8 +82,8 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         // An operation without a body reads none.
         if (request !== undefined) {
           const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
-          expect(expectError(refused, 400, name)).toContain(
-            "unknown_field is not a field of this operation (the nearest is ",
+          expect(expectError(refused, 400, name)).toMatch(
+            /unknown_field is not a field of this operation \(the nearest is |this operation has no fields\.$/,
           )
         }
         const queried = yield* asking(tenant, `${path}?limit=5`)({ json: body })
@@ -123,7 +123,9 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
           expectError(yield* ask({ body, headers: json }), 400, body)
         }
         for (const body of ["null", "[]", '"text"', "1", "true"]) {
-          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(/must be a JSON object\.$/)
+          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(
+            /must be a JSON object(?:: send \{.*\})?\.$/,
+          )
         }
         expectError(yield* ask(), 400)
         for (const type of ["text/plain", "application/x-www-form-urlencoded", "x", ";"]) {
@@ -223,7 +225,7 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
       for (const [path, body, sentence] of cases) {
         expect(expectError(yield* tenant.ask(path, body), 400, path)).toBe(sentence)
       }
-      for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *", "@hourly"]) {
+      for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *"]) {
         const answer = yield* tenant.ask("schedules/create", { workflow: "w", cron })
         expect(expectError(answer, 400, cron)).toMatch(/^cron is not a cron expression: /)
       }
@@ -238,7 +240,6 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
         const { headers } = yield* makeTenant()
         const answer = {
           success: false,
-          message: "There is no operation at this path. /docs lists all operations.",
           code: "not_found",
         }
         for (const path of [
@@ -249,7 +250,9 @@ layer(server, { excludeTestServices: true })("conventions of the webhook interfa
           "/v1/jobs/x",
         ]) {
           expectError(yield* send("POST", path, { json: {} }), 404, path)
-          expect((yield* send("POST", path, { json: {}, headers })).json).toEqual(answer)
+          const hint = path.endsWith("/") ? "Leave out the slash at its end." : "/docs lists all operations."
+          const message = `There is no operation at this path. ${hint}`
+          expect((yield* send("POST", path, { json: {}, headers })).json).toEqual({ ...answer, message })
         }
         for (const [, { path }] of webhookEntries) {
           for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
