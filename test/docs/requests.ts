@@ -66,7 +66,7 @@ export const faultOfRequest = ({ body, headers, method, url }: CurlRequest): str
   ]
   const header = [...headers.keys()].find((name) => !known.includes(name))
   if (header !== undefined) return `${url.pathname} takes no header ${header}`
-  if (body === undefined) return operation.body === undefined ? undefined : `${url.pathname} wants a body`
+  if (body === undefined) return operation.needsBody ? `${url.pathname} wants a body` : undefined
   if (headers.get("content-type") !== "application/json") return `${url.pathname} wants a content-type`
   return operation.faultOfBody(JSON.parse(body))
 }

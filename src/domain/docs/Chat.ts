@@ -36,7 +36,7 @@ const Part = Schema.Struct({
     {
       toJsonSchema: () => ({
         anyOf: [
-          { properties: { type: { not: { const: "text" } } } },
+          { properties: { type: { pattern: "^(?!text$)" } } },
           { required: ["text"], properties: { text: { type: "string" } } },
         ],
       }),

@@ -134,26 +134,26 @@ const firstFiring = (expression: Expression, after: number): number | undefined 
 }
 
 /** The names of common expressions. Source: crontab(5) of Vixie cron. */
-const named: Readonly<Record<string, string>> = {
-  "@yearly": "0 0 1 1 *",
-  "@annually": "0 0 1 1 *",
-  "@monthly": "0 0 1 * *",
-  "@weekly": "0 0 * * 0",
-  "@daily": "0 0 * * *",
-  "@midnight": "0 0 * * *",
-  "@hourly": "0 * * * *",
-}
+const named = new Map([
+  ["@yearly", "0 0 1 1 *"],
+  ["@annually", "0 0 1 1 *"],
+  ["@monthly", "0 0 1 * *"],
+  ["@weekly", "0 0 * * 0"],
+  ["@daily", "0 0 * * *"],
+  ["@midnight", "0 0 * * *"],
+  ["@hourly", "0 * * * *"],
+])
 
 /** Fails with a sentence that says what is wrong with the expression or the zone. */
 const parseExpression = (given: string, timezone: string): Result.Result<Expression, string> => {
-  const cron = named[given.trim().toLowerCase()] ?? given
+  const cron = named.get(given.trim().toLowerCase()) ?? given
   const zone = DateTime.zoneFromString(timezone)
   if (zone._tag === "None") return Result.fail("timezone must be an IANA time zone, as in Europe/Berlin")
   return Result.match(Cron.parse(cron, "UTC"), {
     onFailure: (error) =>
       Result.fail(
         cron.trim().startsWith("@")
-          ? `cron must be five or six fields, or one of ${Object.keys(named).join(", ")}`
+          ? `cron must be five or six fields, or one of ${[...named.keys()].join(", ")}`
           : `cron is not a cron expression: ${error.message}`,
       ),
     onSuccess: (parsed) => {

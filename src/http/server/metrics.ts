@@ -8,6 +8,7 @@ import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { identify } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
 import { isFromThisMachine } from "../clientAddress.ts"
+import { exemplars } from "./requests.ts"
 
 /** `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the size once in a minute. */
 export const layer = HttpRouter.use(
@@ -19,11 +20,32 @@ export const layer = HttpRouter.use(
     const size = Effect.provideService(measureDatabaseSize, DatabaseSize, yield* DatabaseSize)
     const measured = Effect.all([backlog, yield* Effect.cachedWithTTL(size, "1 minute")], { concurrency: 2 })
     const text = Effect.andThen(measured, PrometheusMetrics.format())
-    const contentType = "text/plain; version=0.0.4; charset=utf-8"
-    const answer = Effect.map(text, (body) => HttpServerResponse.text(body, { contentType }))
+    const answer = Effect.zipWith(text, HttpServerRequest.HttpServerRequest, (body, { headers }) =>
+      headers["accept"]?.includes("application/openmetrics-text") === true
+        ? HttpServerResponse.text(openMetrics(body), {
+            contentType: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+          })
+        : HttpServerResponse.text(body, { contentType: "text/plain; version=0.0.4; charset=utf-8" }),
+    )
     yield* router.add("GET", "/metrics", yield* guardedByToken(answer))
   }),
 )
+
+/**
+ * The text format of Prometheus as OpenMetrics 1.0: the family of a counter has no `_total`, the buckets of traced requests
+ * have an exemplar, and the end is marked.
+ */
+const openMetrics = (text: string) => {
+  const lines = text.split("\n").map((line) => {
+    if (line.startsWith("# ")) return line.replace(/^(# (?:HELP|TYPE) \w+)_total /, "$1 ")
+    const labels =
+      line.startsWith("http_request_duration_seconds_bucket{") &&
+      line.slice(line.indexOf("{") + 1, line.lastIndexOf("}"))
+    const found = labels === false ? undefined : exemplars.get(labels)
+    return found === undefined ? line : `${line} # {trace_id="${found.traceId}"} ${found.seconds} ${found.at}`
+  })
+  return `${lines.join("\n")}# EOF\n`
+}
 
 const due = Metric.gauge("gatehouse_deliveries_due", {
   description: "Deliveries that are due and not claimed, of all replicas; counted up to 100000.",

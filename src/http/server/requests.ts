@@ -33,6 +33,17 @@ export const series = (sent: string, path: string, status: number): Metric.Histo
   return made
 }
 
+/** The buckets of `http_request_duration_seconds`, by their labels on the page of metrics, with a traced request of each. */
+export const exemplars = new Map<string, { readonly traceId: string; readonly seconds: number; readonly at: number }>()
+
+/** Remembers a traced request as the example of its bucket. Bounded: each series has 14 buckets. */
+const keepExemplar = (sent: string, path: string, status: number, seconds: number, traceId: string) => {
+  const method = methods.has(sent) ? sent : "other"
+  const le = boundaries.find((boundary) => seconds <= boundary) ?? "+Inf"
+  const labels = `method="${method}",route="${path.replace(/:(\w+)/g, "{$1}")}",status="${status}",le="${le}"`
+  exemplars.set(labels, { traceId, seconds, at: Date.now() / 1000 })
+}
+
 /**
  * Measures the duration of a request. Must wrap the router directly: it reads the route from the fiber's context, which a
  * `provide` around the router would restore.
@@ -44,7 +55,10 @@ export const measured = <A extends { readonly status: number }, E, R>(method: st
       const { context } = fiber
       const route = Context.getOrUndefined(context as Context.Context<unknown>, HttpRouter.RouteContext)?.route
       const seconds = (performance.now() - startedAt) / 1000
-      series(method, route?.path ?? unmatched, answered.status).updateUnsafe(seconds, context)
+      const path = route?.path ?? unmatched
+      series(method, path, answered.status).updateUnsafe(seconds, context)
+      const span = Context.getOrUndefined(context as Context.Context<unknown>, Tracer.ParentSpan)
+      if (span?.sampled === true) keepExemplar(method, path, answered.status, seconds, span.traceId)
       return answered
     })
   })

@@ -13,7 +13,7 @@ interface Media {
 interface DocumentedOperation {
   readonly security?: ReadonlyArray<Readonly<Record<string, unknown>>>
   readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string; readonly schema: Raw }>
-  readonly requestBody?: { readonly content: Readonly<Record<string, Media>> }
+  readonly requestBody?: { readonly required?: boolean; readonly content: Readonly<Record<string, Media>> }
   readonly responses: Readonly<Record<string, DocumentedResponse>>
 }
 interface DocumentedResponse {
@@ -44,6 +44,7 @@ export interface Described {
   readonly path: string
   readonly parameters: DocumentedOperation["parameters"]
   readonly body: Media | undefined
+  readonly needsBody: boolean
   /** The names of the schemes that give access; "" means no credential. */
   readonly schemes: ReadonlyArray<string>
   /** Resolves a `$ref`. */
@@ -100,6 +101,7 @@ export const describedBy = ({ paths, components }: Document): ReadonlyArray<Desc
         path,
         parameters: operation.parameters,
         body,
+        needsBody: operation.requestBody?.required === true,
         schemes: operation.security?.flatMap((one) => (Object.keys(one).length === 0 ? [""] : Object.keys(one))) ?? [],
         resolve,
         faultOfBody: (json) => (body === undefined ? "it takes no body" : fits(body)(json)),

@@ -208,6 +208,36 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
         }),
     )
 
+    // Seen failing: the text format of Prometheus was the only one.
+    it.effect("speaks OpenMetrics to who accepts it, with the trace of a request in its bucket", () =>
+      Effect.gen(function* () {
+        const { send, spans } = yield* TestServer
+        yield* send("GET", "/healthz")
+        const accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+        const { headers, text } = yield* send("GET", "/metrics", { headers: { accept } })
+        expect(headers["content-type"]).toBe("application/openmetrics-text; version=1.0.0; charset=utf-8")
+        expect(text.endsWith("\n# EOF\n")).toBe(true)
+        expect(text).not.toMatch(/^# TYPE \w+_total /m)
+        expect(text).toMatch(/^# TYPE process_cpu_seconds counter\n(?:# .*\n)*process_cpu_seconds_total /m)
+        const [, traceId, seconds] =
+          /_bucket\{method="GET",route="\/healthz",status="200",le="[^"]+"\} \d+ # \{trace_id="(\w+)"\} ([\d.e-]+) [\d.]+$/m.exec(
+            text,
+          ) ?? []
+        expect(traceId, text).toMatch(/^[0-9a-f]{32}$/)
+        expect(spans()).toContain("/healthz")
+        expect(Number(seconds)).toBeGreaterThan(0)
+        // Without the marks and exemplars, it is the other format.
+        const plain = text.replace(/ # \{trace_id.*$/gm, "").replace("# EOF\n", "")
+        const families = parse(
+          plain.replace(
+            /^(# (?:HELP|TYPE)) (process_cpu_seconds|gatehouse_(?:deliveries|key_validations|limits_reached|swept_rows)) /gm,
+            "$1 $2_total ",
+          ),
+        )
+        expect(conventionFaults(families)).toEqual([])
+      }),
+    )
+
     it.effect("backlog: counts due deliveries that are not claimed, and the age of the oldest", () =>
       Effect.gen(function* () {
         const { advance } = yield* TestServer
