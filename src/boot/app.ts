@@ -46,6 +46,7 @@ import { WebhookEndpoints } from "../domain/webhooks/WebhookEndpoints.ts"
 import * as Server from "../http/server/Server.ts"
 import { TrustedProxies } from "../http/clientAddress.ts"
 import { AdminTokens } from "../http/credentials.ts"
+import { TokenGuesses } from "../http/server/Authorization.ts"
 import * as HotPath from "../http/server/hotPath.ts"
 import * as NodeServer from "../http/server/listener.ts"
 import { MetricsToken } from "../http/server/metrics.ts"
@@ -168,6 +169,7 @@ export const app = (settings: Settings) =>
     Layer.provide(Layer.succeed(DefaultLimits, settings.limits)),
     Layer.provide(Layer.succeed(RetentionDays, settings.retentionDays)),
     Layer.provide(Layer.succeed(KeyCache.KeyCacheSize, settings.keyCacheSize ?? cachesWithin(memoryLimit()).keys)),
+    Layer.provide(TokenGuesses.layer),
     Layer.provide(Layer.succeed(AdminTokens, { tokens: settings.adminTokens, baseUrl: settings.baseUrl })),
     Layer.provide(Layer.succeed(MetricsToken, settings.metricsToken)),
     Layer.provide(Layer.succeed(TrustedProxies, settings.trustedProxies)),

@@ -36,8 +36,8 @@ const Part = Schema.Struct({
     {
       toJsonSchema: () => ({
         anyOf: [
-          { properties: { type: { pattern: "^(?!text$)" } } },
-          { required: ["text"], properties: { text: { type: "string" } } },
+          { properties: { type: { pattern: "^(?!text$)", description: "Another type, which is ignored." } } },
+          { required: ["text"], properties: { text: { type: "string", description: "The text of the part." } } },
         ],
       }),
     },

@@ -1,22 +1,26 @@
-import { Context, Duration, Effect, Layer } from "effect"
-import { RateLimiter } from "effect/persistence"
+import { Context, Effect, Layer } from "effect"
+import { LRUCache } from "lru-cache"
 import { TooManyRequests } from "../Errors.ts"
 import type { CurrentPrincipal, Principal } from "../Principal.ts"
+import { monotonicMillis } from "../monotonicMillis.ts"
+import { networkOf } from "../networks.ts"
 import { ChatRates } from "./Chat.ts"
 
-const tooMany = (error: RateLimiter.RateLimiterError) =>
-  error.reason._tag === "RateLimitExceeded"
-    ? Effect.fail(
-        new TooManyRequests({
-          error: "The limit of chats per minute is reached; try again after the seconds in Retry-After.",
-          retryAfterSeconds: Math.max(1, Math.ceil(Duration.toSeconds(error.reason.retryAfter))),
-        }),
-      )
-    : Effect.die(error)
+const minuteMillis = 60_000
+/** The keys and networks that are remembered: the least recent one makes room for another. */
+const maxRemembered = 10_000
+
+const tooMany = (waitMillis: number) =>
+  Effect.fail(
+    new TooManyRequests({
+      error: "The limit of chats per minute is reached; try again after the seconds in Retry-After.",
+      retryAfterSeconds: Math.max(1, Math.ceil(waitMillis / 1000)),
+    }),
+  )
 
 /** What the rate limit counts by: the key, or the address of a client without one. */
 export const limitKeyOf = (principal: Principal, address: string) =>
-  "keyId" in principal ? `key ${principal.keyId}` : `address ${address}`
+  "keyId" in principal ? `key ${principal.keyId}` : `address ${networkOf(address)}`
 
 /** The rate limits of chats, and of everything else that searches documentation. */
 export class ChatRateLimits extends Context.Service<
@@ -36,17 +40,20 @@ export class ChatRateLimits extends Context.Service<
   static readonly layer = Layer.effect(
     ChatRateLimits,
     Effect.gen(function* () {
-      const limiter = yield* RateLimiter.RateLimiter
       const rates = yield* ChatRates
+      /** Until when the uses of each last: one of n a minute lasts a minute divided by n. */
+      const lastUntil = new LRUCache<string, number>({ max: maxRemembered })
       return ChatRateLimits.of({
-        take: (principal, address) => {
-          const limit = "keyId" in principal ? rates.projectKey : rates.address
-          const key = limitKeyOf(principal, address)
-          return limiter
-            .consume({ key, limit, window: "1 minute", algorithm: "token-bucket" })
-            .pipe(Effect.catchTag("RateLimiterError", tooMany), Effect.asVoid)
-        },
+        take: (principal, address) =>
+          Effect.flatMap(monotonicMillis, (now) => {
+            const each = minuteMillis / ("keyId" in principal ? rates.projectKey : rates.address)
+            const key = limitKeyOf(principal, address)
+            const until = Math.max(now, lastUntil.get(key) ?? 0) + each
+            if (until > now + minuteMillis) return tooMany(until - now - minuteMillis)
+            lastUntil.set(key, until)
+            return Effect.void
+          }),
       })
     }),
-  ).pipe(Layer.provide(RateLimiter.layer), Layer.provide(RateLimiter.layerStoreMemory))
+  )
 }

@@ -1,16 +1,12 @@
-import { Clock, Effect, Exit, Option, Redacted, Result } from "effect"
-import { NetAddress } from "effect/net"
-import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../Errors.ts"
+import { Clock, Effect, Exit, Redacted } from "effect"
+import { Forbidden, Unauthorized, type Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
-import { monotonicMillis } from "../monotonicMillis.ts"
+import { failureLimit } from "../networks.ts"
 import { apiKeyLength, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { KeyHash, KeyLookup, ValidationCounter, type ValidationOutcome, type ValidationSource } from "./KeyLookup.ts"
 import * as KeyPortions from "./LeasedQuotas.ts"
 import * as KeyUsage from "./KeyUsage.ts"
-
-/** The invalid keys that an anonymous caller may send in a minute. */
-const maxFailuresPerMinute = 600
 
 // One value: the error does not reveal why a key is invalid.
 const notValid = new Unauthorized({ error: "The key is not valid." })
@@ -46,7 +42,9 @@ export const make = Effect.gen(function* () {
   const hashOf = yield* KeyHash
   const clock = yield* Clock.Clock
   const count = yield* ValidationCounter
-  const failures = failureLimit(maxFailuresPerMinute)
+  const failures = failureLimit(
+    "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
+  )
   const lookup = yield* KeyLookup
   const portions = yield* KeyPortions.make(notValid)
   const usage = KeyUsage.make(repository, yield* KeyUsage.KeyUsageRepository)
@@ -166,92 +164,3 @@ export const make = Effect.gen(function* () {
     returnPortions: portions.returnAll,
   }
 })
-
-interface Window {
-  readonly startedAt: number
-  failures: number
-}
-
-const windowMillis = 60_000
-const maxWindows = 10_000
-/** Longer than any address. A proxy may pass on text that is none. */
-const maxNameLength = 64
-
-/**
- * What an address counts as: an IPv6 address as its /64 network, of which one client has all addresses, an IPv4-mapped
- * one as its IPv4 address. Text that is no address counts as itself.
- */
-const networkOf = (address: string): string => {
-  if (!address.includes(":")) return address.slice(0, maxNameLength)
-  const parsed = NetAddress.ipv6FromString(address.replace(/%.*$/s, ""))
-  if (Result.isFailure(parsed)) return address.slice(0, maxNameLength)
-  return Option.match(NetAddress.fromIpv4Mapped(parsed.success), {
-    onSome: NetAddress.formatIp,
-    onNone: () => `${NetAddress.ipv6ToSegments(parsed.success).slice(0, 4).join(":")}::/64`,
-  })
-}
-
-/**
- * Counts failures per client network in windows of a minute. At most 10,000 windows are kept: one that has ended makes
- * room first, else the one with the fewest failures, so that a flood of addresses does not free the worst of them.
- *
- * @param limit how many failures a network has in a minute before it is refused for the rest of it
- */
-export const failureLimit = (limit: number) => {
-  /** The oldest first. */
-  const windows = new Map<string, Window>()
-  /** The networks by their number of failures; in each the one that reached it first comes first. */
-  const byFailures = Array.from({ length: limit + 1 }, () => new Set<string>())
-
-  /** Fails with `TooManyRequests` while the address has used up its failures. */
-  const check = (address: string) =>
-    Effect.flatMap(monotonicMillis, (now) => {
-      const window = windows.get(networkOf(address))
-      if (window === undefined || window.failures < limit) return Effect.void
-      const left = window.startedAt + windowMillis - now
-      if (left <= 0) return Effect.void
-      return Effect.fail(
-        new TooManyRequests({
-          error:
-            "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
-          retryAfterSeconds: Math.ceil(left / 1000),
-        }),
-      )
-    })
-
-  const count = (network: string, window: Window, failures: number) => {
-    byFailures[window.failures]!.delete(network)
-    window.failures = failures
-    byFailures[failures]!.add(network)
-  }
-
-  const forget = (network: string) => {
-    const window = windows.get(network)
-    if (window === undefined) return
-    byFailures[window.failures]!.delete(network)
-    windows.delete(network)
-  }
-
-  const removeWindow = (now: number) => {
-    const [oldest, { startedAt }] = windows.entries().next().value!
-    const fewest = byFailures.find(({ size }) => size > 0)!
-    forget(now - startedAt >= windowMillis ? oldest : fewest.values().next().value!)
-  }
-
-  const record = (address: string) =>
-    Effect.map(monotonicMillis, (now) => {
-      const network = networkOf(address)
-      const window = windows.get(network)
-      if (window !== undefined && now - window.startedAt < windowMillis) {
-        // Requests that were checked at the same time can be more than the limit.
-        if (window.failures < limit) count(network, window, window.failures + 1)
-        return
-      }
-      forget(network)
-      if (windows.size >= maxWindows) removeWindow(now)
-      windows.set(network, { startedAt: now, failures: 1 })
-      byFailures[1]!.add(network)
-    })
-
-  return { check, record }
-}

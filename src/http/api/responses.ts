@@ -102,6 +102,32 @@ const inWebhookShape = <E extends Code, C extends string>(
     Schema.annotate({ httpApiStatus }),
   )
 
+/** `TooManyRequests` in the webhook interface, with the seconds to wait in the `Retry-After` header. */
+export const TooManyWebhookRequests = TooManyRequests.pipe(
+  HttpApiSchema.encodeToWithHeaders(
+    {
+      body: Schema.Struct({
+        success: Schema.Literal(false),
+        message: Schema.String.annotate({ description: "A sentence for a person." }),
+        code: Schema.Literal("too_many_requests"),
+      }).annotate({
+        identifier: "TooManyWebhookRequests",
+        httpApiStatus: 429,
+        description: "Too many requests; the Retry-After header says how many seconds to wait.",
+      }),
+      headers: { "retry-after": Schema.Int.annotate({ description: "Seconds to wait." }) },
+    },
+    {
+      decode: ({ body: { message }, headers }) =>
+        new TooManyRequests({ error: message, retryAfterSeconds: headers["retry-after"] }),
+      encode: ({ error, code, retryAfterSeconds }) => ({
+        body: { success: false as const, message: error, code },
+        headers: { "retry-after": retryAfterSeconds },
+      }),
+    },
+  ),
+)
+
 export const InvalidRequest = inWebhookShape(Errors.InvalidRequest, "invalid_request", 400)
 export const Unauthorized = inWebhookShape(Errors.Unauthorized, "unauthorized", 401)
 export const Forbidden = inWebhookShape(Errors.Forbidden, "forbidden", 403)

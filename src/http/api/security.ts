@@ -165,7 +165,7 @@ export class RequestErrors extends HttpApiMiddleware.Service<RequestErrors>()("g
 /** Finds the principal of a request, and refuses one that the operation's `Admits` excludes. Then refuses an unknown query. */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentPrincipal }>()(
   "gatehouse/http/Authorization",
-  { error: [Unauthorized, InvalidRequest, Unavailable] },
+  { error: [Unauthorized, InvalidRequest, WebhookErrors.TooManyRequestsWithRetryAfter, Unavailable] },
 ) {}
 
 /** Chats: the body is read when there is memory for it. */
@@ -203,6 +203,7 @@ export class WebhookAuthorization extends HttpApiMiddleware.Service<
     WebhookErrors.InvalidRequest,
     WebhookErrors.Forbidden,
     WebhookErrors.NotFound,
+    WebhookErrors.TooManyWebhookRequests,
     WebhookErrors.Unavailable,
   ],
 }) {}

@@ -1,7 +1,14 @@
 import { Context, Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiEndpoint } from "effect/http-api"
-import { type Forbidden, InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../../domain/Errors.ts"
+import {
+  type Forbidden,
+  InvalidRequest,
+  NotFound,
+  type TooManyRequests,
+  Unauthorized,
+  type Unavailable,
+} from "../../domain/Errors.ts"
 import {
   CurrentPrincipal,
   keyNeeded,
@@ -13,7 +20,9 @@ import {
   tenantOf,
 } from "../../domain/Principal.ts"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
-import type { ValidKey } from "../../domain/keys/ApiKey.ts"
+import { monotonicMillis } from "../../domain/monotonicMillis.ts"
+import { failureLimit, networkOf } from "../../domain/networks.ts"
+import { isWellFormed, type ValidKey } from "../../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { KeyHash } from "../../domain/keys/KeyLookup.ts"
 import { OrgRepository } from "../../domain/orgs/Orgs.ts"
@@ -23,7 +32,7 @@ import { Admits, Authorization, WebhookAuthorization } from "../api/security.ts"
 import { furtherFieldsIgnored } from "../api/responses.ts"
 import { AdminTokens } from "../credentials.ts"
 import * as Credentials from "../credentials.ts"
-import { isLocal } from "../clientAddress.ts"
+import { clientAddress, isLocal } from "../clientAddress.ts"
 import { annotateOrg } from "./requests.ts"
 
 const foreign = new Unauthorized({
@@ -51,9 +60,41 @@ const reveal = (credential: Credentials.RedactedCredential): Credentials.Credent
   token: Redacted.value(credential.token),
 })
 
+/** How often wrong credentials are logged. */
+const warningMillis = 60_000
+
+/** The guesses of the administrator's token by network, with the limit of the keys that anyone may have checked. */
+export class TokenGuesses extends Context.Service<
+  TokenGuesses,
+  ReturnType<typeof failureLimit> & {
+    /** Logs that there are wrong credentials, at most once a minute. */
+    readonly warn: (network: string) => Effect.Effect<void>
+  }
+>()("gatehouse/http/Authorization/TokenGuesses") {
+  static readonly layer = Layer.sync(TokenGuesses, () => {
+    const limit = failureLimit(
+      "Too many credentials from this address were not valid. Try again after the seconds in Retry-After.",
+    )
+    let warnedAt = -Infinity
+    let more = 0
+    const warn = (network: string) =>
+      Effect.flatMap(monotonicMillis, (now) => {
+        if (now - warnedAt < warningMillis) return Effect.sync(() => void more++)
+        const others = more === 0 ? "" : `, and ${more} times since the last such line`
+        warnedAt = now
+        more = 0
+        return Effect.logWarning(
+          `A credential that is neither a key nor the administrator's token was sent from ${network}${others}`,
+        )
+      })
+    return { ...limit, warn }
+  })
+}
+
 /** Turns the credentials of requests into principals. */
 export const identify = Effect.gen(function* () {
   const { tokens, baseUrl } = yield* AdminTokens
+  const guesses = yield* TokenGuesses
   const keys = yield* ApiKeys
   const isAdministrator = yield* administratorCheck
   const ofSession = yield* makeSessionCallers
@@ -62,9 +103,37 @@ export const identify = Effect.gen(function* () {
   const ofKey = (key: Redacted.Redacted<string>) =>
     Effect.map(keys.authenticate(key), (grant): Caller => ({ principal: ofGrant(grant), credential: key }))
 
+  /** Fails for a credential that may be a guess while its network has guessed too often. Returns the client's address. */
+  const checkGuess = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    { token }: Credentials.Credential,
+  ) {
+    const address = yield* Effect.provideService(clientAddress, HttpServerRequest.HttpServerRequest, request)
+    if (!isWellFormed(token)) yield* guesses.check(address)
+    return address
+  })
+
+  /**
+   * Whether a credential is the administrator's. One that is no key is a guess: a network has 600 wrong ones in a minute, and
+   * then even the right one is refused for the rest of it. Keys are too long to be guessed, and count nothing.
+   */
+  const isAdministratorNow = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    credential: Credentials.RedactedCredential,
+  ) {
+    const revealed = reveal(credential)
+    if (open || isWellFormed(revealed.token)) return false
+    const address = yield* checkGuess(request, revealed)
+    if (isAdministrator(revealed)) return true
+    if (isAdministrator({ ...revealed, bearer: true })) return yield* tokenAsKey
+    yield* guesses.record(address)
+    yield* guesses.warn(networkOf(address))
+    return false
+  })
+
   const toCaller = Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
-  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
+  ): Effect.fn.Return<Caller, Unauthorized | TooManyRequests | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     if (credential === undefined) {
       const caller = yield* ofSession(request)
@@ -73,12 +142,12 @@ export const identify = Effect.gen(function* () {
       return { principal: Principal.Anonymous() }
     }
     const { token } = credential
-    if (isAdministrator(reveal(credential))) return { principal: Principal.Administrator(), credential: token }
-    const isMisplaced = isAdministrator({ token: Redacted.value(token), bearer: true })
-    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(isMisplaced ? tokenAsKey : refused))
+    if (yield* isAdministratorNow(request, credential))
+      return { principal: Principal.Administrator(), credential: token }
+    return yield* Effect.catchTag(ofKey(token), "Unauthorized", () => Effect.fail(refused))
   })
 
-  return { open, isAdministrator, ofKey, toCaller }
+  return { open, checkGuess, isAdministratorNow, ofKey, toCaller }
 })
 
 /** The callers of the platform interface. */
@@ -89,7 +158,7 @@ const makePlatform = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     admits: typeof Admits.Service,
-  ): Effect.fn.Return<Caller, Unauthorized | Unavailable> {
+  ): Effect.fn.Return<Caller, Unauthorized | TooManyRequests | Unavailable> {
     // GitHub has no credential here: another middleware checks its signature.
     if (admits === "signed") return { principal: Principal.Anonymous() }
     if (admits === "ciRun") {
@@ -106,7 +175,7 @@ const makePlatform = Effect.gen(function* () {
 /** The callers of the webhook interface: a key or session of the tenant, or the administrator, who names the org. */
 const makeTenants = Effect.gen(function* () {
   const orgs = yield* OrgRepository
-  const { isAdministrator, ofKey, open, toCaller } = yield* identify
+  const { isAdministratorNow, ofKey, open, toCaller } = yield* identify
 
   const actFor = Effect.fnUntraced(function* (orgId: string, caller: Caller) {
     if (orgId === "") return yield* orgNeeded()
@@ -120,11 +189,12 @@ const makeTenants = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     request: HttpServerRequest.HttpServerRequest,
     admits: typeof Admits.Service,
-  ): Effect.fn.Return<Caller, Unauthorized | Forbidden | NotFound | Unavailable> {
+  ): Effect.fn.Return<Caller, Unauthorized | Forbidden | NotFound | TooManyRequests | Unavailable> {
     const credential = yield* Credentials.read(request.headers)
     const orgId = request.headers["x-org-id"] ?? ""
-    if (credential !== undefined && !isAdministrator(reveal(credential))) {
-      return yield* ofKey(credential.token)
+    if (credential !== undefined) {
+      if (!(yield* isAdministratorNow(request, credential))) return yield* ofKey(credential.token)
+      return yield* actFor(orgId, { principal: Principal.Administrator(), credential: credential.token })
     }
     const caller = yield* toCaller(request)
     switch (caller.principal._tag) {

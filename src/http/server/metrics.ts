@@ -116,7 +116,7 @@ const forbidden = new Forbidden({
 /** Succeeds if a request may read the metrics: every request in open mode; in guarded mode see `MetricsToken`. */
 const makeCheck = Effect.gen(function* () {
   const metricsToken = yield* MetricsToken
-  const { open, toCaller } = yield* identify
+  const { checkGuess, open, toCaller } = yield* identify
   const isMetricsToken = Credentials.tokenCheck(metricsToken === undefined ? [] : [metricsToken])
 
   return Effect.gen(function* () {
@@ -124,6 +124,7 @@ const makeCheck = Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     const { headers, remoteAddress } = request
     const credential = Result.getOrUndefined(Credentials.parse(headers))
+    if (credential !== undefined) yield* checkGuess(request, credential)
     if (credential?.bearer === true && isMetricsToken(credential.token)) return
     const { principal } = yield* toCaller(request)
     if (principal._tag === "Administrator") return
@@ -146,7 +147,9 @@ const guardedByToken = <E, R>(answer: Effect.Effect<HttpServerResponse.HttpServe
         onFailure: (fault): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
           fault._tag === "Unauthorized"
             ? refusal(401, { "www-authenticate": "Bearer" })(fault)
-            : refusal(fault._tag === "Forbidden" ? 403 : 503)(fault),
+            : fault._tag === "TooManyRequests"
+              ? refusal(429, { "retry-after": String(fault.retryAfterSeconds) })(fault)
+              : refusal(fault._tag === "Forbidden" ? 403 : 503)(fault),
       }),
     ),
   )

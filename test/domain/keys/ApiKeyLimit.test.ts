@@ -5,7 +5,7 @@ import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { Principal } from "#src/domain/Principal.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import * as FailureLimit from "#src/domain/keys/KeyChecks.ts"
+import * as FailureLimit from "#src/domain/networks.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { as, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
 
@@ -110,7 +110,7 @@ describe("failures of requests without a credential", () => {
 describe("FailureLimit", () => {
   it.effect("remembers at most 10,000 addresses, and forgets the oldest first", () =>
     Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit(1)
+      const limit = FailureLimit.failureLimit("Too many.", 1)
       const isLimited = (n: number) => Effect.map(outcomeOf(limit.check(`address ${n}`)), (tag) => tag !== "ok")
       for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
       assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(9_999)], [true, true])
@@ -125,7 +125,7 @@ describe("FailureLimit", () => {
   // Seen failing when the address with the most failures was evicted, and could continue.
   it.effect("a flood of addresses evicts those with the fewest failures, not the most", () =>
     Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit(3)
+      const limit = FailureLimit.failureLimit("Too many.", 3)
       for (let n = 0; n < 3; n++) yield* limit.record("203.0.113.1")
       for (let n = 0; n < 2; n++) yield* limit.record("203.0.113.2")
       for (let n = 0; n < 30_000; n++) yield* limit.record(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
@@ -137,7 +137,7 @@ describe("FailureLimit", () => {
 
   it.effect("evicts ended windows first, however many failures they have", () =>
     Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit(2)
+      const limit = FailureLimit.failureLimit("Too many.", 2)
       for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
       yield* TestClock.adjust("1 minute")
       yield* limit.record("a")
@@ -150,7 +150,7 @@ describe("FailureLimit", () => {
   // Seen failing when each address of a network could fail 600 times: a network has 2 to the 64 of them.
   it.effect("counts a /64 network of IPv6 as one address, and an IPv4-mapped address as its IPv4", () =>
     Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit(4)
+      const limit = FailureLimit.failureLimit("Too many.", 4)
       for (const address of [
         "2001:db8:1:2::1",
         "2001:DB8:1:2:ffff::",
@@ -176,7 +176,7 @@ describe("FailureLimit", () => {
 
   it.effect("an address that returns after a minute counts as the newest", () =>
     Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit(1)
+      const limit = FailureLimit.failureLimit("Too many.", 1)
       for (let n = 0; n < 10_000; n++) yield* limit.record(`address ${n}`)
       yield* TestClock.adjust("1 minute")
       yield* limit.record("address 0")

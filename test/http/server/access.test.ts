@@ -275,3 +275,48 @@ for (const mode of ["guarded", "open"] as const) {
     },
   )
 }
+
+// Seen failing: nothing limited guesses of the administrator's token, and no line of the log told of them.
+layer(TestServer.layer({ ...guarded, METRICS_TOKEN: "metrics-token-of-the-tests-0123456789", TRUST_PROXY: "1" }), {
+  excludeTestServices: true,
+})("guesses of the administrator's token", (it) => {
+  it.effect("are refused after 600 in a minute from a network, even the right one; keys and others are not", () =>
+    Effect.gen(function* () {
+      const { logs, send } = yield* TestServer
+      const from = (address: string, as: string, path = "/api/v0/orgs", method = "GET") =>
+        send(method, path, { as, headers: { "x-forwarded-for": address }, ...(method === "GET" ? {} : { json: {} }) })
+      const near = "2001:db8:1:2::1"
+      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as: adminToken })
+      const made = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "k" }, as: adminToken })
+      const paths = [
+        ["/api/v0/orgs", "GET"],
+        ["/v1/jobs/list", "POST"],
+        ["/api/v0/sessions", "POST"],
+        ["/metrics", "GET"],
+        ["/api/v0/keys/validate", "POST"],
+      ] as const
+      yield* Effect.forEach(
+        Array.from({ length: 600 }, (_, n) => n),
+        (n) =>
+          Effect.map(from(`2001:db8:1:2::${n}`, `guess-${n}`, ...paths[n % paths.length]!), ({ status }) =>
+            expect(status).toBe(401),
+          ),
+        { concurrency: 20 },
+      )
+      for (const [path, method] of paths) {
+        const { headers, json, status } = yield* from(near, adminToken, path, method)
+        expect([status, (json as { code: string }).code], path).toEqual([429, "too_many_requests"])
+        expect(Number(headers["retry-after"]), path).toBeGreaterThan(0)
+      }
+      expect((yield* from(near, "metrics-token-of-the-tests-0123456789", "/metrics")).status).toBe(429)
+      expect((yield* from(near, made["key"]!, `/api/v0/orgs/${orgId}/keys`)).status).toBe(200)
+      expect((yield* from("2001:db8:1:3::1", adminToken)).status).toBe(200)
+      const lines = logs()
+        .split("\n")
+        .filter((line) => line.includes("neither a key nor the administrator's token"))
+      expect(lines).toHaveLength(1)
+      expect(lines[0]).toContain("2001:db8:1:2::/64")
+      expect(logs()).not.toContain("guess-1")
+    }),
+  )
+})
