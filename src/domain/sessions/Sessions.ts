@@ -127,7 +127,7 @@ export class Sessions extends Context.Service<
         const link = keyOf(linkToken)
         if (link === undefined) return yield* linkUsed
         const { stored, token } = yield* mint(link.orgId, sessionLifetime)
-        const session = yield* repository.openLink(link, stored)
+        const session = yield* repository.openLink(link, stored, maxPortals)
         return session === undefined ? yield* linkUsed : { token, session }
       })
 

@@ -1,6 +1,6 @@
 import { Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { SessionRepository } from "../../domain/sessions/SessionRepository.ts"
+import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { Sessions } from "../../domain/sessions/Sessions.ts"
 import { date, decodeRows, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -17,6 +17,9 @@ const decode = decodeRows(
   }),
 )
 
+/** Sessions that one insertion removes: more than one only after the bound was lowered. */
+const maxRemoved = 10
+
 const bytes = (hex: string) => Buffer.from(hex, "hex")
 
 /** Sessions and portal links in PostgreSQL. */
@@ -28,20 +31,30 @@ export const layer = Layer.effect(
       id, org_id AS "orgId", kind, encode(hash, 'hex') AS hash, encode(credential_hash, 'hex') AS "credentialHash",
       created_at AS "createdAt", expires_at AS "expiresAt"`)
 
+    /**
+     * In a transaction: inserts a session beside the newest of its credential and kind, so that `keep` remain. Inserts none
+     * for an org that does not exist any more: the erasure of the org waits for the transaction, or has removed its row.
+     */
+    const insertOneOf = Effect.fnUntraced(function* (
+      { createdAt, credentialHash, expiresAt, hash, id, kind, orgId }: StoredSession,
+      keep: number,
+    ) {
+      const credential = bytes(credentialHash)
+      yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:sessions:${orgId}:${kind}:${credentialHash}`}, 0))`
+      // A separate statement, so that it sees what the previous holder of the lock has committed.
+      yield* sql`
+        DELETE FROM sessions WHERE org_id = ${orgId} AND hash = ANY(ARRAY(
+          SELECT hash FROM sessions WHERE org_id = ${orgId} AND credential_hash = ${credential} AND kind = ${kind}
+          ORDER BY id DESC OFFSET ${keep - 1} LIMIT ${maxRemoved}))`
+      return yield* sql`
+        INSERT INTO sessions (org_id, hash, id, kind, credential_hash, created_at, expires_at)
+        SELECT ${orgId}, ${bytes(hash)}, ${id}, ${kind}, ${credential}, ${date(createdAt)}, ${date(expiresAt)}
+        WHERE ${orgId} = '' OR EXISTS (SELECT FROM orgs WHERE id = ${orgId} FOR KEY SHARE)
+        RETURNING ${columns}`
+    })
+
     return SessionRepository.of({
-      insert: ({ createdAt, credentialHash, expiresAt, hash, id, kind, orgId }, keep) =>
-        sql`
-          WITH old AS (
-            DELETE FROM sessions WHERE org_id = ${orgId} AND hash = ANY(ARRAY(
-              SELECT hash FROM sessions
-              WHERE org_id = ${orgId} AND credential_hash = ${bytes(credentialHash)} AND kind = ${kind}
-              ORDER BY id DESC OFFSET ${keep - 1} LIMIT 10))
-          )
-          INSERT INTO sessions (org_id, hash, id, kind, credential_hash, created_at, expires_at)
-          VALUES (${orgId}, ${bytes(hash)}, ${id}, ${kind}, ${bytes(credentialHash)}, ${date(createdAt)}, ${date(expiresAt)})`.pipe(
-          Effect.asVoid,
-          orUnavailable,
-        ),
+      insert: (session, keep) => insertOneOf(session, keep).pipe(sql.withTransaction, Effect.asVoid, orUnavailable),
 
       find: ({ hash, orgId }, now) =>
         sql`
@@ -55,16 +68,18 @@ export const layer = Layer.effect(
       remove: ({ hash, orgId }) =>
         sql`DELETE FROM sessions WHERE org_id = ${orgId} AND hash = ${bytes(hash)}`.pipe(Effect.asVoid, orUnavailable),
 
-      openLink: (link, { createdAt, expiresAt, hash }) =>
-        sql`
-          WITH opened AS (
+      openLink: (link, session, keep) =>
+        Effect.gen(function* () {
+          const [opened] = yield* sql<{ id: string; credential: string }>`
             DELETE FROM sessions
-            WHERE org_id = ${link.orgId} AND hash = ${bytes(link.hash)} AND kind = 'link' AND expires_at > ${date(createdAt)}
-            RETURNING org_id, id, credential_hash
-          )
-          INSERT INTO sessions (org_id, hash, id, kind, credential_hash, created_at, expires_at)
-          SELECT org_id, ${bytes(hash)}, id, 'portal', credential_hash, ${date(createdAt)}, ${date(expiresAt)} FROM opened
-          RETURNING ${columns}`.pipe(
+            WHERE org_id = ${link.orgId} AND hash = ${bytes(link.hash)} AND kind = 'link'
+              AND expires_at > ${date(session.createdAt)}
+            RETURNING id, encode(credential_hash, 'hex') AS credential`
+          if (opened === undefined) return []
+          const { credential: credentialHash, id } = opened
+          return yield* insertOneOf({ ...session, id, orgId: link.orgId, kind: "portal", credentialHash }, keep)
+        }).pipe(
+          sql.withTransaction,
           decode,
           Effect.map(([session]) => session),
           orUnavailable,

@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SessionRepository, type StoredSession } from "#src/domain/sessions/SessionRepository.ts"
 import type { It } from "../support.ts"
-import { at, newId } from "../support.ts"
+import { at, insertOrg, newId } from "../support.ts"
 
 let made = 0
 const hex = (n: number) => n.toString(16).padStart(64, "0")
@@ -21,11 +21,13 @@ const insert = Effect.fnUntraced(function* (overrides: Partial<StoredSession> = 
 const find = (key: Pick<StoredSession, "hash" | "orgId">, seconds = 0) =>
   SessionRepository.use((sessions) => sessions.find(key, at(seconds)))
 
+const newOrg = Effect.map(insertOrg(), ({ orgId }) => orgId)
+
 /** The contract of sessions and portal links. */
 export const sessions = (it: It) => {
   it.effect("a session is found by its org and hash until it ends", () =>
     Effect.gen(function* () {
-      const orgId = yield* newId
+      const orgId = yield* newOrg
       const session = yield* insert({ orgId })
       const administrators = yield* insert({ kind: "administrator", credentialHash: "" })
       assert.deepStrictEqual(yield* find(session), session)
@@ -42,7 +44,7 @@ export const sessions = (it: It) => {
 
   it.effect("a credential keeps its newest sessions of each kind", () =>
     Effect.gen(function* () {
-      const orgId = yield* newId
+      const orgId = yield* newOrg
       const others = [yield* insert({ orgId, credentialHash: hex(7) }), yield* insert({ orgId, kind: "portal" })]
       const own = yield* Effect.forEach([1, 2, 3], () => insert({ orgId }, 2))
       assert.isUndefined(yield* find(own[0]!))
@@ -50,14 +52,43 @@ export const sessions = (it: It) => {
     }),
   )
 
+  // Seen failing: each statement chose what to remove from its own snapshot, and opened portals were not counted.
+  it.effect("a credential keeps no more when many sign in or open links at once", () =>
+    Effect.gen(function* () {
+      const repository = yield* SessionRepository
+      const orgId = yield* newOrg
+      const sessions = yield* Effect.forEach(Array.from({ length: 30 }), () => insert({ orgId }, 3), {
+        concurrency: "unbounded",
+      })
+      const links = yield* Effect.forEach(Array.from({ length: 20 }), () => insert({ orgId, kind: "link" }))
+      const opened = yield* Effect.forEach(
+        links,
+        (link) => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }, 3),
+        { concurrency: "unbounded" },
+      )
+      for (const all of [sessions, opened]) {
+        const left = yield* Effect.forEach(all, (one) => find(one!))
+        assert.strictEqual(left.filter((one) => one !== undefined).length, 3)
+      }
+    }),
+  )
+
+  // Seen failing: its rows stayed for ever.
+  it.effect("an org that does not exist any more gets no session", () =>
+    Effect.gen(function* () {
+      const session = yield* insert({ orgId: yield* newId })
+      assert.isUndefined(yield* find(session))
+    }),
+  )
+
   it.effect("a link is no session, and of many that open it at once, one succeeds", () =>
     Effect.gen(function* () {
       const repository = yield* SessionRepository
-      const link = yield* insert({ orgId: yield* newId, kind: "link" })
+      const link = yield* insert({ orgId: yield* newOrg, kind: "link" })
       assert.isUndefined(yield* find(link))
       const opened = yield* Effect.forEach(
         [1, 2, 3, 4],
-        () => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }),
+        () => repository.openLink(link, { hash: hex(++made), createdAt: at(1), expiresAt: at(50) }, 100),
         { concurrency: "unbounded" },
       )
       const [session, ...more] = opened.filter((one) => one !== undefined)
@@ -73,11 +104,11 @@ export const sessions = (it: It) => {
     Effect.gen(function* () {
       const repository = yield* SessionRepository
       const open = (key: StoredSession, seconds: number) =>
-        repository.openLink(key, { hash: hex(++made), createdAt: at(seconds), expiresAt: at(50) })
-      const link = yield* insert({ orgId: yield* newId, kind: "link" })
+        repository.openLink(key, { hash: hex(++made), createdAt: at(seconds), expiresAt: at(50) }, 100)
+      const link = yield* insert({ orgId: yield* newOrg, kind: "link" })
       assert.isUndefined(yield* open(link, 30))
       assert.isUndefined(yield* open({ ...link, orgId: yield* newId }, 0))
-      assert.isUndefined(yield* open(yield* insert({ orgId: yield* newId, kind: "portal" }), 0))
+      assert.isUndefined(yield* open(yield* insert({ orgId: yield* newOrg, kind: "portal" }), 0))
       assert.isDefined(yield* open(link, 29))
     }),
   )
@@ -86,7 +117,7 @@ export const sessions = (it: It) => {
     Effect.gen(function* () {
       const repository = yield* SessionRepository
       yield* repository.removeExpired(at(20), 1_000)
-      const orgId = yield* newId
+      const orgId = yield* newOrg
       yield* Effect.forEach([1, 2, 3], () => insert({ orgId, expiresAt: at(20) }))
       const kept = yield* insert({ orgId, expiresAt: at(21) })
       assert.strictEqual(yield* repository.removeExpired(at(20), 2), 2)

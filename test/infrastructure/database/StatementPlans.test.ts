@@ -503,7 +503,7 @@ const otherActsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId, project
     ["questions.removeOld", 100, questions.removeOld(later, 100)],
     ["sessions.find", 1, sessions.find(session, later)],
     ["sessions.remove", 1, sessions.remove(session)],
-    ["sessions.openLink", 10, sessions.openLink(session, { ...session, hash: credential("new") })],
+    ["sessions.openLink", 10, sessions.openLink(session, { ...session, hash: credential("new") }, 100)],
     ["sessions.removeExpired", 100, sessions.removeExpired(later, 100)],
     ["idempotency.deleteExpired", 100, idempotency.deleteExpired(later, 100)],
     ...erasures(sql, orgId, ["projects", "keys", "keyUsage", "docsQuestions", "schedules", "deployments", "sessions"]),
