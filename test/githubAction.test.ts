@@ -58,7 +58,12 @@ it.live("registers with the run's token, and reports a failure as an annotation"
 
     // Seen failing: arguments had the tokens, and http was taken.
     expect(step!.run).not.toMatch(/-H "[^"]*\$/)
-    for (const url of ["http://gatehouse.example", "http://localhost.example", "https://"]) {
+    for (const url of [
+      "http://gatehouse.example",
+      "http://localhost.example",
+      "http://localhost:x@evil.example",
+      "https://",
+    ]) {
       const refused = yield* act({ GATEHOUSE_URL: url })
       expect(refused.out).toContain("the input url must be the address of the service, with https.")
     }

@@ -19,17 +19,23 @@ const limitFlags = {
     Flag.withDescription("What the key may use in all (default: no limit)"),
     Flag.optional,
   ),
-  refill: Flag.Literals("refill", ["day", "month"]).pipe(
-    Flag.withDescription("When the credits are set to --credits again, at 00:00 UTC (default: never)"),
+  refill: Flag.Literals("refill", ["day", "month", "never"]).pipe(
+    Flag.withDescription(
+      "When the credits are set to --credits again, at 00:00 UTC (default: never; of a change: as before)",
+    ),
     Flag.optional,
   ),
 }
+const addCredits = Flag.Int("add-credits").pipe(
+  Flag.withDescription("How many credits to add; a negative number takes them, down to 0"),
+  Flag.optional,
+)
 
 interface Limits {
   readonly rateLimit: Option.Option<number>
   readonly window: Option.Option<number>
   readonly credits: Option.Option<number>
-  readonly refill: Option.Option<"day" | "month">
+  readonly refill: Option.Option<"day" | "month" | "never">
 }
 
 /** The rate limit field of a request. Fails if only one of the two flags is given. */
@@ -43,18 +49,37 @@ const rateLimitOf = Effect.fnUntraced(function* ({ rateLimit: limit, window }: L
   return { rateLimit: { limit: limit.value, window: window.value } }
 })
 
+/** The credits of a new key. */
 const creditsOf = Effect.fnUntraced(function* ({ credits, refill }: Limits) {
-  if (Option.isNone(credits)) {
-    if (Option.isNone(refill)) return {}
-    return yield* usage("--refill needs --credits, for example --credits 100000 --refill month")
+  const every = Option.getOrElse(refill, () => "never" as const)
+  if (Option.isSome(credits)) {
+    const remaining = credits.value
+    return { credits: every === "never" ? { remaining } : { remaining, refill: { amount: remaining, every } } }
   }
-  const remaining = credits.value
-  return Option.isNone(refill)
-    ? { credits: { remaining } }
-    : { credits: { remaining, refill: { amount: remaining, every: refill.value } } }
+  if (every === "never") return {}
+  return yield* usage("--refill needs --credits, for example --credits 100000 --refill month")
 })
 
-/** The limits of a request. */
+/** A change of the credits: what is absent stays. */
+const changedCreditsOf = Effect.fnUntraced(function* (flags: Limits & { readonly addCredits: Option.Option<number> }) {
+  const { addCredits, credits, refill } = flags
+  const none = Option.contains(refill, "never") ? { refill: null } : {}
+  if (Option.isSome(addCredits)) {
+    if (Option.isSome(credits)) return yield* usage("Set --credits or --add-credits, not both")
+    if (Option.isSome(refill) && refill.value !== "never") return yield* usage("--refill needs --credits")
+    return { credits: { add: addCredits.value, ...none } }
+  }
+  const given = yield* creditsOf(flags)
+  if (given.credits !== undefined) return { credits: { ...given.credits, ...none } }
+  return Option.isSome(refill) ? { credits: none } : {}
+})
+
+/** The limits of a change. */
+const changedLimitsOf = Effect.fnUntraced(function* (flags: Parameters<typeof changedCreditsOf>[0]) {
+  return { ...(yield* rateLimitOf(flags)), ...(yield* changedCreditsOf(flags)) }
+})
+
+/** The limits of a new key. */
 const limitsOf = Effect.fnUntraced(function* (flags: Limits) {
   return { ...(yield* rateLimitOf(flags)), ...(yield* creditsOf(flags)) }
 })
@@ -170,7 +195,7 @@ const list = Command.make(
             key.createdAt,
             key.expiresAt,
             key.rateLimit && `${key.rateLimit.limit} in ${key.rateLimit.window} s`,
-            key.credits,
+            key.credits && key.credits.remaining,
             stateOf(key),
             key.lastUsedAt,
           ]),
@@ -206,9 +231,10 @@ const update = Command.make(
     ...payloadFlags(changed),
     clear: clearFlag(UpdateKey.fields),
     ...limitFlags,
+    addCredits,
   },
-  Effect.fnUntraced(function* ({ clear, credits, id, org, rateLimit, refill, window, ...settings }) {
-    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
+  Effect.fnUntraced(function* ({ addCredits, clear, credits, id, org, rateLimit, refill, window, ...settings }) {
+    const limits = yield* changedLimitsOf({ addCredits, credits, rateLimit, refill, window })
     const payload = { ...clear, ...given(settings), ...limits }
     if (Object.keys(payload).length === 0) {
       return yield* usage("Nothing to change: set --name, --no-enabled, --permission or another setting")
@@ -235,9 +261,10 @@ const rotate = Command.make(
     ...payloadFlags(Struct.omit(RotateKey.fields, ["rateLimit", "credits"]), { overlapSeconds: "overlap" }),
     clear: clearFlag(RotateKey.fields),
     ...limitFlags,
+    addCredits,
   },
-  Effect.fnUntraced(function* ({ clear, credits, id, org, rateLimit, refill, window, ...settings }) {
-    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
+  Effect.fnUntraced(function* ({ addCredits, clear, credits, id, org, rateLimit, refill, window, ...settings }) {
+    const limits = yield* changedLimitsOf({ addCredits, credits, rateLimit, refill, window })
     const params = { orgId: yield* resolveOrg(org), id }
     yield* call(
       (gatehouse) => gatehouse.keys.rotate({ params, payload: { ...clear, ...given(settings), ...limits } }),

@@ -57,7 +57,11 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
         })
         const { keys } = yield* call("GET", `/api/v0/orgs/${orgId}/keys`)
         expect(keys).toMatchObject([
-          { rateLimit: { limit: 600, window: 60 }, refill: { amount: 5000, every: "month" }, enabled: true },
+          {
+            rateLimit: { limit: 600, window: 60 },
+            credits: { refill: { amount: 5000, every: "month" } },
+            enabled: true,
+          },
         ])
       }),
     )
@@ -122,7 +126,9 @@ describe.skipIf(!hasBrowser).each(Object.entries(consoles))("keys, over %s", (_,
         })
         // What the form did not touch is not sent: a use meanwhile is not undone.
         const { keys } = yield* call("GET", `/api/v0/orgs/${orgId}/keys`)
-        expect(keys).toMatchObject([{ name: "mobile app", permissions: [], enabled: false, credits: 99 }])
+        expect(keys).toMatchObject([
+          { name: "mobile app", permissions: [], enabled: false, credits: { remaining: 99 } },
+        ])
         expect((yield* validate(key!)).status).toBe(401)
         yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page) => {
           await page.getByRole("button", { name: "Enable" }).click()

@@ -1,7 +1,14 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
 import type { KeyGrant, NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
-import { ApiKeyRepository, keyExpired, keyLeaked, keyNotFound, keyReplaced } from "#src/domain/keys/ApiKeyRepository.ts"
+import {
+  ApiKeyRepository,
+  keyExpired,
+  keyLeaked,
+  keyNotFound,
+  keyReplaced,
+  noCredits,
+} from "#src/domain/keys/ApiKeyRepository.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { changeLimits, newCounter, refilled } from "#src/domain/keys/KeyCounter.ts"
 import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
@@ -22,13 +29,20 @@ export const layer = Layer.effect(
   Effect.map(World, (world) => {
     const { counters, keys, orgs, projects } = world
 
+    const needCredits = ({ counterId }: StoredKey, { credits }: SettingsChange) =>
+      credits != null && credits.remaining === undefined && !counters.get(counterId)?.counter.credits
+        ? Effect.fail(noCredits())
+        : Effect.void
+
     /** The record of a key, with the limits of its counter at a time. */
     const rowOf = ({ counterId, row }: StoredKey, now: number): ApiKey => {
       const counter = counters.get(counterId)?.counter
       if (counter === undefined) return row
       const credits = counter.credits && refilled(counter.credits, now)
       const { rateLimit } = counter
-      return { ...row, rateLimit, credits: credits?.remaining ?? null, refill: credits?.refill ?? null }
+      if (credits === null) return { ...row, rateLimit, credits }
+      const { refill, remaining } = credits
+      return { ...row, rateLimit, credits: refill === null ? { remaining } : { remaining, refill } }
     }
 
     const insert = (
@@ -43,7 +57,7 @@ export const layer = Layer.effect(
           throw new Error("The id or the hash is taken")
         }
         keepEntry(world, orgId, entry)
-        const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null, refill: null }
+        const unset = { projectId, lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }
         keys.set(key.id, { row: { ...key, ...unset }, orgId, hash, counterId })
         if (hasLimits({ credits, rateLimit: key.rateLimit }) && !counters.has(counterId)) {
           counters.set(counterId, { orgId, counter: newCounter({ rateLimit: key.rateLimit, credits }, now) })
@@ -113,6 +127,7 @@ export const layer = Layer.effect(
         const old = find(orgId, keyId)
         if (old === undefined) return yield* keyNotFound()
         if (old.row.leakedAt !== null && change.enabled === true) return yield* keyLeaked()
+        yield* needCredits(old, change)
         keepEntry(world, orgId, entry)
         const changed = changeCounter(old, change, now)
         const { credits: _, ...columns } = change
@@ -144,7 +159,8 @@ export const layer = Layer.effect(
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const { enabled, externalId, metadata, permissions, rateLimit } = rowOf(old, millis)
         const inherited = { externalId, metadata, permissions, rateLimit, credits: null }
-        const key = { ...inherited, enabled: enabled || old.row.leakedAt !== null, ...settings }
+        yield* needCredits(old, settings)
+        const key = { ...inherited, enabled: enabled || old.row.leakedAt !== null, ...settings, credits: null }
         yield* needRoom(world, "keys", orgId)
         changeCounter(old, settings, millis)
         const counterId = counters.has(old.counterId) ? old.counterId : id

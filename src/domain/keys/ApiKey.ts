@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { Id, Name, Timestamp } from "../Schemas.ts"
-import { changedSettings, Metadata, newSettings, RateLimit, Refill, whole } from "./KeySettings.ts"
+import { changedSettings, Metadata, newSettings, RateLimit, whole, Credits } from "./KeySettings.ts"
 import { NeededPermissions } from "./Permission.ts"
 
 /** The prefix of every key. People and secret scanners recognize a key by it. */
@@ -91,13 +91,11 @@ export const ApiKey = Schema.Struct({
     examples: ["customer_42"],
   }),
   metadata: Schema.NullOr(Metadata),
-  credits: Schema.NullOr(Schema.Int).annotate({
+  credits: Schema.NullOr(Credits).annotate({
     description:
-      "The credits that are left. Other replicas may hold up to 1 % of them each, which they return when they are idle. " +
+      "The credits that are left, and how they are refilled. Other replicas may hold up to 1 % of them each, which they return when they are idle. " +
       "null: the key has no credits.",
-    examples: [99_500],
   }),
-  refill: Schema.NullOr(Refill).annotate({ description: "How the credits are refilled. null: never." }),
 }).annotate({ identifier: "ApiKey" })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
@@ -204,6 +202,11 @@ export const ValidatedKey = Schema.Struct({
   metadata: Schema.optionalKey(ApiKey.fields.metadata),
   permissions: Schema.optionalKey(ApiKey.fields.permissions),
   expiresAt: Schema.optionalKey(ApiKey.fields.expiresAt),
-  credits: Schema.optionalKey(ApiKey.fields.credits),
+  credits: Schema.optionalKey(
+    Schema.NullOr(Schema.Int).annotate({
+      description: "The credits that are left. null: the key has no credits.",
+      examples: [99_500],
+    }),
+  ),
 }).annotate({ identifier: "ValidatedKey" })
 export interface ValidatedKey extends Schema.Schema.Type<typeof ValidatedKey> {}

@@ -131,6 +131,10 @@ export class ApiKeyRepository extends Context.Service<
 >()("gatehouse/domain/ApiKeys/ApiKeyRepository") {}
 
 export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
+/** The error for credits that are added to, or refilled, where there are none. */
+export const noCredits = () =>
+  new Conflict({ error: "The key has no credits, so that it is not limited by them. Set credits.remaining first." })
+
 export const keyLeaked = () =>
   new Conflict({
     error:

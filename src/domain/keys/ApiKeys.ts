@@ -62,7 +62,8 @@ const makeCreate = (mint: ReturnType<typeof mintKey>, audit: AuditLog["Service"]
       details: { ...owner, ...auditedSettings(settings) },
       event: { type: "key.created", data },
     })
-    yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings }, entry)
+    const credits = input.credits ?? null
+    yield* insert({ ...stored, name, createdAt: now, expiresAt, ...defaultSettings, ...settings, credits }, entry)
     return { id, name, prefix, key }
   })
 

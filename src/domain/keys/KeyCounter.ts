@@ -1,4 +1,4 @@
-import type { RateLimit, Refill } from "./KeySettings.ts"
+import { changeCredits, type CreditsChange, type RateLimit, type Refill } from "./KeySettings.ts"
 
 /** The credits of a counter that are neither used nor leased. */
 interface CreditBalance {
@@ -169,7 +169,7 @@ export const changeLimits = (
   before: KeyCounter,
   change: {
     readonly rateLimit?: RateLimit | null
-    readonly credits?: { readonly remaining: number; readonly refill?: Refill } | null
+    readonly credits?: CreditsChange | null
   },
   now: number,
 ): KeyCounter => {
@@ -185,7 +185,7 @@ export const changeLimits = (
     credits:
       change.credits === undefined
         ? counter.credits
-        : change.credits && { remaining: change.credits.remaining, refill: change.credits.refill ?? null, since: now },
+        : change.credits && changeCredits(counter.credits, change.credits, now),
   }
 }
 
@@ -193,7 +193,7 @@ export const changeLimits = (
 export const newCounter = (
   limits: {
     readonly rateLimit: RateLimit | null
-    readonly credits: { readonly remaining: number; readonly refill?: Refill } | null
+    readonly credits: CreditsChange | null
   },
   now: number,
 ): KeyCounter => changeLimits({ version: -1, rateLimit: null, bucket: emptyBucket(now), credits: null }, limits, now)

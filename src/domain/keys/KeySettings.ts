@@ -33,6 +33,50 @@ export const Credits = Schema.Struct({
 }).annotate({ identifier: "Credits" })
 export interface Credits extends Schema.Schema.Type<typeof Credits> {}
 
+/** A change of the credits of a key. What is absent does not change. */
+export const CreditsChange = Schema.Struct({
+  remaining: Schema.optionalKey(Credits.fields.remaining),
+  add: Schema.optionalKey(whole(-maxCredits, maxCredits)).annotate({
+    description:
+      "How many credits are added; a negative number takes them, down to 0. In place of remaining. Additions at the same time " +
+      "all count.",
+    examples: [5_000],
+  }),
+  refill: Schema.optionalKey(Schema.NullOr(Refill)).annotate({
+    description: "Absent: the refill stays. null: the credits are never refilled.",
+  }),
+})
+  .check(
+    Schema.makeFilter(
+      ({
+        add,
+        refill,
+        remaining,
+      }: {
+        readonly add?: unknown
+        readonly refill?: unknown
+        readonly remaining?: unknown
+      }) => (add === undefined ? remaining !== undefined || refill !== undefined : remaining === undefined),
+      {
+        expected: "an object with remaining, add or refill; not with both remaining and add",
+        toJsonSchema: () => ({ minProperties: 1, maxProperties: 2 }),
+      },
+    ),
+  )
+  .annotate({ identifier: "CreditsChange", examples: [{ remaining: 100_000 }] })
+export interface CreditsChange extends Schema.Schema.Type<typeof CreditsChange> {}
+
+/** The credits of a counter after a change. `since` is new when they are set or refilled in another way. */
+export const changeCredits = <Balance extends { readonly remaining: number; readonly refill: Refill | null }>(
+  credits: (Balance & { readonly since: number }) | null,
+  { add = 0, refill = credits?.refill ?? null, remaining }: CreditsChange,
+  now: number,
+) => {
+  const left = Math.min(maxCredits, Math.max(0, (credits?.remaining ?? 0) + add))
+  const isSame = credits !== null && remaining === undefined && refill === credits.refill
+  return { remaining: remaining ?? left, refill, since: isSame ? credits.since : now }
+}
+
 /** The id that your own system has for the holder of a key. */
 export const ExternalId = NonEmptyText.check(Schema.isMaxLength(255, { expected: "at most 255 characters" })).annotate({
   description: "Your own id of the key's holder.",
@@ -96,7 +140,9 @@ export const changedSettings = {
   rateLimit: Schema.optionalKey(Schema.NullOr(RateLimit)).annotate({
     description: `${limits.rateLimit} null: no limit.`,
   }),
-  credits: Schema.optionalKey(Schema.NullOr(Credits)).annotate({ description: `${limits.credits} null: no limit.` }),
+  credits: Schema.optionalKey(Schema.NullOr(CreditsChange)).annotate({
+    description: `${limits.credits} null: no limit.`,
+  }),
 }
 
 /** The settings of a key. */
@@ -110,13 +156,15 @@ export interface KeySettings {
 }
 
 /** A change of settings; an absent field does not change. */
-export type SettingsChange = Partial<KeySettings>
+export interface SettingsChange extends Partial<Omit<KeySettings, "credits">> {
+  readonly credits?: CreditsChange | null
+}
 
 /** The settings of a request, as a change: `null` permissions are none. */
 export const settingsChange = (asked: {
-  readonly [Name in keyof KeySettings]?: KeySettings[Name] | null | undefined
+  readonly [Name in keyof SettingsChange]: SettingsChange[Name] | null | undefined
 }): SettingsChange => {
-  const change: { -readonly [Name in keyof KeySettings]?: KeySettings[Name] } = {}
+  const change: { -readonly [Name in keyof SettingsChange]: SettingsChange[Name] } = {}
   if (asked.enabled != null) change.enabled = asked.enabled
   if (asked.permissions !== undefined) change.permissions = [...new Set(asked.permissions)]
   if (asked.externalId !== undefined) change.externalId = asked.externalId

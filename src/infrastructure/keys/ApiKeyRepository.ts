@@ -11,6 +11,7 @@ import {
   keyExpired,
   type KeyGrant,
   keyLeaked,
+  noCredits,
   keyNotFound,
   keyReplaced,
   type KeyReplacement,
@@ -400,6 +401,9 @@ const changeCounter = Effect.fnUntraced(function* (
   change: SettingsChange,
 ) {
   const [stored] = yield* lockCounters(sql, [{ orgId, id }])
+  const { credits } = change
+  // What is added to no credits, or refills none, would set a limit that nobody asked for.
+  if (credits != null && credits.remaining === undefined && !stored?.counter.credits) return yield* noCredits()
   if (stored !== undefined) {
     if (changesLimits(change)) {
       yield* writeCounters(sql, [{ orgId, id, counter: changeLimits(stored.counter, change, stored.now) }])
@@ -424,7 +428,7 @@ const Counter = Schema.Struct({
   now: Schema.Number,
 })
 
-const { credits: _credits, refill: _refill, ...plainFields } = ApiKey.fields
+const { credits: _, ...plainFields } = ApiKey.fields
 const Row = Schema.Struct({
   ...plainFields,
   createdAt: Time,
@@ -457,14 +461,11 @@ const keyColumns = (sql: SqlClient.SqlClient) =>
     external_id AS "externalId", metadata, ${limitColumns}`)
 
 const toKey = ({ counter, ...row }: typeof Row.Type): ApiKey => {
-  if (counter === null) return { ...row, credits: null, refill: null }
-  const credits = counter.credits && refilled(counter.credits, counter.now)
-  return {
-    ...row,
-    rateLimit: counter.rateLimit,
-    credits: credits?.remaining ?? null,
-    refill: credits?.refill ?? null,
-  }
+  if (counter === null) return { ...row, credits: null }
+  const { credits, now, rateLimit } = counter
+  if (credits === null) return { ...row, rateLimit, credits }
+  const { refill, remaining } = refilled(credits, now)
+  return { ...row, rateLimit, credits: refill === null ? { remaining } : { remaining, refill } }
 }
 
 const decodeOne = decodeRows(Row)

@@ -28,7 +28,7 @@ const shown = Schema.encodeSync(ApiKey)
 /** The fields of a key without settings. */
 export const unset = {
   ...{ lastUsedAt: null, enabled: true, leakedAt: null, replacedBy: null, permissions: [] },
-  ...{ externalId: null, metadata: null, credits: null, refill: null },
+  ...{ externalId: null, metadata: null, credits: null },
 }
 const idOf = ({ id }: ApiKey) => id
 const iso = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))

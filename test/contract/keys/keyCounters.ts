@@ -33,7 +33,7 @@ export const keyCounters = (it: It) => {
       })
       assert.deepInclude(yield* lease(counter, use(1_000)), { units: 0, remaining: 999, exhausted: "credits" })
       assert.deepInclude(yield* lease(counter, use(999)), { units: 999, remaining: 0, exhausted: null })
-      assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, 0)
+      assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, { remaining: 0 })
     }),
   )
 

@@ -219,19 +219,20 @@ export default () => {
 
 const none = <span class="quiet">none</span>
 
-const Credits = ({ credits, refill }: Key) => {
+const Credits = ({ credits }: Key) => {
   if (credits === null) return <span class="quiet">no limit</span>
+  const { refill, remaining } = credits
   return (
     <span class="stack tight">
       <span>
-        {numberText(credits)} left
-        {refill !== null && `, refilled to ${numberText(refill.amount)} each ${refill.every} at 00:00 UTC`}
+        {numberText(remaining)} left
+        {refill !== undefined && `, refilled to ${numberText(refill.amount)} each ${refill.every} at 00:00 UTC`}
       </span>
-      {refill !== null && (
+      {refill !== undefined && (
         <progress
-          class={`bar ${credits === 0 ? "bad" : credits < refill.amount * 0.1 ? "warn" : ""}`}
+          class={`bar ${remaining === 0 ? "bad" : remaining < refill.amount * 0.1 ? "warn" : ""}`}
           aria-label="Credits left"
-          value={Math.min(credits, refill.amount)}
+          value={Math.min(remaining, refill.amount)}
           max={Math.max(1, refill.amount)}
         />
       )}

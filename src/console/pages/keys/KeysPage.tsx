@@ -73,7 +73,7 @@ export default () => {
     {
       title: "Credits left",
       align: "end" as const,
-      cell: ({ credits }: Key) => (credits === null ? none : shortNumber(credits)),
+      cell: ({ credits }: Key) => (credits === null ? none : shortNumber(credits.remaining)),
     },
     {
       title: "Last used",

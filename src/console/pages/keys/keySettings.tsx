@@ -43,9 +43,9 @@ export const textsOf = (key: Key): SettingTexts => ({
   expiresAt: key.expiresAt === null ? "" : localTime(key.expiresAt),
   limit: key.rateLimit === null ? "" : String(key.rateLimit.limit),
   window: key.rateLimit === null ? "60" : String(key.rateLimit.window),
-  credits: key.credits === null ? "" : String(key.credits),
-  refill: key.refill === null ? "" : String(key.refill.amount),
-  every: key.refill?.every ?? "month",
+  credits: key.credits === null ? "" : String(key.credits.remaining),
+  refill: key.credits?.refill === undefined ? "" : String(key.credits.refill.amount),
+  every: key.credits?.refill?.every ?? "month",
   permissions: key.permissions.join("\n"),
   externalId: key.externalId ?? "",
   metadata: key.metadata === null ? "" : JSON.stringify(key.metadata, undefined, 2),
@@ -67,15 +67,23 @@ const objectOf = (text: string) => {
 
 export const isMetadata = (text: string) => text.trim() === "" || objectOf(text) !== undefined
 
-const creditsOf = ({ credits, every, refill }: SettingTexts) =>
-  credits === ""
-    ? null
-    : {
-        remaining: Number(credits),
-        ...(refill === ""
-          ? {}
-          : { refill: { amount: Number(refill), every: every === "day" ? "day" : "month" } as const }),
-      }
+const refillOf = ({ every, refill }: SettingTexts) =>
+  refill === "" ? null : { amount: Number(refill), every: every === "day" ? ("day" as const) : ("month" as const) }
+
+const creditsOf = (texts: SettingTexts) => {
+  const refill = refillOf(texts)
+  if (texts.credits === "") return null
+  return { remaining: Number(texts.credits), ...(refill === null ? {} : { refill }) }
+}
+
+/** The change of the credits: only what differs, because they are used meanwhile. */
+const changedCredits = (before: SettingTexts, texts: SettingTexts) => {
+  if (texts.credits === "") return null
+  return {
+    ...(before.credits === texts.credits ? {} : { remaining: Number(texts.credits) }),
+    ...(before.refill === texts.refill && before.every === texts.every ? {} : { refill: refillOf(texts) }),
+  }
+}
 
 /** The settings that a form asks for; null: none. */
 const settingsOf = (texts: SettingTexts) => ({
@@ -87,6 +95,7 @@ const settingsOf = (texts: SettingTexts) => ({
   metadata: texts.metadata.trim() === "" ? null : objectOf(texts.metadata)!,
 })
 type Settings = ReturnType<typeof settingsOf>
+type ChangedSettings = Partial<Omit<Settings, "credits"> & { readonly credits: ReturnType<typeof changedCredits> }>
 
 const fieldsOf: Record<keyof Settings, ReadonlyArray<keyof SettingTexts>> = {
   expiresAt: ["expiresAt"],
@@ -98,12 +107,12 @@ const fieldsOf: Record<keyof Settings, ReadonlyArray<keyof SettingTexts>> = {
 }
 
 /** The settings whose fields differ from before. A field that was not touched is not sent: credits are used meanwhile. */
-export const changedSettings = (before: SettingTexts, texts: SettingTexts): Partial<Settings> => {
+export const changedSettings = (before: SettingTexts, texts: SettingTexts): ChangedSettings => {
   const names = (Object.keys(fieldsOf) as ReadonlyArray<keyof Settings>).filter((name) =>
     fieldsOf[name].some((field) => before[field] !== texts[field]),
   )
   if (names.length === 0) return {}
-  const settings = settingsOf(texts)
+  const settings = { ...settingsOf(texts), credits: changedCredits(before, texts) }
   return Object.fromEntries(names.map((name) => [name, settings[name]]))
 }
 
