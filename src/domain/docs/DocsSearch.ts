@@ -82,8 +82,14 @@ const bytesOf = (text: string) => (/[\u0100-\uffff]/.test(text) ? 2 * text.lengt
 export const textBytes = (pages: ReadonlyArray<Page>) =>
   pages.reduce((sum, { slug, markdown }) => sum + bytesOf(slug) + bytesOf(markdown), 0)
 
-/** The estimated memory of the index of a text in bytes, before its words and passages are counted. */
-export const expectedBytes = (characters: number) => characters * bytesPerCharacter
+/**
+ * The memory to reserve for the index of a text, in bytes, before its words and passages are counted. The different words of
+ * prose grow with the square root of its length: 45 KB take about 1.3 MB, of which this is one and a half times. Text in
+ * which every word differs takes more, see `maxOvershoot`.
+ */
+export const expectedBytes = (characters: number) => characters * bytesPerCharacter + 8_000 * Math.sqrt(characters)
+/** What one index may take beyond its reservation, in bytes. What does not fit into both is not searchable. */
+export const maxOvershoot = 8 * 1024 * 1024
 
 /** Searches and reads indexed pages. */
 const reader = (index: Indexed, byName: ReadonlyMap<string, Page>): Pick<DocsIndex, "page" | "search"> => {

@@ -1,19 +1,18 @@
-import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Scope, Semaphore, Stream } from "effect"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { type Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
 import { DocsIndexes, type DocsSource, type SearchableDocs } from "../../domain/docs/DocsIndexes.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
-import { expectedBytes } from "../../domain/docs/DocsSearch.ts"
+import { expectedBytes, maxOvershoot } from "../../domain/docs/DocsSearch.ts"
 import type { IndexSize, IndexTask, IndexThreadData } from "./IndexThread.ts"
 import * as WorkerThread from "./workerThread.ts"
 
 /** Limit of a chat's wait for the memory of its index. */
 const indexMemoryDeadline = "10 seconds"
 /** Limit of the chats of one owner that wait for memory. */
-const maxWaitingChats = 64
-/** The share of the memory that only small indexes use, and of the largest small one: small chats need not wait for large ones. */
+const maxWaitingChats = 256
+/** The share of the memory that only small indexes use, the largest too: small chats need not wait for large ones. */
 const reservedShare = 1 / 8
-const smallShare = 1 / 32
 
 interface Entry {
   readonly owner: string
@@ -67,7 +66,9 @@ export const layer = (maxBytes: number) =>
         if (found !== undefined) drop(...found)
         return found !== undefined
       }
-      const reserved = { bytes: maxBytes * reservedShare, maxSmall: maxBytes * smallShare }
+      const reserved = { bytes: maxBytes * reservedShare, maxSmall: maxBytes * reservedShare }
+      const maxIndexBytes = maxBytes - reserved.bytes
+      const reservationOf = ({ characters }: DocsSource) => Math.min(expectedBytes(characters), maxIndexBytes)
       const budget = ByteBudget.make({
         bytes: maxBytes,
         reserved,
@@ -77,26 +78,34 @@ export const layer = (maxBytes: number) =>
         reclaim,
       })
       const startThread = (isBackground: boolean) =>
-        makeThread({ maxBytes, maxIndexBytes: maxBytes - reserved.bytes, isBackground }, (ended) => {
+        makeThread({ maxBytes, isBackground }, (ended) => {
           for (const [key, entry] of entries) if (entry.thread === ended && entry.bytes > 0) drop(key, entry)
         })
       const [small, large] = [yield* startThread(false), yield* startThread(true)]
-      const threadFor = ({ characters }: DocsSource) => (expectedBytes(characters) <= reserved.maxSmall ? small : large)
+      const threadFor = (source: DocsSource) => (reservationOf(source) <= reserved.maxSmall ? small : large)
 
-      const build = Effect.fnUntraced(function* (entry: Entry, { characters, pages }: DocsSource) {
-        const lease = yield* budget.take(entry.owner, expectedBytes(characters))
+      const build = Effect.fnUntraced(function* (entry: Entry, source: DocsSource) {
+        const { pages } = source
+        const reservation = reservationOf(source)
+        const lease = yield* budget.take(entry.owner, reservation)
         const { thread } = entry
         // While large documentation is indexed, a small chat does not wait for its thread, too.
         small.start()
         const id = ids++
         yield* Effect.addFinalizer(() => Effect.sync(() => thread.drop(id)))
         // Other requests continue between the batches.
-        const count = yield* Stream.runFoldEffect(
+        const addPages = Stream.runFoldEffect(
           pages,
           () => 0,
           (sum, batch) => Effect.as(Effect.andThen(thread.addPages(id, batch), Effect.yieldNow), sum + batch.length),
         )
-        const { bytes, isWhole } = yield* thread.ask<IndexSize>(id, { op: "index", pages: count })
+        const limit = Math.min(reservation + maxOvershoot, maxIndexBytes)
+        // One after the other: nothing of the next one is in the thread before, so that it loses nothing when the thread ends.
+        const { bytes, isWhole } = yield* thread.inTurn(
+          Effect.flatMap(addPages, (count) =>
+            thread.ask<IndexSize>(id, { op: "index", pages: count, maxBytes: limit }),
+          ),
+        )
         if (!isWhole)
           yield* Effect.logWarning("Documentation is too large for a full index; set a larger CHAT_INDEX_MEMORY", bytes)
         entry.bytes = bytes
@@ -155,6 +164,11 @@ export const layer = (maxBytes: number) =>
 const MiB = 1024 * 1024
 /** Heap of the thread besides its indexes: code, and garbage of indexing. */
 const heapOverheadBytes = 24 * MiB
+/**
+ * Heap of the thread of small indexes for each byte that they are counted with: there are many, and text in which every word
+ * differs takes a sixth more, besides what one takes beyond its reservation. A large one is within its reservation.
+ */
+const smallHeapFactor = 1.35
 
 /** A thread that builds and keeps indexes by id. */
 interface IndexThread {
@@ -164,6 +178,8 @@ interface IndexThread {
   readonly ask: <A>(id: number, task: IndexTask) => Effect.Effect<A, Unavailable>
   /** Adds pages to those of an index that is not built yet. */
   readonly addPages: (id: number, pages: ReadonlyArray<Page>) => Effect.Effect<void>
+  /** Runs what builds an index when no other is being built. */
+  readonly inTurn: <A, E, R>(build: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
   /** Drops an index, or stops building it. */
   readonly drop: (id: number) => void
 }
@@ -171,29 +187,27 @@ interface IndexThread {
 /**
  * Makes a thread for indexes. The first task starts it.
  *
- * @param limits maxBytes: limit of the memory of all indexes; maxIndexBytes: of one index; isBackground: whether
- *   the thread uses only CPU time that others leave
+ * @param limits maxBytes: limit of the memory of all indexes; isBackground: whether the thread uses only CPU time that others
+ *   leave
  * @param onEnd called after the thread and its indexes have ended
  */
 export const makeThread = Effect.fnUntraced(function* (
-  {
-    maxBytes,
-    maxIndexBytes,
-    isBackground,
-  }: { readonly maxBytes: number; readonly maxIndexBytes: number; readonly isBackground: boolean },
+  { maxBytes, isBackground }: { readonly maxBytes: number; readonly isBackground: boolean },
   onEnd: (ended: IndexThread) => void,
 ) {
   const worker = yield* WorkerThread.make<IndexTask>({
     module: "IndexThread",
-    workerData: { maxBytes: maxIndexBytes, isBackground } satisfies IndexThreadData,
+    workerData: { isBackground } satisfies IndexThreadData,
     resourceLimits: {
-      maxOldGenerationSizeMb: Math.ceil((maxBytes + heapOverheadBytes) / MiB),
+      maxOldGenerationSizeMb: Math.ceil((maxBytes * (isBackground ? 1 : smallHeapFactor) + heapOverheadBytes) / MiB),
       maxYoungGenerationSizeMb: 8,
     },
     lost: "The index of the documentation was lost; try again.",
     onEnd: () => onEnd(thread),
   })
+  const turns = yield* Semaphore.make(1)
   const thread: IndexThread = {
+    inTurn: turns.withPermits(1),
     start: worker.start,
     ask: worker.ask,
     addPages: (id, pages) => Effect.sync(() => worker.send(id, { op: "add", pages })),

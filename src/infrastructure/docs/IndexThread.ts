@@ -9,8 +9,6 @@ import { lowerPriority, type ThreadCall, type ThreadReply } from "./workerThread
  * of its own.
  */
 export interface IndexThreadData {
-  /** Limit of the memory of one index. */
-  readonly maxBytes: number
   /** Whether its indexes are large: what takes seconds waits for what takes milliseconds. */
   readonly isBackground: boolean
 }
@@ -18,8 +16,9 @@ export interface IndexThreadData {
 /** A task for the index of an id. `add`, which adds pages to those that will be indexed, and `drop` have no answer. */
 export type IndexTask =
   | { readonly op: "add"; readonly pages: ReadonlyArray<Page> }
-  // With the number of pages that were added: a thread that ended in between has lost some.
-  | { readonly op: "index"; readonly pages: number }
+  // With the number of pages that were added, because a thread that ended in between has lost some; and with the limit of the
+  // memory of the index.
+  | { readonly op: "index"; readonly pages: number; readonly maxBytes: number }
   | { readonly op: "search"; readonly question: string; readonly options: SearchOptions }
   | { readonly op: "page"; readonly slug: string }
   | { readonly op: "drop" }
@@ -30,7 +29,7 @@ export type IndexSize = Pick<DocsIndex, "bytes" | "isWhole">
 /** Indexing pauses for other tasks after this time. */
 const sliceMillis = 10
 
-const { maxBytes, isBackground } = workerData as IndexThreadData
+const { isBackground } = workerData as IndexThreadData
 if (isBackground) lowerPriority()
 const indexes = new Map<number, DocsIndex>()
 /** The pages of indexes that are not built yet. */
@@ -43,7 +42,7 @@ const otherTasks = () => new Promise((resolve) => setImmediate(resolve))
 const reply = (message: ThreadReply) => parentPort!.postMessage(message)
 
 /** Builds an index, unless it is dropped before the end. */
-const build = async (id: number, count: number) => {
+const build = async (id: number, count: number, maxBytes: number) => {
   const pages = added.get(id) ?? []
   added.delete(id)
   if (pages.length !== count) return
@@ -82,7 +81,7 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<IndexTask>) => {
     return
   }
   try {
-    if (task.op === "index") await build(id, task.pages)
+    if (task.op === "index") await build(id, task.pages, task.maxBytes)
     const index = indexes.get(id)
     reply(index === undefined ? { call, lost: true } : { call, value: valueOf(index, task) })
   } catch (error) {

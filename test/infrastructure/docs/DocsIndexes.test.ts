@@ -76,9 +76,9 @@ describe("indexes of documentation", () => {
     Effect.gen(function* () {
       const [first, second] = [pagesOf("first", 3 * MiB), pagesOf("second", 3 * MiB)]
       expect(yield* find("b", "1", first, "first")).toBe("first")
-      for (const version of ["1", "2", "3", "4", "5"]) yield* find("a", version, first, "first")
+      for (let version = 1; version <= 12; version++) yield* find("a", String(version), first, "first")
       expect(yield* find("b", "1", second, "first"), "it is kept").toBe("first")
-    }).pipe(Effect.provide(layer)),
+    }).pipe(Effect.provide(DocsIndexes.layer(32 * MiB))),
   )
 
   it.effect("a new index waits up to ten seconds while those in use take all of the memory", () =>
@@ -123,7 +123,46 @@ describe("indexes of documentation", () => {
       const list = { slug: "list", markdown: `# List\n\n- zebra\n${items.join("\n")}` }
       expect(yield* find("b", "1", [list], "zebra")).toBe("list")
       expect((yield* kept.search("kept", { limit: 1 }))[0]?.slug).toBe("kept")
-    }).pipe(Effect.scoped, Effect.provide(layer)),
+    }).pipe(Effect.scoped, Effect.provide(DocsIndexes.layer(32 * MiB))),
+  )
+
+  /** 45 KB of prose with 3,000 different words, of which 200 indexes take three times the memory. */
+  const prose = (n: number): ReadonlyArray<Page> => [
+    {
+      slug: `page${n}`,
+      markdown: Array.from(
+        { length: 100 },
+        (_, section) =>
+          `## Section ${section} of zebra${n}\n\n${Array.from({ length: 64 }, (_, word) => `word${(word * 7 + section * 13 + n) % 3_000}`).join(" ")}.`,
+      ).join("\n\n"),
+    },
+  ]
+  // Seen failing: 8 bytes a character were reserved, all were built in turns, and the thread ended with all of them.
+  it.effect("200 chats with 45 KB each at once are all answered with 80 MiB", () =>
+    Effect.gen(function* () {
+      const found = yield* Effect.forEach(
+        Array.from({ length: 200 }, (_, n) => n),
+        (n) => find(n % 2 === 0 ? "a" : `owner ${n}`, String(n), prose(n), `zebra${n}`),
+        { concurrency: "unbounded" },
+      )
+      expect(found).toEqual(Array.from({ length: 200 }, (_, n) => `page${n}`))
+    }).pipe(Effect.provide(DocsIndexes.layer(80 * MiB))),
+  )
+
+  it.effect("text in which every word differs ends no thread with the indexes of others", () =>
+    Effect.gen(function* () {
+      const kept = yield* open("a", "kept", prose(0))
+      const noise = (n: number): ReadonlyArray<Page> => [
+        {
+          slug: "noise",
+          markdown: `# first\n\n${Array.from({ length: 60_000 }, (_, word) => `q${(n * 60_000 + word).toString(36)}z`).join(" ")}`,
+        },
+      ]
+      yield* Effect.forEach([1, 2, 3, 4, 5, 6], (n) => find("b", String(n), noise(n), "first"), {
+        concurrency: "unbounded",
+      })
+      expect((yield* kept.search("zebra0", { limit: 1 }))[0]?.slug).toBe("page0")
+    }).pipe(Effect.scoped, Effect.provide(DocsIndexes.layer(80 * MiB))),
   )
 
   it.effect("a chat that ends stops its indexing", () =>

@@ -17,7 +17,7 @@ describe("the thread of indexes", () => {
       yield* Effect.gen(function* () {
         const thread = yield* makeThread(limits, () => {})
         yield* thread.addPages(0, pages)
-        yield* thread.ask(0, { op: "index", pages: 1 })
+        yield* thread.ask(0, { op: "index", pages: 1, maxBytes: Infinity })
         const broken = { ...search, question: { text: "marzipan" } as unknown as string }
         expect(yield* Effect.flip(thread.ask(0, broken))).toBeInstanceOf(Unavailable)
         expect(yield* thread.ask(0, { ...search, question: "rotate a key" })).toBeDefined()
